@@ -95,10 +95,11 @@ documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ 
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null
 
-validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md and docs/field-reports.md: predicted against measured
+validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md, docs/field-reports.md and docs/known-to-run.md: predicted against measured
 	@$(RUN) -m validation.fujii2024
 	@$(RUN) -m validation.field_reports
 	@$(RUN) -m validation.report
+	@$(RUN) -m validation.known_recipes
 
 fuzz: $(DEVELOPMENT) ## a million inputs for everything that reads a file, a name or an option (about an hour)
 	@$(PIP) install --no-build-isolation --editable '.[fuzz]'

@@ -36,11 +36,11 @@ def _yaml(settings: dict[str, object]) -> str:
 
 
 def _is_script(format: str) -> bool:
-    return format in ("bridge", "swift")
+    return format in ("bridge", "swift", "torchtitan")
 
 
 def _suffix(format: str) -> str:
-    return {"bridge": ".py", "swift": ".sh"}.get(format, ".yaml")
+    return {"bridge": ".py", "swift": ".sh", "torchtitan": ".py"}.get(format, ".yaml")
 
 
 #: Pieces of Python that recipes are made of, and some that are none.
@@ -56,7 +56,7 @@ def _words(format: str) -> Callable[[], Sequence[bytes]]:
     def known() -> Sequence[bytes]:
         from shardmath.formats.table import table
 
-        if format == "bridge":
+        if _suffix(format) == ".py":
             return _PYTHON
         rows = table(format)
         keys = {*rows.own, *rows.means, *rows.opposite, *rows.words, *rows.files, *rows.uncounted, *rows.refused}
@@ -69,5 +69,7 @@ def _words(format: str) -> Callable[[], Sequence[bytes]]:
     return known
 
 
-READERS = tuple(Reader(format, run_reader(_suffix(format)), _seeds(format), _words(format))
-                for format in _FORMATS)
+READERS = tuple(
+    Reader(f"{format}{'-python' if format == 'torchtitan' else ''}", run_reader(_suffix(format)), _seeds(format),
+           _words(format))
+    for format in _FORMATS)

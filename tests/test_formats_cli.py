@@ -103,7 +103,7 @@ def test_a_model_by_name_can_be_written_with_a_list_of_layers() -> None:
     ((GPT, "--set", "tensor_paralel=4"), "set tensor-paralel = '4': must be a flag or key that the account follows"),
     ((LLAMA, "--set", "hidden_size=4"), "set hidden_size = '4': must be a flag or key that the account follows from"),
     ((GPT, "--set", "tensor-model-parallel-size=x"), "--tensor-model-parallel-size = 'x': must be an integer"),
-    (("llama-3.1-8b", "--write", "slurm"), "write = 'slurm': must be one of megatron, nemo, torchtitan"),
+    (("llama-3.1-8b", "--write", "slurm"), "write = 'slurm': must be one of megatron, nemo, bridge, torchtitan"),
 ])
 def test_bad_input_is_one_line(arguments: tuple[str, ...], line: str) -> None:
     result = explain(*arguments)

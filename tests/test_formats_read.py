@@ -200,5 +200,5 @@ def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:
                     "tensor_parallel_degree = 4\ncompile = true\n[activation_checkpoint]\nmode = 'none'\n")
     run = read(file)
     arguments = run.arguments
-    assert run.warnings == ("compile.enable is not counted yet: what compilation changes",)
+    assert run.warnings == ("training.compile is not counted yet: what compilation changes",)
     assert (arguments["micro_batch_size"], arguments["tensor_parallel"]) == (2, 4)

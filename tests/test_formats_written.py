@@ -30,7 +30,7 @@ def account(text: str, folder: Path, suffix: str, **changes: Any) -> shardmath.E
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["megatron", "nemo"])
+@pytest.mark.parametrize("format", ["megatron", "nemo", "bridge"])
 @pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir() if "torchtitan" not in path.name))
 def test_published_runs_of_megatron_go_round(file: str, format: str, tmp_path: Path) -> None:
     run = read(DATA / file, SETTINGS.get(file))
@@ -38,7 +38,8 @@ def test_published_runs_of_megatron_go_round(file: str, format: str, tmp_path: P
     found = run.explain(GPU, num_gpus=gpus)
     workspaces = {"torch_workspace_bytes": found.inputs["torch_workspace_bytes"]}
     text = written(format, found)
-    again = account(text, tmp_path, {"megatron": ".sh", "nemo": ".yaml"}[format], num_gpus=gpus, **workspaces)
+    suffix = {"megatron": ".sh", "nemo": ".yaml", "bridge": ".py"}[format]
+    again = account(text, tmp_path, suffix, num_gpus=gpus, **workspaces)
     assert again.ranks == found.ranks
     assert again.choices == found.choices
     # All but the names of the model and notes on it.

@@ -53,10 +53,11 @@ def layers_of_stages(model: Model, stages: int) -> tuple[int, ...]:
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
     """One case for every row; what is not pre-training of a covered model says so in its group."""
-    return tuple(_case(row) for row in rows(table))
+    return tuple(case_of(row) for row in rows(table))
 
 
-def _case(row: dict[str, str]) -> Case:
+def case_of(row: dict[str, str]) -> Case:
+    """One case of a row. Raises ValueError for stages that the row does not state."""
     model, refusal, group = _model(row)
     arguments = _layout(row, model) | SHARDING[row["zero_or_fsdp"]]
     others: dict[str, dict[str, Any]] = {}

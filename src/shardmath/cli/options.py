@@ -198,7 +198,8 @@ implementation_options = under(
 
 #: Options that write a launch file.
 writing_options = _apply([
-    click.option("--write", "format", metavar="FORMAT", help="Print a launch file: megatron, nemo or torchtitan."),
+    click.option("--write", "format", metavar="FORMAT", help="Print a launch file: megatron, nemo, bridge, torchtitan,"
+                                                             " trl, accelerate or deepspeed."),
     click.option("-o", "--output", metavar="FILE", help="File for --write  [default: standard output;"
                                                         " the report goes to standard error]"),
 ])

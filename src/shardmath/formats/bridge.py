@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.errors import InputError, nearest_names
 from shardmath.formats import nemo
 from shardmath.formats.bridge_wheel import wheel, words_from
 from shardmath.formats.megatron_written import expert_flags, model_flags
@@ -25,8 +25,9 @@ CONTAINER = "ConfigContainer"
 SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision", "peft", "dataset", "comm_overlap")
 #: Keys of these sections that say how data is read and when something is written.
 _LEFT_OUT = ("dataset.", "train.", "optimizer.")
-_KEPT = ("dataset.seq_length", "dataset.sequence_length", "train.micro_batch_size", "train.global_batch_size",
-         "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_", "optimizer.optimizer_")
+_KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequence_length", "train.micro_batch_size",
+         "train.global_batch_size", "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_",
+         "optimizer.optimizer_")
 _RECIPE = "recipe"
 #: Names of the catalogue, and the bridges of dense models and of those with experts.
 _FAMILIES = {
@@ -157,32 +158,16 @@ def _plain(value: Any) -> Any:
 
 
 def _configuration(interpreter: Interpreter, path: str, text: str, recipe: str | None) -> Built:
-    """The configuration that a file makes: of the function that is asked for, of its only one, or of its statements."""
+    """The configuration that a file makes, or the recipe of the wheel that is asked for."""
     scope = interpreter.module(text)
-    functions = {name: value for name, value in scope.items() if isinstance(value, Function)
-                 and name.endswith(("_config", "_recipe", "main"))}
-    if recipe is not None and recipe not in functions and recipe not in wheel()["recipes"]:
-        raise InputError(_RECIPE, recipe, "must be a function of the file or a recipe of Megatron-Bridge",
-                         nearest_names(recipe, functions))
-    if recipe is not None:
-        made = interpreter.call(functions[recipe]) if recipe in functions else _outside(recipe, (), {})
-    else:
-        made = next((value for value in reversed(scope.values()) if _is_container(value)), None)
-        if made is None and len(functions) > 1 and "main" not in functions:
-            raise InputError(_RECIPE, ABSENT, f"must name one of the functions with --set recipe=NAME:"
-                                              f" {', '.join(functions)}")
-        if made is None and functions:
-            made = interpreter.call(functions.get("main", next(iter(functions.values()))))
-    if not _is_container(made):
-        made = next((value for value in reversed(interpreter.built) if _is_container(value)), None)
-    if not isinstance(made, Built):
-        rule = "must make a ConfigContainer of Megatron-Bridge: other Python files are not read yet"
+    if recipe is not None and recipe not in scope and recipe in wheel()["recipes"]:
+        return _nested(wheel()["recipes"][recipe])
+    made = interpreter.made(scope, CONTAINER, recipe, ("_config", "_recipe", "main"))
+    if made is None:
+        rule = ("must make a ConfigContainer of Megatron-Bridge or a Trainer.Config of torchtitan: other Python files"
+                " are not read yet")
         raise InputError("model", path, rule)
     return made
-
-
-def _is_container(value: object) -> bool:
-    return isinstance(value, Built) and value.name == CONTAINER
 
 
 def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:

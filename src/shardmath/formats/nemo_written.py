@@ -37,6 +37,14 @@ _IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-
 
 def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """The text of the file."""
+    return "\n".join((title(explanation), *_STARTED, *notes(explanation), "")) + "".join(
+        f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
+        for section, keys in sections_of(explanation, layout).items() if keys
+    )
+
+
+def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[str, dict[str, str]]:
+    """Values by section and key, as YAML writes them."""
     flags = [flag for group in groups_of(explanation, layout) for flag in group]
     sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for flag in flags:
@@ -59,10 +67,7 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
     sections["optimizer"]["min_lr"] = "1.0e-5"
     whole = "true" if explanation.inputs["gradient_bytes"] == 4 else "false"
     sections["ddp"]["grad_reduce_in_fp32"] = sections["mixed_precision"]["grad_reduce_in_fp32"] = whole
-    return "\n".join((title(explanation), *_STARTED, *notes(explanation), "")) + "".join(
-        f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
-        for section, keys in sections.items() if keys
-    )
+    return sections
 
 
 def entry(flag: Flag) -> tuple[str, str, str]:

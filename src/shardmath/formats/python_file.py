@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardmath.errors import InputError
+from shardmath.errors import ABSENT, InputError, nearest_names
 
 #: Statements that are followed, and calls in one another: far more than any recipe has.
 _MOST, _DEEPEST, _LONGEST = 20_000, 20, 10_000
@@ -71,6 +71,10 @@ class _Returned(Exception):  # noqa: N818 - it ends a function, and is no error
         self.value = value
 
 
+def _is(value: object, kind: str) -> bool:
+    return isinstance(value, Built) and value.name == kind
+
+
 class Interpreter:
     """Follows functions of one or several files; ``outside`` says what functions of other modules return."""
 
@@ -92,6 +96,26 @@ class Interpreter:
         except RecursionError:
             raise InputError("model", self.path, "must not nest so deeply") from None
         return scope
+
+    def made(self, scope: Mapping[str, Any], kind: str, chosen: str | None, ends: tuple[str, ...]) -> Built | None:
+        """Return the object ``kind`` that a file makes by the function ``chosen``, its statements or its only function.
+
+        Functions are those whose names have one of ``ends``. Raises InputError where several could be meant.
+        """
+        functions = {name: value for name, value in scope.items() if isinstance(value, Function) and name.endswith(ends)
+                     and not name.startswith("_")}
+        if chosen is not None and chosen not in functions:
+            rule = f"must be a function of the file: {', '.join(functions) or 'it has none'}"
+            raise InputError("recipe", chosen, rule, nearest_names(chosen, functions))
+        value = None if chosen else next((value for value in [*scope.values()][::-1] if _is(value, kind)), None)
+        if value is None and chosen is None and len(functions) > 1 and "main" not in functions:
+            rule = f"must name one of the functions with --set recipe=NAME: {', '.join(functions)}"
+            raise InputError("recipe", ABSENT, rule)
+        if value is None and functions:
+            value = self.call(functions[chosen or ("main" if "main" in functions else next(iter(functions)))])
+        if not _is(value, kind):
+            value = next((value for value in reversed(self.built) if _is(value, kind)), None)
+        return value if isinstance(value, Built) else None
 
     def call(
         self, function: Function, arguments: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
 from shardmath.files.reading import read_text
-from shardmath.formats import bridge, nemo, torchtitan
+from shardmath.formats import bridge, nemo, torchtitan_python
 from shardmath.formats.described import format_of, read_settings, tables, words_of
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
@@ -21,10 +21,13 @@ from shardmath.formats.megatron import run_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.formats.shell import read_script
+from shardmath.formats.table import table
 from shardmath.input.arguments import typed
 
 #: Ends of the names of files that describe a run.
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", ".json", ".py", *nested.KINDS)
+#: Imports of a Python file that makes a configuration of torchtitan.
+_TORCHTITAN = re.compile(r"^(?:from|import) torchtitan\b", re.MULTILINE)
 #: Bytes of a Python file: recipes of a family stand in one.
 _LARGEST_PYTHON = 2**18
 #: Keys of the files of Megatron-LM's functional tests.
@@ -67,7 +70,8 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
     largest = _LARGEST_PYTHON if kind == ".py" else nested.LARGEST
     content = read_text("model", text, "a launch script or a configuration", largest)
     if kind == ".py":
-        return _refuse_idle(bridge.read(text, content, name, settings), settings)
+        made = torchtitan_python if _TORCHTITAN.search(content) else bridge
+        return _refuse_idle(made.read(text, content, name, settings), settings)
     if kind not in nested.KINDS:
         return _script(text, name, content, settings)
     data = nested.parsed("model", text, kind, content)
@@ -93,14 +97,16 @@ def _configuration(
 ) -> Run:
     words = {**stated, **{key: (value,) for key, value in settings.items()}}
     format = format_of(stated) or format_of(words)
+    if format is None and kind == ".toml":
+        format = table("torchtitan")
     if format is not None:
         return _refuse_idle(read_settings(format, path, words), settings)
     options = Options(words, shown=str, source=path)
-    if kind != ".toml" and not any(key.startswith("model.") for key in words):
-        known = ", ".join(sorted((*(table.title for table in tables()), "NeMo", "Megatron-Bridge")))
+    if not any(key.startswith("model.") for key in words):
+        known = ", ".join(sorted((*(format.title for format in tables()), "NeMo", "Megatron-Bridge")))
         rule = f"must be a file of {known}, or of Megatron-LM's tests: it has the keys of none"
         raise InputError("model", path, rule)
-    return _refuse_idle(torchtitan.read(path, options) if kind == ".toml" else nemo.read(path, name, options), settings)
+    return _refuse_idle(nemo.read(path, name, options), settings)
 
 
 def _parted(content: str, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

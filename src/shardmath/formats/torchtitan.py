@@ -10,7 +10,6 @@ from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats.options import Options
-from shardmath.formats.run import Run
 from shardmath.models.model import Model
 
 #: Flavors of ``llama3``, and the models of the catalogue that they are.
@@ -26,32 +25,6 @@ SCHEDULES = {
 }
 RESHARD = ("default", "always", "never")
 OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
-#: Keys of earlier releases.
-_EARLIER = {
-    "training.batch_size": "training.local_batch_size",
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
-    "training.compile": "compile.enable",
-    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
-    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
-    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
-}
-#: Tables, and keys, that change no tensor of a training step.
-_TABLES = ("job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation", "fault_tolerance",
-           "memory_estimation", "debug", "quantize", "float8")
-_IDLE_KEYS = """
-    model.hf_assets_path model.tokenizer_path model.print_after_conversion optimizer.lr optimizer.eps optimizer.beta1
-    optimizer.beta2 optimizer.weight_decay training.dataset training.dataset_path training.max_norm training.steps
-    training.warmup_steps training.gc_freq training.gc_debug training.seed training.deterministic
-    training.mixed_precision_reduce training.dataloader.num_workers training.dataloader.persistent_workers
-    training.dataloader.pin_memory training.dataloader.prefetch_factor parallelism.context_parallel_load_balancer
-    parallelism.pipeline_parallel_expert_parallel_overlap parallelism.expert_parallel_comm_backend
-    activation_checkpoint.early_stop activation_checkpoint.memory_budget activation_checkpoint.determinism_check
-    activation_checkpoint.preserve_rng_state activation_checkpoint.debug
-    activation_checkpoint.visualize_memory_budget_pareto compile.components compile.backend
-"""
-_KEYS = frozenset(_IDLE_KEYS.split())
 #: Keys that have one value here, and why.
 _ONLY = {
     "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted yet"),
@@ -66,18 +39,10 @@ _ONLY = {
     "optimizer.early_step_in_backward": ("false", "an optimizer in the backward pass is not counted yet"),
     "model.converters": ("", "FP8 is not counted yet with torchtitan"),
 }
-_UNCOUNTED = {
-    "compile.enable": "what compilation changes",
-    "parallelism.enable_async_tensor_parallel": "asynchronous tensor parallelism",
-    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns": "matmuls that are recomputed by name",
-}
 
 
-def read(path: str, options: Options) -> Run:
-    """The run of the job configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
-    for old, new in _EARLIER.items():
-        if old in options.words and new not in options.words:
-            options.words[new] = options.words.pop(old)
+def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
+    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     for key, (only, why) in _ONLY.items():
         if "".join(options.all(key, (only,))) != only:
             raise options.error(key, f"must be {only or 'absent'}: {why}", only or None)
@@ -87,7 +52,7 @@ def read(path: str, options: Options) -> Run:
     batch, micro, replica = _batch(options, arguments)
     arguments |= {"seq_length": options.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
     arguments["kernels"] = {**arguments.get("kernels", {}), **_kernels(options)}
-    return _sorted_out(path, options, model, arguments, replica)
+    return model, arguments, replica
 
 
 def _model(options: Options) -> Model:
@@ -180,15 +145,3 @@ def _kernels(options: Options) -> dict[str, str]:
     if rotate == "alltoall":
         options.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
     return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard}
-
-
-def _sorted_out(path: str, options: Options, model: Model, arguments: dict[str, Any], replica: int) -> Run:
-    """The run, with every key under what was made of it."""
-    rest = [key for key in options.words if key not in options.asked]
-    idle = [key for key in rest if key in _KEYS or key.split(".")[0] in _TABLES]
-    uncounted = [key for key in rest if key in _UNCOUNTED and options.words[key] not in ((), ("false",))]
-    return Run(
-        "torchtitan", path, model, arguments, tuple(key for key in options.words if key in options.asked), tuple(idle),
-        tuple(key for key in rest if key not in idle and key not in _UNCOUNTED),
-        (*options.warnings, *(f"{key} is not counted yet: {_UNCOUNTED[key]}" for key in uncounted)), replica,
-    )

@@ -9,7 +9,7 @@ from shardmath.formats.options import Options
 
 _ATTENTION, _MLP = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 #: Projections that have an adapter each, and the choices ``adapters`` that they are.
-_TARGETS = {
+TARGETS = {
     frozenset(("q_proj", "v_proj")): "q_v", frozenset(_ATTENTION[:3]): "qkv", frozenset(_ATTENTION): "attention",
     frozenset((*_ATTENTION, *_MLP)): "all_linear",
 }
@@ -40,6 +40,9 @@ def adapters_of(options: Options) -> dict[str, Any]:
             options.warnings.append("scales of 4-bit weights are counted as quantised themselves: 0.4 bits a weight"
                                     f" less than {options.shown('use_bnb_nested_quant')} = false")
         kernels["base_weights"] = "nf4"
+    if options.real("lora_dropout", 0.0):
+        options.warnings.append(f"{options.shown('lora_dropout')} is not counted yet: dropout before adapters keeps its"
+                                " mask and output unless layers are recomputed")
     return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
 
 
@@ -66,8 +69,8 @@ def _targets(options: Options) -> str:
     asked = {part for word in words for part in word.strip("[]'\" ").replace(",", " ").split()}
     if asked & set(_ALL):
         return "all_linear"
-    if frozenset(asked) not in _TARGETS:
+    if frozenset(asked) not in TARGETS:
         rule = "must be all-linear, or {}: others are not counted yet".format(
-            ", or ".join(" ".join(sorted(names)) for names in _TARGETS))
+            ", or ".join(" ".join(sorted(names)) for names in TARGETS))
         raise options.error("lora_target_modules", rule, "all-linear")
-    return _TARGETS[frozenset(asked)]
+    return TARGETS[frozenset(asked)]

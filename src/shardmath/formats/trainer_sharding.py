@@ -15,7 +15,7 @@ STRATEGIES = {
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
 _ZERO = "deepspeed.zero_optimization."
 #: Sizes of DeepSpeed, and what they are here; with ``auto`` Transformers puts in what follows from the hidden size.
-_SIZES = {
+SIZES = {
     "reduce_bucket_size": "reduce_bucket_size", "stage3_prefetch_bucket_size": "prefetch_bucket_size",
     "stage3_param_persistence_threshold": "param_persistence_threshold",
     "stage3_max_live_parameters": "max_live_parameters", "stage3_max_reuse_distance": "max_reuse_distance",
@@ -99,7 +99,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
     square = model.hidden_size**2
     automatic = {"reduce_bucket_size": square, "stage3_prefetch_bucket_size": square * 9 // 10,
                  "stage3_param_persistence_threshold": 10 * model.hidden_size}
-    for key, name in _SIZES.items():
+    for key, name in SIZES.items():
         if f"{_ZERO}{key}" in options and options.words[f"{_ZERO}{key}"] == ("auto",):
             sizes |= {name: automatic[key]} if key in automatic else {}
         elif (size := options.number(f"{_ZERO}{key}")) is not None:
@@ -109,7 +109,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
     if stage == 0:
         return {"zero_stage": 0, "kernels": {**kernels, "data_parallel": "deepspeed"}}
     kernels |= offload
-    of_stage = {"overlap_comm", "reduce_bucket_size"} if stage < 3 else {*_SIZES.values()} - {"reduce_bucket_size"}
+    of_stage = {"overlap_comm", "reduce_bucket_size"} if stage < 3 else {*SIZES.values()} - {"reduce_bucket_size"}
     return {"zero_stage": stage, **{name: size for name, size in sizes.items() if name in of_stage},
             "kernels": {**kernels, "data_parallel": "deepspeed"}}
 

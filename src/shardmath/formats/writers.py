@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.formats import megatron_script, nemo_written, torchtitan_written
+from shardmath.formats import bridge_written, megatron_script, nemo_written, torchtitan_written, trainer_written
 from shardmath.formats.readers import read
 from shardmath.formats.run import Run
 from shardmath.generated.definitions import PARAMETERS
@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
 
 _Writer = Callable[["Explanation", Sequence[int] | None], str]
-#: By format: the implementation that reads it, the end of its files, and what writes it.
-_WRITERS: Mapping[str, tuple[str, str, _Writer]] = {
-    "megatron": ("megatron", ".sh", megatron_script.script),
-    "nemo": ("megatron", ".yaml", nemo_written.configuration),
-    "torchtitan": ("torchtitan", ".toml", torchtitan_written.configuration),
+#: Makes the settings that a file leaves to the program beside it, by name.
+_Beside = Callable[["Explanation"], Mapping[str, str]]
+
+
+def _nothing(explanation: Explanation) -> Mapping[str, str]:
+    return {}
+
+
+#: By format: the implementation that reads it, the end of its files, what writes it, and what it does not say.
+_WRITERS: Mapping[str, tuple[str, str, _Writer, _Beside]] = {
+    "megatron": ("megatron", ".sh", megatron_script.script, _nothing),
+    "nemo": ("megatron", ".yaml", nemo_written.configuration, _nothing),
+    "bridge": ("megatron", ".py", bridge_written.recipe, _nothing),
+    "torchtitan": ("torchtitan", ".toml", torchtitan_written.configuration, _nothing),
+    "trl": ("huggingface", ".yaml", trainer_written.trl, _nothing),
+    "accelerate": ("huggingface", ".yaml", trainer_written.accelerate, trainer_written.settings_beside),
+    "deepspeed": ("huggingface", ".json", trainer_written.deepspeed, trainer_written.settings_beside),
 }
 FORMATS = tuple(_WRITERS)
 """Formats that can be written."""
@@ -36,14 +48,14 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
     """
     if format not in _WRITERS:
         raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest_names(format, FORMATS))
-    implementation, suffix, write = _WRITERS[format]
+    implementation, suffix, write, beside = _WRITERS[format]
     if explanation.framework != implementation:
         raise InputError("write", format, f"must be a format of the implementation, and this one is {implementation}'s")
     text = write(explanation, layout)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
-        run = read(file)
+        run = read(file, beside(explanation))
     cluster = explanation.cluster  # files name no machine; measured links and kinds of GPUs are of the cluster
     machine = cluster if cluster.links or cluster.kinds else explanation.gpu
     _refuse_another(format, explanation, run, run.explain(machine, **_machine(explanation, run)))

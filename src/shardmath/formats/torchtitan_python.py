@@ -1,0 +1,90 @@
+"""Configurations of torchtitan in Python (``Trainer.Config``), followed and never run, as keys of its earlier TOML.
+
+Classes as in ``torchtitan/config`` and ``torchtitan/models/llama3/config_registry.py`` of release 0.3.0. Differences
+from 0.2.2, whose tensors are counted, are warnings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats.bridge_wheel import words_from
+from shardmath.formats.described import read_settings
+from shardmath.formats.python_file import UNKNOWN, Built, Function, Interpreter, Unknown
+from shardmath.formats.run import Run
+from shardmath.formats.table import Words, table
+
+#: The class of a whole configuration.
+_CONTAINER = "Trainer.Config"
+#: Its fields whose own fields are keys of a table of the TOML.
+_TABLES = ("training", "parallelism", "compile")
+#: Classes of activation checkpointing, and the keys that they are.
+_RECOMPUTE: Mapping[str, Mapping[str, Words]] = {
+    "FullAC.Config": {"mode": ("full",)},
+    "SelectiveAC.Config": {"mode": ("selective",), "selective_ac_option": ("op",)},
+}
+_MODELS = re.compile(r"^from torchtitan\.models\.(\w+) import .*model_registry", re.MULTILINE)
+
+
+def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
+    """The run of the configuration that a Python file makes. Raises InputError that blames a key."""
+    interpreter = Interpreter(path, _outside)
+    recipe = settings.get("recipe")
+    made = interpreter.made(interpreter.module(text), _CONTAINER, recipe, ("",))
+    if made is None:
+        raise InputError("model", path, "must make a Trainer.Config of torchtitan: other Python files are not read yet")
+    words = dict(_words_of(made, _family(path, text)))
+    words |= {key: (value,) for key, value in settings.items() if key != "recipe"}
+    notes: tuple[str, ...] = (
+        "tensors are those of torchtitan 0.2.2: 0.3 has one matrix for queries, keys and values, and other attention",)
+    if isinstance(loss := made.fields.get("loss"), Built) and loss.name == "ChunkedLossWrapper.Config":
+        notes = (*notes, "loss is not counted yet in chunks: the logits of all tokens are counted")
+    run = read_settings(table("torchtitan"), path, words, notes=notes)
+    return replace(run, understood=(*run.understood, *(("recipe",) if recipe else ())))
+
+
+def _family(path: str, text: str) -> str:
+    """The model that ``model_registry`` is of: as imported, or of the folder that the file lies in."""
+    named = _MODELS.search(text)
+    return named[1] if named else os.path.basename(os.path.dirname(os.path.abspath(path)))
+
+
+def _outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Make objects of classes of torchtitan, named with the class that they are configurations of."""
+    parts = dotted.split(".")
+    if parts[-1] == "model_registry":
+        return Built("ModelSpec", {**keywords, **({"flavor": arguments[0]} if arguments else {})})
+    if parts[-1] == "Config":
+        return Built(".".join(parts[-2:]), dict(keywords), arguments)
+    return Built(parts[-1], dict(keywords), arguments) if parts[-1][:1].isupper() else UNKNOWN
+
+
+def _words_of(configuration: Built, family: str) -> Iterator[tuple[str, Words]]:
+    specification = configuration.fields.get("model_spec")
+    if isinstance(specification, Built):
+        yield "model.name", (family,)
+        yield "model.flavor", words_from(specification.fields.get("flavor")) or ()
+        converters = specification.fields.get("converters")
+        names = [converter.name.partition(".")[0] for converter in converters if isinstance(converter, Built)] if (
+            isinstance(converters, list)) else []
+        if names:
+            yield "model.converters", tuple(names)
+    for section in _TABLES:
+        inner = configuration.fields.get(section)
+        for key, value in inner.fields.items() if isinstance(inner, Built) else ():
+            if not isinstance(value, Unknown | Built | Function) and (words := words_from(value)) is not None:
+                yield f"{section}.{key}", words
+    recompute = configuration.fields.get("activation_checkpoint", Built("SelectiveAC.Config"))
+    if recompute is None:
+        yield "activation_checkpoint.mode", ("none",)
+    elif isinstance(recompute, Built) and recompute.name in _RECOMPUTE:
+        yield from ((f"activation_checkpoint.{key}", words) for key, words in _RECOMPUTE[recompute.name].items())
+    else:
+        name = recompute.name if isinstance(recompute, Built) else "unknown"
+        rule = f"must be one of {', '.join(_RECOMPUTE)}: others are not counted yet"
+        raise InputError("activation_checkpoint", name, rule)
