@@ -26,10 +26,12 @@ JOBS: dict[str, dict[str, Any]] = {
     "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16"}, "lora_rank": 8},
     "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16"}, "lora_rank": 16,
               "recompute": "full"},
+    "dora": {"kernels": {"adapters": "all_linear", "adapter_kind": "dora", "precision": "bf16"}, "lora_rank": 8},
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }
 ZERO: dict[str, dict[str, Any]] = {
     "zero 1": {"zero_stage": 1, "reduce_bucket_size": 10**8}, "zero 2": {"zero_stage": 2, "overlap_comm": 1},
+    "zero 3 with the optimizer on the host": {"zero_stage": 3, "kernels": {"zero_offload": "optimizer"}},
     "zero 3": {"zero_stage": 3, "param_persistence_threshold": 10**4},
 }
 

@@ -51,7 +51,9 @@ def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         }
     if kind == "deepspeed":
-        settings["deepspeed_config"] = {"zero_stage": _stage(explanation)}
+        zero = _zero(explanation)["zero_optimization"]
+        settings["deepspeed_config"] = {"zero_stage": zero["stage"], **{
+            f"{part}_device": zero[part]["device"] for part in ("offload_optimizer", "offload_param") if part in zero}}
     beside = " ".join(f"--{key} {value}" for key, value in settings_beside(explanation).items())
     return "\n".join((title(explanation), f"# For Accelerate {ACCELERATE}, in front of a script with {beside}",
                       *notes(explanation), *_yaml(settings), ""))
@@ -97,6 +99,8 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
         yield "use_peft", True
         yield "lora_r", inputs["lora_rank"]
         yield "lora_dropout", 0.0
+        if choices["adapter_kind"] == "dora":
+            yield "use_dora", True
         yield "lora_target_modules", sorted(next(names for names, option in TARGETS.items()
                                                  if option == choices["adapters"]))
         if choices["base_weights"] == "nf4":
@@ -115,6 +119,9 @@ def _stage(explanation: Explanation) -> int:
 def _zero(explanation: Explanation) -> dict[str, Any]:
     stage = _stage(explanation)
     zero: dict[str, Any] = {"stage": stage}
+    if (offload := explanation.choices["zero_offload"]) != "none":
+        zero["offload_optimizer"] = {"device": "cpu"}
+        zero |= {"offload_param": {"device": "cpu"}} if offload == "parameters" else {}
     if stage in (1, 2):
         zero |= {"reduce_bucket_size": explanation.inputs["reduce_bucket_size"],
                  "overlap_comm": bool(explanation.inputs["overlap_comm"])}
