@@ -23,9 +23,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "fsdp without resharding": {"kernels": {"data_parallel": "fsdp", "precision": "mixed", "reshard": "never"},
                                 "gradients": "fp32", "global_batch_size": 32},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
-    "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16"}, "lora_rank": 8},
-    "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16"}, "lora_rank": 16,
-              "recompute": "full"},
+    "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16", "adapter_precision": "fp32"}, "lora_rank": 8},
+    "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16", "adapter_precision": "fp32"},
+              "lora_rank": 16, "recompute": "full"},
     "dora": {"kernels": {"adapters": "all_linear", "adapter_kind": "dora", "precision": "bf16"}, "lora_rank": 8},
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }
