@@ -26,6 +26,8 @@ ANSWERS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "SweepResult": (shardmath.sweep, SWEPT,
                     "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),
     "Proof": (shardmath.prove, {"claim": "layer.saved < 1"}, "refuted: layer.saved < 1"),
+    "Plan": (shardmath.plan, {"model": "llama-3.2-1b", "tokens": "1T", "gpus": ["h100-80gb"], "num_gpus": [8, 16]},
+             "llama-3.2-1b: 1T tokens, 16.8M in a step"),
     "Scaling": (shardmath.scale, {**SWEPT, "num_gpus": [1, 2]},
                 "llama-3.2-1b on h100-80gb (80 GiB), megatron, sequences of 8192 tokens"),
 }

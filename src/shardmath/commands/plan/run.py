@@ -26,6 +26,7 @@ from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated import plan as formulas
 from shardmath.input.arguments import typed_like
+from shardmath.input.parameters import checked
 from shardmath.input.quantities import amount, duration
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -71,7 +72,7 @@ def plan(
     """
     as_asked = as_model(model)
     implementation = default_implementation(as_asked) if implementation is None else implementation
-    seq_length = default_seq_length(as_asked) if seq_length is None else seq_length
+    seq_length = checked("seq_length", default_seq_length(as_asked) if seq_length is None else seq_length)
     parts = phases_of(tokens, seq_length, phases)
     batches = tuple(batch_of(batch_tokens, part.seq_length) for part in parts)
     clusters = _clusters(gpus, network)
