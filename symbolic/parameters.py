@@ -308,7 +308,7 @@ PARAMETERS: tuple[Parameter, ...] = (
               default=12_000_000_000),
     Parameter("lp", "link_peers", "GPUs", 1,
               "GPUs that a GPU's links are divided among: the others of a board without a switch; 1 with one",
-              Kind.MACHINE, latex="n_{l}", default=1),
+              Kind.MACHINE, latex="n_{g}", default=1),
     *(Parameter(letter, f"all_stages_{end}", unit, 0 if unit == "ps" else 1, words, Kind.MACHINE,
                 latex=f"{letter[0]}_{{{letter[1]}}}") for letter, end, unit, words in ACROSS),
     Parameter("dom", "nvlink_domain", "GPUs", 1, "GPUs that the bandwidth of a node joins", Kind.MACHINE,

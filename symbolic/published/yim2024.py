@@ -16,7 +16,7 @@ from .sets import PLAIN, Counterpart, PublishedSet, assume, new_terms
 NAME = "yim2024"
 s, b, h, u, L, t, p, m, B, D, V = symbols("s b h u L t p m B D V")
 yf, yb, Wn, dom, Yp, Yd = symbols("yf yb Wn dom Yp Yd")
-_SLOWEST, _WHOLE, _LINK = "step.slowest_stage", "whole.microbatch_time", "pipeline.bandwidth"
+_SLOWEST, _WHOLE, _LINK = "step.slowest_stage", "whole.microbatch_time", "pipeline.send_bandwidth"
 
 
 def _build() -> TermSet:
@@ -54,8 +54,9 @@ def _beside() -> tuple[Counterpart, ...]:
                     p * slowest - whole, kept=(_SLOWEST, _WHOLE)),
         Counterpart(f"{NAME}.sending", ("step.pipeline_waiting",), "waiting for what is sent between stages, without"
                     " latency", "the source lets p micro-batches wait for one message over every link; the ledger, each"
-                    " micro-batch for one message over one link, the slowest", {**assume(PLAIN, c=1, sp=0, an=0, ax=0),
-                    "Yp": link}, 4 * s * b * h * waits / link, kept=(_LINK,)),
+                    " micro-batch for one message over one link, the slowest",
+                    {**assume(PLAIN, c=1, sp=0, ab=0, an=0, ax=0), "Yp": link}, 4 * s * b * h * waits / link,
+                    kept=(_LINK,)),
     )
 
 

@@ -61,9 +61,9 @@ class Tool:
         for name, value in arguments.items():
             if name not in known:
                 raise InputError(name, value, f"must be an argument of {self.name}", nearest_names(name, known))
-        given = [(item, arguments[name]) for name, item in known.items() if arguments.get(name) is not None]
-        options = [word for item, value in given if isinstance(item, click.Option) for word in _option(item, value)]
-        places = [word for item, value in given if not isinstance(item, click.Option) for word in _each(value)]
+        asked = [(item, arguments[name]) for name, item in known.items() if arguments.get(name) is not None]
+        options = [word for item, value in asked if isinstance(item, click.Option) for word in _option(item, value)]
+        places = [word for item, value in asked if not isinstance(item, click.Option) for word in _each(value)]
         return [self.command.name or "", *self.fixed, "--json", *options, "--", *places]
 
 
