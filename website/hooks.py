@@ -17,12 +17,6 @@ PAGES = {
     "index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md",
     "formulas.md": "generated/formulas.md",
 }
-#: Files that pages show or link to, below ``files/`` on the site.
-LINKED = (
-    "action.yml", "catalogue/gpus.toml", "catalogue/models.toml", "catalogue/networks.toml", "CITATION.cff", "LICENSE",
-    "generated/appendix.tex", "generated/supplement.tex", "NOTICE", "tests/data/README.md",
-)
-_ON_SITE = {target: name for name, target in PAGES.items()} | {name: f"files/{name}.txt" for name in LINKED}
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _MATH = re.compile(r"```math\n(.*?)\n```", re.DOTALL)
 _ALIGNED = re.compile(r"\\(?:begin|end)\{aligned\}|&")
@@ -33,8 +27,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add pages and files from outside of docs/."""
     for name, path in PAGES.items():
         files.append(File.generated(config, name, content=(ROOT / path).read_text(encoding="utf-8")))
-    for path in LINKED:
-        files.append(File.generated(config, _ON_SITE[path], content=(ROOT / path).read_text(encoding="utf-8")))
+    for path in _linked():
+        files.append(File.generated(config, f"files/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference.md", content=reference()))
     return files
 
@@ -61,10 +55,29 @@ def on_post_build(config: Any) -> None:
     Path(config.site_dir, "llms.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
+def _pages() -> dict[str, Path]:
+    """Return every page that is a file, by its name on the site."""
+    own = {path.relative_to(ROOT / "docs").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
+    return {**own, **{name: ROOT / path for name, path in PAGES.items()}}
+
+
+def _linked() -> list[str]:
+    """Return the files outside of docs/ that pages link to and that are no pages, as paths from the root."""
+    targets = set()
+    for path in _pages().values():
+        text = "".join(_FENCE.split(path.read_text(encoding="utf-8"))[::2])
+        folder = path.parent.relative_to(ROOT).as_posix()
+        targets.update(posixpath.normpath(posixpath.join(folder, link["path"])) for link in _LINK.finditer(text))
+    return sorted(target for target in targets if target not in PAGES.values() and not target.startswith("docs/")
+                  and (ROOT / target).is_file())
+
+
 def _moved(link: re.Match[str], source: str, page: str) -> str:
     """Return a link of the file ``source`` as one of the page of the site that shows it."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["path"]))
-    on_site = _ON_SITE.get(target, target.removeprefix("docs/"))
+    of_page = {path: name for name, path in PAGES.items()}
+    outside = not target.startswith("docs/") and (ROOT / target).is_file()
+    on_site = of_page.get(target, f"files/{target}.txt" if outside else target.removeprefix("docs/"))
     return posixpath.relpath(on_site, posixpath.dirname(page) or ".") + (link["anchor"] or "")
 
 
@@ -77,8 +90,7 @@ def _displayed(latex: str) -> str:
 def _text(name: str) -> str:
     if name == "reference.md":
         return reference()
-    path = ROOT / PAGES.get(name, f"docs/{name}")
-    return path.read_text(encoding="utf-8")
+    return _pages()[name].read_text(encoding="utf-8")
 
 
 def _title(name: str) -> str:

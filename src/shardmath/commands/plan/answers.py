@@ -45,7 +45,7 @@ class PhaseOffer(Answer):
 
 @dataclass(frozen=True)
 class Gain(Answer):
-    """What the GPUs add that an offer has more than the next smaller one of its kind."""
+    """Gain of the GPUs that an offer has more than the next smaller one of its kind."""
 
     per_gpu: float
     """Tokens per second for each added GPU."""

@@ -15,7 +15,7 @@ from shardmath.machines import Cluster
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of one kind of GPU: prices of a GPU-hour, grams of CO2 for a kWh, seconds and money at most."""
+    """Question about one kind of GPU: price of a GPU-hour, grams of CO2 for a kWh, seconds and money at most."""
 
     kind: str
     cluster: Cluster

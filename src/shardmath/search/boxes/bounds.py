@@ -190,7 +190,7 @@ class Bounds:
         return {node: self._by_mask[mask] for node, mask in home.items()}
 
     def _plan(self, axis: int) -> _Plan:
-        """What changes along an axis, and what does not but is needed for it."""
+        """Sort nodes by whether they change along an axis, or are needed for those that do."""
         bit = 1 << axis
         moved = {node for node in self._nodes if self._moves(node, axis)}
         counted = set(self._needed([*self._conditions, *self._counting]))
