@@ -320,7 +320,7 @@ BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
 
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
 GATED: tuple[str, ...] = tuple(BY_NAME["mlp"].words)
-UNGATED: tuple[str, ...] = ("gelu",)
+UNGATED: tuple[str, ...] = ("gelu", "relu2")
 
 #: The symbols of all letters that formulas do not speak of with some option.
 EVERY_ABSENT: frozenset[Symbol] = frozenset(

@@ -107,9 +107,8 @@ def test_refusals_say_that_something_is_not_counted_yet() -> None:
     root, sentences = Path(__file__).resolve().parents[1], set()
     for path in (*root.glob("src/**/*.py"), *root.glob("symbolic/**/*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        explained = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+        explained = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # of attributes too
         sentences |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and
-                      isinstance(node.value, str) and "not counted" in node.value and node.value not in explained}
+                      isinstance(node.value, str) and "not counted" in node.value and node not in explained}
     assert len(sentences) > 40
     assert [text for text in sentences if not re.search(r"not counted( together)? yet", text)] == []

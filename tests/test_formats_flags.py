@@ -50,7 +50,7 @@ def test_defaults_of_megatron() -> None:
     ("--group-query-attention", "num_kv_heads", 1), ("--num-query-groups 2", "num_kv_heads", 8),
     ("--kv-channels 128", "head_dim", 128), ("--disable-bias-linear", "linear_bias", False),
     ("--disable-bias-linear --add-qkv-bias", "qkv_bias", True), ("--qk-layernorm", "qk_norm", True),
-    ("--untie-embeddings-and-output-weights", "tied_embeddings", False), ("--squared-relu", "mlp", "gelu"),
+    ("--untie-embeddings-and-output-weights", "tied_embeddings", False), ("--squared-relu", "mlp", "relu2"),
     ("--position-embedding-type rope", "learned_positions", 0), ("--use-rotary-position-embeddings",
                                                                  "learned_positions", 0),
     ("--normalization RMSNorm", "normalisation", "rms"), ("--padded-vocab-size 1024", "vocab_size", 1024),

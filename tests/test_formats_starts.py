@@ -18,15 +18,30 @@ from shardmath.formats.megatron_layout import SIZES, SWITCHES
 from shardmath.models.model import Model
 
 GPU = "h100-80gb"
-#: Counted for Hugging Face alone.
-NOT_IN_MEGATRON = {"gpt-neox-20b", "pythia-6.9b"}
-MODELS = [name for name in catalogued("models") if name not in NOT_IN_MEGATRON]
-
+#: Models with windows in some layers or in all, which no flag that is read says, and the words of the refusal.
+WITH_WINDOWS = {
+    "phi-3-mini-4k-instruct": "attention_window = 2047, window = sliding",
+    "phi-4-mini-instruct": "attention_window = 262144, window = sliding",
+    "starcoder2-15b": "attention_window = 4096, window = sliding",
+    "exaone-4.0-32b": "attention_window = 4096, full_attention_step = 4, window = sliding",
+}
+#: Models of which Megatron-Core has not the architecture, and the first part of it that it lacks.
+NOT_IN_MEGATRON = {
+    "gpt-neox-20b": "residual = 'parallel'", "pythia-6.9b": "residual = 'parallel'",
+    "olmo-2-1124-7b": "qk_norms = 'width'", "olmo-2-0325-32b": "qk_norms = 'width'",
+    "olmo-3-1025-7b": "qk_norms = 'width'", "olmo-3-1125-32b": "qk_norms = 'width'",
+    "gemma-2-2b": "norms = 'both'", "gemma-2-9b": "norms = 'both'", "gemma-2-27b": "norms = 'both'",
+    "gemma-3-1b": "norms = 'both'", "gemma-3-27b": "norms = 'both'", "glm-4-32b-0414": "norms = 'both'",
+    "apertus-8b-2509": "mlp = 'xielu'", "c4ai-command-r-v01": "normalisation = 'layer_unbiased'",
+    "c4ai-command-a-03-2025": "normalisation = 'layer_unbiased'",
+}
+MODELS = [name for name in catalogued("models") if name not in {*WITH_WINDOWS, *NOT_IN_MEGATRON}]
 
 def layouts(model: Model) -> list[dict[str, Any]]:
     """Legal layouts of a model: one GPU, tensor parallelism, a pipeline over nodes, and experts shared out."""
     length = min(model.max_seq_length, 2048)
-    tensor = max(size for size in (1, 2, 4, 8) if model.num_attention_heads % size == 0)
+    tensor = max(size for size in (1, 2, 4, 8) if model.num_attention_heads % size == 0
+                 and (model.num_kv_heads % size == 0 or size % model.num_kv_heads == 0))
     stages = next(size for size in (4, 3, 2, 1) if model.num_layers % size == 0)
     found: list[dict[str, Any]] = [
         {"num_gpus": 1}, {"num_gpus": 2 * tensor, "tensor_parallel": tensor},
@@ -50,7 +65,7 @@ def again(text: str, folder: Path, found: shardmath.Explanation) -> None:
     assert account.choices == found.choices
     assert account.switches == found.switches
     assert account.ranks == found.ranks
-    names = {"name", "source", "note", "max_seq_length", "gelu"}
+    names = {"name", "source", "note", "max_seq_length", "gelu", "own_router", "model_type"}
     if found.model.norm_epsilon is None:
         names.add("norm_epsilon")
     assert run.model.model_dump(exclude=names) == found.model.model_dump(exclude=names)
@@ -69,6 +84,28 @@ def test_every_model_of_the_catalogue_starts_and_is_read_back(name: str, tmp_pat
         assert flags.get("rotary-base", 0) == model.rope_base
         if model.num_experts:
             assert flags["moe-router-load-balancing-type"] != ["none"] or "moe-router-enable-expert-bias" in flags
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_WINDOWS)
+def test_windows_are_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        written("megatron", shardmath.explain(name, GPU, seq_length=2048))
+    assert str(caught.value) == f"write = 'megatron': must be a format that can say {WITH_WINDOWS[name]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOT_IN_MEGATRON)
+def test_what_megatron_has_not_is_refused(name: str) -> None:
+    """By name with its own implementation, and by what is missing where Megatron-Core is asked for."""
+    rule = "must be a format of the implementation, and this one is megatron's"
+    with pytest.raises(InputError) as caught:
+        written("megatron", shardmath.explain(name, GPU, seq_length=2048))
+    assert str(caught.value) == f"write = 'megatron': {rule}"
+    with pytest.raises(InputError) as caught:
+        shardmath.explain(name, GPU, implementation="megatron", seq_length=2048)
+    assert str(caught.value).startswith(f"{NOT_IN_MEGATRON[name]}: must be one of ")
+    assert " with megatron; nearest legal: " in str(caught.value)
 
 
 #: What a layout of Megatron-LM may have of its own, each on the smallest model that has it.

@@ -194,3 +194,13 @@ def test_torchtitan_has_every_key(layout: dict[str, Any]) -> None:
             assert kind.split(" ")[0] == type(value).__name__ or repr(value) in kind
     placeholders = [line for line in text.splitlines() if line.startswith("# REPLACE")]
     assert len(placeholders) == 4
+
+
+@pytest.mark.slow
+def test_nemo_is_told_the_square_of_relu() -> None:
+    """Megatron-Bridge has a function for it, which no name of its own recipes imports."""
+    account = shardmath.explain("minitron-8b-base", "h100-80gb", seq_length=2048)
+    assert "\n  activation_func: {_target_: megatron.core.activations.squared_relu, _call_: false}\n" in written(
+        "nemo", account)
+    with pytest.raises(InputError, match="must be a format that can say mlp = relu2"):
+        written("bridge", account)

@@ -36,7 +36,7 @@ COUNTS = {
     ("megatron", "saved"): (16, 5, 2),
     ("huggingface", "saved"): (8, 3, 1),
     ("torchtitan", "torch"): (36, 8, 1),
-    ("nanotron", "saved"): (12, 4, 3),
+    ("nanotron", "saved"): (28, 13, 4),
 }
 #: A space of layouts of models like Llama, with the optimizer sharded.
 SPACE = {

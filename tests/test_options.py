@@ -20,23 +20,23 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implem
 from shardmath.symbolic.parallel.demands import refuse_impossible
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What makes the file of GELU that of another MLP.
-RENAMED = {
-    '"gelu": (option,)': '"mlp": ("relu2",)', '"gelu", "GELU MLP"': '"relu2", "Squared ReLU MLP"',
-    '"mlp": ("gelu",)': '"mlp": ("relu2",)',
-}
+#: What makes the file of GELU, which has two more activations, that of another MLP.
+RENAMED = {'("gelu",), ("relu2",), ("xielu",)': '("cubed",), (), ()', '"gelu", "GELU MLP"': '"cubed", "Cubed ReLU MLP"'}
 OPTION = '        "gelu": "up and down projection with GELU",\n'
 
 TERMS = """
+from sympy import Symbol
+
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.implementations import MEGATRON
 
 def terms(mlp):
     chosen = MEGATRON.with_choices(mlp=mlp, normalisation="layer", biases="linear", peak="megatron_te")
     named = lambda text: text.replace(mlp, "MLP")
-    return {named(name): named(str(term.expression)) for name, term in build(chosen).terms.items()}
+    alike = lambda one: one.xreplace({name: Symbol(named(name.name)) for name in one.free_symbols})  # in one order
+    return {named(name): named(str(alike(term.expression))) for name, term in build(chosen).terms.items()}
 
-theirs, ours = terms("gelu"), terms("relu2")
+theirs, ours = terms("gelu"), terms("cubed")
 assert ours == theirs, {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 assert {"stage.mlp_dummies.buffer", "stage.mlp_gradients.layer_backward", "MLP.saved"} <= ours.keys()
 """
@@ -59,7 +59,7 @@ def package(tmp_path: Path) -> Path:
     choices = package / "symbolic" / "choices.py"
     text = choices.read_text(encoding="utf-8")
     assert text.count(OPTION) == 1
-    choices.write_text(text.replace(OPTION, OPTION + OPTION.replace("gelu", "relu2")), encoding="utf-8")
+    choices.write_text(text.replace(OPTION, OPTION + OPTION.replace("gelu", "cubed")), encoding="utf-8")
     return package
 
 
@@ -77,7 +77,7 @@ def test_a_new_mlp_has_dummies_moments_and_all_other_terms(package: Path) -> Non
     for before, after in RENAMED.items():
         assert before in text
         text = text.replace(before, after)
-    (package / "symbolic" / "components" / "relu2.py").write_text(text, encoding="utf-8")
+    (package / "symbolic" / "components" / "cubed.py").write_text(text, encoding="utf-8")
     result = run(package)
     assert result.returncode == 0, result.stderr
 
@@ -85,7 +85,7 @@ def test_a_new_mlp_has_dummies_moments_and_all_other_terms(package: Path) -> Non
 @pytest.mark.slow
 def test_an_option_without_rows_is_refused_by_its_name(package: Path) -> None:
     result = run(package)
-    assert "ValueError: mlp = relu2 has no rows: add rows or a component that name it" in result.stderr
+    assert "ValueError: mlp = cubed has no rows: add rows or a component that name it" in result.stderr
 
 
 def test_every_option_is_named_by_a_row_or_said_to_need_none() -> None:

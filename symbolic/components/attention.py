@@ -6,6 +6,7 @@ from typing import Any
 
 from sympy import Eq, Expr, Gt
 
+from ..choices import BY_NAME, GATED
 from ..dimensions import (
     ALL_QKV_FEATURES,
     BATCH,
@@ -80,6 +81,9 @@ _ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
 #: Where queries, keys and values come out of one projection, and where each has its own.
 _JOINT, _APART = ("fused", "qkv"), ("separate", "gate_up")
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)
+#: GPT-NeoX has the parts of each head side by side, so that heads of one token can be views; Phi-3, whose MLP is gated,
+#: has all queries first, then all keys and all values.
+_OF_NEOX = tuple(option for option in BY_NAME["mlp"].options if option not in GATED)
 
 
 def _qkv() -> tuple[Tensor, ...]:
@@ -218,7 +222,17 @@ def _core() -> tuple[Tensor, ...]:
         saved("v.batched_part", at, QUERY, 4, "transformers",
               "query and key parts of the fused projection, kept by v, which stays a view for b = 1 or a = 1",
               when=(1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1)) * Iverson(Eq(a, k)), attention=("eager",),
-              value=_VIEW, rope=_JOINED),
+              value=_VIEW, rope=_JOINED, mlp=_OF_NEOX),
+        saved("v.stacked_part", at, QUERY, 4, "transformers",
+              "query and key parts of the fused projection, kept by v, which stays a view for b = 1 or a = 1",
+              when=(1 - Iverson(b > 1) * Iverson(a > 1)) * Iverson(Eq(a, k)), attention=("eager",),
+              value=_VIEW, rope=_JOINED, mlp=GATED),
+        saved("v.one_head_q_part", at, QUERY, 2, "transformers",
+              "query part of the fused projection, kept by v of one head, repeated by a view",
+              when=_ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
+        saved("v.one_head_k_part", at, KEY, 2, "transformers",
+              "key part of the fused projection, kept by v of one head, repeated by a view",
+              when=_ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
         saved("scores_bounded", "softmax", SCORES, 2, "transformers", "bf16 tanh of the scores", when=acap,
               attention=("eager",)),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",

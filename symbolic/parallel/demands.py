@@ -127,8 +127,12 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
 
 
 def _special(choices: Mapping[str, str]) -> str:
-    """The first choice that is counted with a plain training step alone, in words; nothing if there is none."""
-    special = (axis for axis, options in _PLAIN_ONLY.items() if choices[axis] in options)
+    """The first choice that is counted with a plain training step alone, in words; nothing if there is none.
+
+    Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with.
+    """
+    special = (axis for axis, options in _PLAIN_ONLY.items()
+               if choices[axis] in options and not (choices[axis] in UNGATED and choices["router"] != "huggingface"))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import VERDICTS, WORDS
 from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
 from validation.measured.replays import replays
 
@@ -54,7 +54,7 @@ class Estimate:
 def estimate(case: Case) -> Estimate | str:
     """The estimate of a case, or the reason why there is none."""
     answer = case.refusal or _estimate(case, case.arguments)
-    if isinstance(answer, Estimate) and case.arguments["implementation"] == REPLAYED:
+    if isinstance(answer, Estimate) and case.arguments.get("implementation") == REPLAYED:
         return replace(answer, reserved=replays().get(case.id))
     return answer
 
@@ -96,7 +96,7 @@ def _published(account: Explanation) -> Fraction | None:
         return None
     module: Any = import_module("shardmath.generated.megatron_lm")
     values = {"virtual_pipeline": 1, **account.inputs, "pipeline_rank": 0}
-    width = Fraction(values["ffn_hidden_size"]) * (Fraction(2, 3) if known["mlp"] == "gelu" else 1)
+    width = Fraction(values["ffn_hidden_size"]) * (1 if known["mlp"] in WORDS["mlp"].values() else Fraction(2, 3))
 
     def term(name: str, **others: Fraction) -> Fraction:
         given = {key: Fraction(values[key]) for key in module.INPUTS} | others

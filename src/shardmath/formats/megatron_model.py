@@ -61,7 +61,7 @@ def _fields(options: Options) -> dict[str, Any]:
         "vocab_size": _vocabulary(options), "max_seq_length": positions,
         "tied_embeddings": not options.is_on("untie-embeddings-and-output-weights"),
         "normalisation": _NORMS[options.word("normalization", "LayerNorm", _NORMS)],
-        "mlp": "swiglu" if swiglu else "gelu",  # the square of ReLU keeps as many bytes as GELU
+        "mlp": "swiglu" if swiglu else "relu2" if options.is_on("squared-relu") else "gelu",
         "linear_bias": biases, "qkv_bias": options.is_on("add-qkv-bias") or biases,
         "qk_norm": options.is_on("qk-layernorm"),
         "learned_positions": positions if _learned(options) else 0,

@@ -69,6 +69,8 @@ def model_flags(model: Model, seq_length: int) -> Iterator[Flag]:
         yield ("qk-layernorm",)
     if model.mlp == "swiglu":
         yield ("swiglu",)
+    elif model.mlp == "relu2":
+        yield ("squared-relu",)
     if not model.linear_bias:
         yield ("disable-bias-linear",)
         if model.qkv_bias:

@@ -32,7 +32,9 @@ _SECTION_OF = {
 }
 #: Flags that Megatron-Bridge has no key for: they follow from others, as positions do from the sequence length.
 _IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-bf16",
-            "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size")
+            "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size", "squared-relu")
+#: Functions of PyTorch and Megatron-Core by what they are called in the ledger; that of NeMo where none is set is GELU.
+_ACTIVATIONS = {"swiglu": "torch.nn.functional.silu", "relu2": "megatron.core.activations.squared_relu"}
 
 
 def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
@@ -56,8 +58,8 @@ def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[
         section, _, own = key.partition(".")
         if own != "bias":
             sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
-    if explanation.model.mlp == "swiglu":
-        sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
+    if function := _ACTIVATIONS.get(explanation.model.mlp):
+        sections["model"]["activation_func"] = f"{{_target_: {function}, _call_: false}}"
     sections["model"]["vocab_size"] = str(explanation.model.vocab_size)
     sections["model"].setdefault("cross_entropy_loss_fusion", "false")
     if explanation.model.kv_lora_rank:

@@ -90,4 +90,4 @@ def _said(account: Explanation) -> dict[str, object]:
 
 
 #: What is said of a model in words, the longest sequence that its source names, and what Transformers alone computes.
-_NAMES = ("name", "source", "note", "max_seq_length", "gelu", "own_router")
+_NAMES = ("name", "source", "note", "max_seq_length", "gelu", "own_router", "model_type")

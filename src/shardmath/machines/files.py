@@ -64,7 +64,7 @@ def _mixed(declared: Mapping[str, Any]) -> Cluster:
         if key in shared:
             raise InputError(key, shared[key], "must be given in each of the kinds, not beside them")
     if "links" in shared:
-        raise InputError("links", "a table", "must not be given with kinds: measured links are not counted there yet")
+        raise InputError("links", "a table", "must not be given with kinds: measured links are not counted yet there")
     if not isinstance(kinds, list) or not all(isinstance(kind, Mapping) for kind in kinds):
         raise InputError("kinds", kinds, "must be tables, each with gpu and gpus")
     if not 2 <= len(kinds) <= KINDS:

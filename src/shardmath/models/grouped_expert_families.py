@@ -94,7 +94,7 @@ class Dots1(_Sigmoid):
         kinds = self.layer_types or []
         windowed = self.sliding_window is not None and (self.max_window_layers or 0) < self.num_layers
         if any(kind != "full_attention" for kind in kinds) or (not kinds and windowed):
-            raise InputError("sliding_window", self.sliding_window, "must be null: windows are not counted here yet")
+            raise InputError("sliding_window", self.sliding_window, "must be null: windows are not counted yet here")
         return {**super().fields(), "qk_norm": True}
 
 
@@ -159,7 +159,7 @@ class Ernie4Moe(_Experts):
     moe_layer_start_index: Count = 1
     moe_layer_end_index: int = -1
     moe_layer_interval: Size = 1
-    use_bias: Annotated[bool, only(False, why=": biases of attention and MLP are not counted here yet")] = False
+    use_bias: Annotated[bool, only(False, why=": biases of attention and MLP are not counted yet here")] = False
 
     def fields(self) -> dict[str, Any]:
         """As the base class says. Raises ``InputError`` for layers with experts that leave out a later one."""

@@ -9,12 +9,11 @@ from typing import Any
 from shardmath.account.accounting import exists
 from shardmath.catalogue import read
 from shardmath.compiler.evaluators import Evaluator, changed_choices
-from shardmath.configuration.choosing import evaluator_for, following
-from shardmath.configuration.fields import FIRST
+from shardmath.configuration.choosing import choices_of, evaluator_for, following
 from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS, LINES, PARAMETERS, SITES
+from shardmath.generated.definitions import DEFAULTS, IMPLEMENTATIONS, LINES, PARAMETERS, SITES
 from shardmath.input.parameters import limits, model_values
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -90,10 +89,14 @@ def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]
 
 
 def _is_stored(model: Model) -> bool:
-    """Tell whether the package has plain evaluators for the model's architecture."""
-    if model.biases != "qkv":
-        return False
-    return not changed_choices(FIRST, {axis: model.architecture[axis] for axis in ARCHITECTURE})
+    """Tell whether the evaluators of every implementation that has the model are in the package."""
+    changes = []
+    for implementation in IMPLEMENTATIONS:
+        try:
+            changes.append(changed_choices(implementation, choices_of(implementation, model)))
+        except InputError:  # the framework has no such model
+            continue
+    return bool(changes) and not any(changes)
 
 
 def _evaluators(model: Model) -> dict[str, Pair]:
