@@ -22,24 +22,32 @@ BLOCKS = {
     if re.search(r"^(gpu = |\[gpu\])", text, re.MULTILINE) and "[axes" not in text
 }
 BLOCKS |= {str(path.relative_to(DOCS)): path.read_text(encoding="utf-8") for path in DOCS.glob("clusters/*.toml")}
+#: Those with several kinds of GPUs, and the commands that count them: others refuse them.
+SEVERAL = {name for name, text in BLOCKS.items() if "[[kinds]]" in text}
+COUNTED = {"explain", "sweep", "recommend"}
 QUESTIONS = (
-    "explain llama-3.2-1b --tp 2 --num-gpus 16",
+    "explain llama-3.2-1b --tp 2 --pp 2 --num-gpus 16",
     "sweep llama-3.2-1b --num-gpus 16 --global-batch-size 16",
     "recommend llama-3.2-1b --num-gpus 16 --global-batch-size 16",
     "scale llama-3.2-1b --num-gpus 8,16 --global-batch-size 16",
     "moves llama-3.2-1b --tp 2 --num-gpus 16",
     "fit llama-3.2-1b --tp 2 --num-gpus 16",
 )
+ANSWERED, REFUSED = (
+    [pytest.param(name, question, id=f"{name}-{question.split()[0]}") for name in BLOCKS for question in QUESTIONS
+     if (name in SEVERAL and question.split()[0] not in COUNTED) == is_refused]
+    for is_refused in (False, True)
+)
 
 
 def test_there_are_examples() -> None:
     assert {"extending.md", "README.md"} <= {name.split("/")[-1].split()[0] for name in BLOCKS}
     assert "clusters/example.toml" in BLOCKS
+    assert "systems/mixed_gpus.md 0" in SEVERAL
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.split()[0])
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(("name", "question"), ANSWERED)
 def test_a_documented_cluster_answers_with_times(
     name: str, question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -60,6 +68,19 @@ def test_a_documented_cluster_answers_with_times(
     assert times
     assert all(seconds > 0 for seconds in times)
     assert shown.get("time_unknown", "") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "question"), REFUSED)
+def test_what_is_not_counted_on_several_kinds_is_refused(
+    name: str, question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(BLOCKS[name], encoding="utf-8")
+    assert exit_code([*question.split(), "--gpu", str(path), "--json"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "must be a cluster of one kind of GPU: several are counted in explain, sweep and recommend" in shown.err
 
 
 @pytest.fixture

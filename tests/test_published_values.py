@@ -17,7 +17,8 @@ from shardmath.symbolic.published.beside import implementation_of, ledger_of
 STATED = [(item, pair) for item in all_published() for pair in item.correspondence if pair.difference is not None]
 POINTS, TRIES = 10, 40
 #: Values of what the drawn layouts do without, and of letters whose least value is not legal.
-USUAL = {"pos": 10**6, "w": 4, "M": 2**37, "n": 8, "dom": 8, "load": 100, "wm": 2, "m1": 4, "m2": 4, "slack": 1000}
+USUAL = {"pos": 10**6, "w": 4, "M": 2**37, "n": 8, "dom": 8, "load": 100, "wm": 2, "m1": 4, "m2": 4, "slack": 1000,
+         "Xx": 10**9}
 
 
 def drawn(pair: Counterpart, implementation: Implementation, random: Random) -> dict[str, Expr]:

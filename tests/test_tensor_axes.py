@@ -72,7 +72,7 @@ def test_a_search_tries_all_grids_or_those_that_are_asked_for() -> None:
     assert asked.best[0] in searched.best
 
 
-@pytest.mark.parametrize(("sequences", "error"), [(1024, -0.16), (8192, 0.28)])
+@pytest.mark.parametrize(("sequences", "error"), [(1024, -0.31), (8192, 0.27)])
 def test_the_share_of_the_peak_that_the_paper_reports_lies_between_two_batches(sequences: int, error: float) -> None:
     job: dict[str, Any] = {
         "gpu": "a100-80gb", "network": "slingshot-200", "node_size": 4, "num_gpus": 1024, "seq_length": 2048,

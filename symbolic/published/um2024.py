@@ -9,7 +9,7 @@ from sympy import Expr, Integer
 
 from ..functions import Iverson
 from ..parameters import symbols
-from ..terms import TermSet, product, term_symbol, total
+from ..terms import TermSet, product, total
 from .sets import PLAIN, Counterpart, PublishedSet, assume, new_terms
 
 NAME = "um2024"
@@ -36,7 +36,7 @@ def _build() -> TermSet:
 
 
 def _beside() -> tuple[Counterpart, ...]:
-    each = term_symbol("stage.send")
+    each = Xx / _PICO
     return (
         Counterpart(f"{NAME}.execution", ("step.slowest_stage", "step.bubble"),
                     "one micro-batch on all stages; the other m - 1 on the slowest one are the same", "equal: one"
@@ -44,9 +44,8 @@ def _beside() -> tuple[Counterpart, ...]:
         Counterpart(f"{NAME}.sending", ("step.pipeline_waiting",), "waiting for what is sent between stages that are"
                     " equally far apart", "the source sends one output over every border in a step; the ledger, for"
                     " each micro-batch one output and one gradient over the slowest border",
-                    {**assume(PLAIN, c=1, sp=0), "Xx": each * _PICO, "Xa": (p - 1) * each * _PICO,
-                     "Yp": 2 * s * b * h / each},
-                    (p - 1) * each - 2 * Iverson(p > 1) * (_PASSES + p - 2) * each, _MIXED, kept=("stage.send",)),
+                    {**assume(PLAIN, c=1, sp=0), "Xa": (p - 1) * Xx, "Yp": 2 * s * b * h / each},
+                    (p - 1) * each - 2 * Iverson(p > 1) * (_PASSES + p - 2) * each, _MIXED),
         Counterpart(f"{NAME}.optimizer", ("step.optimizer",), "the optimizer on the stage that takes longest",
                     "equal; the source measures it", {}, Integer(0), _MIXED),
     )

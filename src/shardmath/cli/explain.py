@@ -34,7 +34,7 @@ def explain(
     MODEL is a name, the path of a config.json, or of a launch script or configuration of Megatron-LM, torchtitan or
     NeMo, whose settings are the defaults of all options.
     """
-    from shardmath.account.configured import configured
+    from shardmath.account.configured import configured_on_any
     from shardmath.account.replaying import replayed
     from shardmath.allocator.settings import Settings
     from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_output_alone
@@ -46,7 +46,7 @@ def explain(
     refuse_output_alone(format, output)
     chosen, gpu, arguments = configuration_arguments(model, options)
     settings = None if alloc_conf is None else Settings.parsed(alloc_conf)
-    explanation = replayed(configured(chosen, gpu, **arguments), settings)
+    explanation = replayed(configured_on_any(chosen, gpu, **arguments), settings)
 
     def report() -> None:
         if csv is not None:
