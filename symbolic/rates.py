@@ -86,16 +86,18 @@ def add_groups(
     """Bandwidth of a ring and latency of one of its steps, for every group; ``absent`` are values of absent letters.
 
     ``links`` has, by group, the bandwidth between nodes (bytes/s of one GPU) where it is not the network's. Which nodes
-    these groups join follows from their sizes and strides, which are then terms too.
+    these groups join follows from their sizes and strides, which are then terms too; that of stages always is.
     """
     for group in GROUPS_OF_RANKS:
         if not group.chosen(choices):
             continue
         stride = group.stride.xreplace(absent)
-        span = product(group.size, stride)
         if group.name in links:
             terms.add(f"{group.name}.size", group.size, "ranks", f"{group.meaning} of one group")
-            terms.add(f"{group.name}.stride", stride, "ranks", f"distance of neighbours among {group.meaning}")
+        if group.name in links or group.name == "pipeline":
+            named = terms.add(f"{group.name}.stride", stride, "ranks", f"distance of neighbours among {group.meaning}")
+            stride = named if group.name == "pipeline" else stride
+        span = product(group.size, stride)
         inside = Iverson(Le(span, dom))
         rings = Min(stride, dom)
         network = _between(stride, links.get(group.name, Wx))
