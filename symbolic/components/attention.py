@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Expr, Gt
 
-from ..choices import BY_NAME, GATED
+from ..choices import GATED, UNGATED
 from ..dimensions import (
     ALL_QKV_FEATURES,
     BATCH,
@@ -83,7 +83,7 @@ _JOINT, _APART = ("fused", "qkv"), ("separate", "gate_up")
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)
 #: GPT-NeoX has the parts of each head side by side, so that heads of one token can be views; Phi-3, whose MLP is gated,
 #: has all queries first, then all keys and all values.
-_OF_NEOX = tuple(option for option in BY_NAME["mlp"].options if option not in GATED)
+_OF_NEOX = (*UNGATED, "xielu")
 
 
 def _qkv() -> tuple[Tensor, ...]:
