@@ -55,6 +55,8 @@ def test_a_missing_page_is_stale_and_written(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(report, "DATASETS", ())
     monkeypatch.setattr(report.timed, "section", lambda: "## Step time")
     monkeypatch.setattr(report, "beside", lambda: {"one.svg": "<svg/>"})
+    monkeypatch.setattr(report.replays, "FILE", tmp_path / report.replays.NAME)
+    monkeypatch.setattr(report.replays, "replayed", str)
     assert report.main(["--check"]) == 1
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / "old.svg").write_text("<svg/>")
