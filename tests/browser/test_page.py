@@ -19,6 +19,8 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import ROLES
 
 STATES = 2000 if FULL else 100
+#: How the page refuses numbers that Python has exactly.
+BEYOND = "is beyond 2^53, where doubles are not exact"
 ACCOUNTS = """(links) => links.map((link) => {
   if (fromLink(link).length) throw new Error(link);
   const values = valuesOf(state);
@@ -51,6 +53,10 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
     legal = 0
     for state, (broken, accounts) in zip(drawn, found, strict=True):
         expected = explained(state)
+        if broken is not None and broken.endswith(BEYOND):
+            # Reserved memory is computed in thousandths of an estimate: from 9 TB on doubles do not hold that exactly.
+            assert 1000 * max(rank.total for rank in expected.ranks) >= 2**53, (state, broken)
+            continue
         assert (broken is None) == (expected is not None), (state, broken)
         if expected is None:
             continue
