@@ -12,7 +12,7 @@ from shardmath.errors import InputError
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
-from shardmath.search.nests.configurations import Configuration, configurations
+from shardmath.search.nests.configurations import Configuration, configurations, unbeaten
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
@@ -78,12 +78,7 @@ class Answered:
             assert isinstance(answer, FrontAnswer)
             size = int(answer.size[0])
             every += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
-        kept: list[Configuration] = []
-        for item in sorted(every, key=_keys):
-            if not any(all(own <= other for own, other in zip(_keys(before), _keys(item), strict=True))
-                       for before in kept):
-                kept.append(item)
-        return kept
+        return unbeaten(sorted(every, key=_keys))
 
     def _answers(self, name: str) -> Iterator[tuple[Nest, Question, object]]:
         for nest, answer in zip(self.nests, self.answers, strict=True):

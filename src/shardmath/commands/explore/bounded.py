@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shardmath.commands.explore.answer import Answered, BoundedPart, Explored, Group, Ranking, Unbeaten
 from shardmath.search.boxes.answered import Bounded, bounded
-from shardmath.search.nests.configurations import Configuration
+from shardmath.search.nests.configurations import Configuration, unbeaten
 from shardmath.search.spaces import Best, Front, Question, Space
 
 
@@ -20,7 +20,7 @@ def bounded_answer(space: Space, stopped: Callable[[], bool]) -> Explored:
             kept = tuple(every[: question.count])
             answers[question.name] = Ranking(question.formulas, (Group({}, kept),) if kept else (), question)
         elif isinstance(question, Front):
-            answers[question.name] = Unbeaten(question.formulas, tuple(_unbeaten(every)), question)
+            answers[question.name] = Unbeaten(question.formulas, tuple(unbeaten(every)), question)
     size = sum(part.part.size for part in parts)
     complete = all(part.cut.left is None for part in parts)
     return Explored(
@@ -35,15 +35,6 @@ def distinct_keys(configurations: Iterable[Configuration]) -> list[Configuration
     for item in sorted(configurations, key=lambda item: item.order):
         first.setdefault(tuple(item.keys.values()), item)
     return list(first.values())
-
-
-def _unbeaten(configurations: Sequence[Configuration]) -> list[Configuration]:
-    kept: list[Configuration] = []
-    for item in configurations:  # sorted by the first key: only one before this can beat it
-        if not any(all(own <= other for own, other in zip(before.keys.values(), item.keys.values(), strict=True))
-                   for before in kept):
-            kept.append(item)
-    return kept
 
 
 def _described(part: Bounded, questions: Sequence[Question]) -> BoundedPart:

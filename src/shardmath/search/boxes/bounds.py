@@ -89,6 +89,7 @@ class Bounds:
         self._common = self._everywhere()
         self._large = [node for node in self._nodes if self._rows(self._mask[node]) > NUMBERS]
         self._home = self._tables()
+        self._reach = self._axes_of_bounds()
         self._least: dict[Node, tuple[float, ...]] = {}
         self._add_signs()
         self._plans = [self._plan(axis) for axis in range(len(self.sizes))]
@@ -208,17 +209,16 @@ class Bounds:
     def _moves(self, node: Node, axis: int) -> bool:
         """Tell whether bounds of a node change with the place on an axis: those of its table, or of an argument."""
         table = self._home.get(node)
-        return axis in table.places if table is not None else bool(self._reach(node) >> axis & 1)
+        return axis in table.places if table is not None else bool(self._reach[node] >> axis & 1)
 
-    def _reach(self, node: Node) -> int:
-        """The axes that bounds of a node depend on, as bits."""
-        if not hasattr(self, "_reached"):
-            self._reached: dict[Node, int] = {}
-            for other in self._nodes:
-                table = self._home.get(other)
-                self._reached[other] = (sum(1 << place for place in table.places) if table is not None else
-                                        _united(self._reached[arg] for arg in other.args))
-        return self._reached[node]
+    def _axes_of_bounds(self) -> dict[Node, int]:
+        """Return the axes that bounds of each node depend on, as bits: those of its table, or of its arguments."""
+        reach: dict[Node, int] = {}
+        for node in self._nodes:
+            table = self._home.get(node)
+            reach[node] = (sum(1 << place for place in table.places) if table is not None else
+                           _united(reach[arg] for arg in node.args))
+        return reach
 
     def _needed(self, roots: Sequence[Node]) -> list[Node]:
         """Return the nodes that ``roots`` are computed from, arguments first, without those inside of tables."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -79,6 +79,17 @@ def configurations(part: Part, question: Best | Front, keys: Any, numbers: Any) 
     for row, number in zip(keys.tolist(), numbers.tolist(), strict=True):
         if 0 <= number < part.size:
             yield Configuration(part, number, dict(zip(question.by, map(whole, row), strict=True)))
+
+
+def unbeaten(configurations: Iterable[Configuration]) -> list[Configuration]:
+    """Return those that none beats in one key without losing in another; they come sorted by their keys."""
+    kept: list[Configuration] = []
+    for item in configurations:
+        # Sorted by the first key: only one before this can beat or equal it.
+        keys = item.keys.values()
+        if not any(all(own <= other for own, other in zip(before.keys.values(), keys, strict=True)) for before in kept):
+            kept.append(item)
+    return kept
 
 
 def whole(value: float) -> int | float:
