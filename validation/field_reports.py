@@ -11,7 +11,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from shardmath import explain
+from shardmath import explain, formats
 from shardmath.account.accounting import Explanation
 from shardmath.models.model import Model, load_model
 from validation.measured.reading import rows
@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "field-reports.md"
 TABLE = "field_reports.csv"
 
-#: Verdicts that a report contradicts.
-WRONG: Mapping[str, str] = {"trained": "out of memory", "oom": "fits"}
+#: Verdicts that a report contradicts, by its outcome; an estimate of its author contradicts none.
+WRONG: Mapping[str, str] = {"trained": "out of memory", "oom": "fits", "estimate": ""}
 
 _TEXT = """# What people reported
 
@@ -38,7 +38,8 @@ Table: `tests/data/field_reports.csv`.
 ## Answered
 
 {answered} reports. Of {trained} that trained, {trained_wrong} should have run out of memory; of {oom} that ran out of
-memory, {oom_wrong} should have fitted. Reports of an error seldom say that nothing else was wrong.
+memory, {oom_wrong} should have fitted. Reports of an error seldom say that nothing else was wrong. An estimate of the
+author's own ({estimates}) is no observation; it stands beside ours.
 
 {table}
 
@@ -100,6 +101,8 @@ def _explained(words: str) -> Explanation:
             arguments["kernels"][name.removeprefix("kernels.")] = value
         else:
             arguments[name] = int(value) if value.isdecimal() else value
+    if "file" in arguments:
+        return formats.read(ROOT / arguments.pop("file")).explain(arguments.pop("gpu"), **arguments)
     model = load_model(ROOT / name if (name := arguments.pop("model")).endswith(".json") else name)
     layers = arguments.pop("layers", None)
     return explain(model if layers is None else first_layers(model, layers), arguments.pop("gpu"), **arguments)
@@ -126,6 +129,7 @@ def page() -> str:
     return _TEXT.format(
         all=len(reports), answered=len(found), refused=len(reports) - len(found),
         trained=outcomes["trained"], oom=outcomes["oom"], trained_wrong=wrong["trained"], oom_wrong=wrong["oom"],
+        estimates=outcomes["estimate"],
         table=markdown(("report", "asked", "assumed", "observed", "predicted", "verdict"),
                        [item.line for item in found]),
         reasons=markdown(("what is missing", "reports", "which"), [
