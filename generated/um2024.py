@@ -15,10 +15,13 @@ INPUTS = (
     "pipeline_parallel",
     "data_parallel",
     "micro_batch_size",
+    "data_link_bandwidth",
     "pipeline_link_bandwidth",
     "all_stages_slowest",
     "all_stages_sum",
     "all_stages_optimizer",
+    "turning_time",
+    "stage_gradient_bytes",
 )
 
 #: Unit and meaning of every term.
@@ -28,7 +31,9 @@ TERMS = {
     "um2024.message": ("bytes", "output of a stage for a micro-batch"),
     "um2024.sending": ("s", "one message over every border between stages"),
     "um2024.optimizer": ("s", "the optimizer on the stage that takes longest"),
-    "um2024.step": ("s", "one step, without data parallelism"),
+    "um2024.turning": ("s", "from the forward to the backward pass of the last stage, and making of batches"),
+    "um2024.data": ("s", "gradients of the fullest stage, summed by a ring of its GPUs"),
+    "um2024.step": ("s", "one step"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -59,25 +64,29 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, seq_length, global_batch_size, pipeline_parallel, data_parallel, micro_batch_size, pipeline_link_bandwidth, all_stages_slowest, all_stages_sum, all_stages_optimizer):
+def terms(hidden_size, seq_length, global_batch_size, pipeline_parallel, data_parallel, micro_batch_size, data_link_bandwidth, pipeline_link_bandwidth, all_stages_slowest, all_stages_sum, all_stages_optimizer, turning_time, stage_gradient_bytes):
     """Every term by name."""
     num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
     um2024_execution = ratio((all_stages_sum + all_stages_slowest*(num_microbatches - 1)), 1000000000000)
     um2024_message = 2*micro_batch_size*hidden_size*seq_length
     um2024_sending = ratio(um2024_message*(pipeline_parallel - 1), pipeline_link_bandwidth)
     um2024_optimizer = ratio(all_stages_optimizer, 1000000000000)
-    um2024_step = um2024_execution + um2024_optimizer + um2024_sending
+    um2024_turning = num_microbatches*turning_time
+    um2024_data = ratio(2*stage_gradient_bytes*(data_parallel - 1), data_parallel*data_link_bandwidth)
+    um2024_step = um2024_data + um2024_execution + um2024_optimizer + um2024_sending + um2024_turning
     return {
         "num_microbatches": num_microbatches,
         "um2024.execution": um2024_execution,
         "um2024.message": um2024_message,
         "um2024.sending": um2024_sending,
         "um2024.optimizer": um2024_optimizer,
+        "um2024.turning": um2024_turning,
+        "um2024.data": um2024_data,
         "um2024.step": um2024_step,
     }
 
 
-def rules_met(hidden_size, seq_length, global_batch_size, pipeline_parallel, data_parallel, micro_batch_size, pipeline_link_bandwidth, all_stages_slowest, all_stages_sum, all_stages_optimizer):
+def rules_met(hidden_size, seq_length, global_batch_size, pipeline_parallel, data_parallel, micro_batch_size, data_link_bandwidth, pipeline_link_bandwidth, all_stages_slowest, all_stages_sum, all_stages_optimizer, turning_time, stage_gradient_bytes):
     """For every rule, whether the configuration keeps it."""
     return (
     )

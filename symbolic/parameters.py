@@ -440,6 +440,10 @@ QUANTITIES: tuple[Parameter, ...] = (
     Parameter("yb", "backward_chunk_time", "s", 1, "whole backward pass of one chunk", Kind.PUBLISHED, latex="y_{b}"),
     Parameter("yw", "weight_chunk_time", "s", 1, "gradients of the weights of one chunk", Kind.PUBLISHED,
               latex="y_{w}"),
+    Parameter("yt", "turning_time", "s", 0, "from the forward to the backward pass of a micro-batch, on the last stage",
+              Kind.PUBLISHED, latex="y_{t}"),
+    Parameter("Yg", "stage_gradient_bytes", "bytes", 0, "gradients of the stage that has most of them",
+              Kind.PUBLISHED, latex="G_{s}"),
     Parameter("yo", "overlapped_chunk_time", "s", 1, "forward pass of one chunk beside the backward pass of another",
               Kind.PUBLISHED, latex="y_{o}"),
 )

@@ -96,7 +96,10 @@ def _figures() -> tuple[Figure, ...]:
                  f"model-table.md of Megatron-AxoNN, GPT-{printed}B", remark)
           for layers, width, printed, remark in (
               (24, 4096, "5", ""), (32, 5120, "10", ""), (32, 7168, "20", ""),
-              (42, 12288, "80", "76.1 billion: names are rounded, and count the embedding"),
+              (38, 9216, "40", "38.7 billion: names are rounded, and count the embedding"),
+              (56, 9216, "60", "57.1 billion: the same"), (42, 12288, "80", "76.1 billion: the same"),
+              (84, 12288, "160", "152.2 billion: the same"), (96, 16384, "320", "309.2 billion: the same"),
+              (192, 16384, "640", "618.5 billion: the same"),
           )),
     )
 

@@ -6,12 +6,12 @@ The formulas are those of the program that the authors published with the paper
 
 from __future__ import annotations
 
-from sympy import Expr, Integer
+from sympy import Expr, Integer, Rational
 
 from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import TermSet, product, term_symbol, total
-from .sets import PLAIN, Counterpart, PublishedSet, assume, new_terms
+from .sets import PLAIN, Counterpart, Figure, PublishedSet, assume, new_terms
 
 NAME = "yim2024"
 s, b, h, u, L, t, p, m, B, D, V = symbols("s b h u L t p m B D V")
@@ -60,6 +60,16 @@ def _beside() -> tuple[Counterpart, ...]:
     )
 
 
+def _figures() -> tuple[Figure, ...]:
+    """The program's answer for the job of its own script, with passes of 95 and 190 ms for its trained networks."""
+    job = {"s": 1024, "b": 4, "h": 3072, "u": 50256, "L": 64, "t": 8, "p": 2, "D": 4, "B": 128, "dom": 8}
+    links = {"Yp": 25 * 10**9, "Yd": 25 * 10**9, "Wn": 600 * 10**9}
+    passes = {"yf": Rational(95, 1000), "yb": Rational(190, 1000)}
+    where = "run of the authors' program: GPT 8.1B on 64 A100, their script's layout and links"
+    return tuple(Figure(f"{NAME}.{term}", {**job, **links, **passes}, answer, "ms", Rational(1, 1000), where)
+                 for term, answer in (("passing", "2.0133"), ("data", "74.7934"), ("step", "2647.846")))
+
+
 SETS = (
     PublishedSet(
         NAME, "Yim et al. 2024, Pipette", "yim2024", _build(), _beside(),
@@ -71,5 +81,6 @@ SETS = (
             "The paper measures the time of a micro-batch and learns the memory of a GPU with a neural network: neither"
             " has a formula. 16 h² parameters in a layer are the program's; GPT has 12 h² and biases.",
         ),
+        figures=_figures(),
     ),
 )
