@@ -101,6 +101,8 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "num_gpus": ("N", "GPUs", 1, None, "cluster", "GPUs of the job"),
     "node_size": ("n", "GPUs", 1, None, "cluster", "GPUs of one node"),
     "gpu_memory": ("M", "bytes", 1, None, "cluster", "memory of one GPU"),
+    "server_gpus": ("gs", "GPUs", 1, None, "cluster", "GPUs of one server, which share the memory of its host"),
+    "host_memory": ("Mh", "bytes", 0, None, "cluster", "memory of a server's host; 0 where it is not known"),
     "unexplained_bytes": ("extra", "bytes", -9007199254740992, None, "cluster", "measured allocation minus the ledger's"),
     "reserved_per_mille": ("slack", "bytes", 1000, None, "cluster", "bytes reserved per 1000 allocated"),
     "context_bytes": ("context", "bytes", 0, None, "cluster", "CUDA context and kernels of a process"),

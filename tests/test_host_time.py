@@ -97,7 +97,8 @@ def test_global_parameters_on_the_host_are_copied_three_times() -> None:
 def test_bytes_on_the_host_are_shown() -> None:
     account = shardmath.explain(MODEL, GPU, **JOB, optimizer_offload_percent=100)
     assert account.peak.host == 16 * 8_030_261_248 // 8
-    assert "On the host: 14.96 GiB of that rank." in str(account)
+    assert account.host_bytes == 16 * 8_030_261_248
+    assert "On the host: 14.96 GiB of that rank, 119.66 of 2048.00 GiB of a server." in str(account)
     assert shardmath.explain(MODEL, GPU, **JOB).peak.host == 0
 
 

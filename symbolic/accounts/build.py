@@ -16,6 +16,7 @@ from ..terms import TermSet
 from .moments import add_moments, add_peak
 from .options import refuse_without_rows
 from .rows import chosen_size, used_dimensions
+from .servers import add_servers
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients
 from .units import add_layers, add_output_gradients, add_units
 
@@ -49,4 +50,5 @@ def build(implementation: Implementation) -> TermSet:
     add_moments(terms, implementation)
     add_process(terms, absent_values(implementation.choices))
     add_peak(terms, implementation)
+    add_servers(terms, implementation)
     return terms

@@ -37,6 +37,7 @@ class Layout:
         known |= {item.letter: int(model[item.name]) for item in PARAMETERS if item.name in model}
         known |= MEGATRON.defaults
         known |= {"n": gpu["node_size"], "M": gpu["memory_gib"] * GIB, "r": 0}
+        known |= {"gs": gpu["node_size"], "Mh": gpu.get("host_memory_gib", 0) * GIB}
         known |= self.choices
         return known | {"N": known["t"] * known["c"] * known["p"] * known["D"]}
 

@@ -10,13 +10,14 @@ from importlib import import_module
 
 from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured_on_any
-from shardmath.account.host import refuse_full_host
+from shardmath.account.host import fullest_host
 from shardmath.account.mixed import StageOnGpu
 from shardmath.account.placement import Placement
 from shardmath.account.slicing import Slicing, slicing
 from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
+from shardmath.configuration.settings import ON_HOST
 from shardmath.generated.definitions import (
     HELD,
     LINES,
@@ -162,6 +163,8 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """Why the time is not known; empty where it is."""
     published: tuple[PublishedEstimate, ...]
     """Estimates of published formulas, of models that they are about."""
+    host_bytes: int
+    """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
     cluster: Hidden[Cluster]
     """GPUs, servers and network."""
     switches: Hidden[Mapping[str, int]]
@@ -204,7 +207,7 @@ def explanation(configuration: Configuration) -> Explanation:
     job, anchor = configuration.job, configuration.anchor
     values = [job.on_rank(rank) for rank in range(job.values["pipeline_parallel"])]
     numbers = [terms_at(job.evaluator.terms, own) for own in values]
-    refuse_full_host(configuration, numbers)
+    host = fullest_host(job, numbers)
     ranks = tuple(map(_account, values, numbers))
     peak = max(ranks, key=lambda account: account.share)
     time, unknown = configuration.time()
@@ -215,7 +218,7 @@ def explanation(configuration: Configuration) -> Explanation:
         configuration.placement if time is not None else None, configuration.stages(time),
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,
-        _published(job.evaluator, job.values), configuration.cluster, configuration.switches(),
+        _published(job.evaluator, job.values), host, configuration.cluster, configuration.switches(),
     )
 
 
@@ -281,7 +284,7 @@ def _account(values: Mapping[str, int], numbers: Mapping[str, int | Fraction]) -
         tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
-        math.ceil(numbers.get("stage.host", 0)),
+        math.ceil(numbers.get(ON_HOST, 0)),
     )
 
 

@@ -137,7 +137,7 @@ def _configuration(run: Run) -> Configuration:
               **{name: value for name, value in run.others.items() if name not in machine}}
     node_size = cluster.node_size if run.node_size is None else run.node_size
     kernels = run.kernels if cluster.links is None else {"links": "measured", **(run.kernels or {})}
-    asked = replace(run, gpu=cluster.gpu, node_size=node_size, others=others, kernels=kernels)
+    asked = replace(run, gpu=cluster, node_size=node_size, others=others, kernels=kernels)
     return Configuration(job(asked), cluster, machine, anchor)
 
 

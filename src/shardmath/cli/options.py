@@ -20,7 +20,7 @@ from shardmath.cli.names import (
 from shardmath.cli.titled import under
 from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS, SHORT
+from shardmath.generated.definitions import ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS, SHORT
 from shardmath.input.parameters import MACHINE, OTHERS, checked
 
 Command = Callable[..., Any]
@@ -241,8 +241,8 @@ configuration_options = _apply([
 ])
 
 
-#: Parameters of a layout, and the rank of adapters, that have one value in a search unless an option sets them.
-LAYOUT_PARAMETERS = tuple(name for name in OTHERS if (PARAMETERS[name][4] == "layout" or name == "lora_rank")
+#: Parameters of a layout, and those that ask for adapters or a system, with one value in a search.
+LAYOUT_PARAMETERS = tuple(name for name in OTHERS if (PARAMETERS[name][4] == "layout" or name in ASKED)
                           and name not in (*names_of(Layouts), *RECOMPUTE_REGIONS.values()))
 #: Options that restrict the layouts of a search.
 axis_options = _apply([

@@ -17,6 +17,7 @@ from shardmath.configuration.zero import staged
 from shardmath.errors import InputError
 from shardmath.generated.definitions import ABSENT_RANKS, DEFAULTS, model_ranks
 from shardmath.input.parameters import checked, other_values, refuse_illegal
+from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
@@ -69,8 +70,9 @@ def job(run: Run) -> Job:
         staged=run.pipeline_parallel != 1 or run.schedule is not None,
     )
     values = settings(
-        evaluator, model, gpu, seq_length=seq_length, node_size=run.node_size, gradients=run.gradients,
-        distributed_optimizer=distributed_optimizer, vocab_multiple=run.vocab_multiple, others=asked,
+        evaluator, model, run.gpu if isinstance(run.gpu, Cluster) else gpu, seq_length=seq_length,
+        node_size=run.node_size, gradients=run.gradients, distributed_optimizer=distributed_optimizer,
+        vocab_multiple=run.vocab_multiple, others=asked,
     )
     values |= {**{name: checked(name, run.asked(name)) for name in LAYOUT}, **recompute_switches(recompute)}
     values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}

@@ -15,6 +15,8 @@ from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model, load_model
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
+#: Terms of what rank r keeps on a host, and of what the GPUs of a server do, which no listed stages have.
+ON_HOST, OFFLOADED = "stage.host", "server.host"
 #: torchtitan's recompute that keeps outputs of some operations: a choice of kernels, with the switch of full.
 SELECTIVE = "selective"
 
@@ -34,7 +36,7 @@ def as_gpu(gpu: Gpu | Cluster | str | PathLike[str]) -> Gpu:
 def settings(
     evaluator: Evaluator,
     model: Model | None,
-    gpu: Gpu | None,
+    gpu: Gpu | Cluster | None,
     *,
     seq_length: int,
     node_size: int | None = None,
@@ -46,8 +48,9 @@ def settings(
     """Values of the parameters that do not depend on the layout, by name.
 
     ``others`` are values of further parameters. What is None gets the default of the implementation
-    (``node_size``: of the GPU). Without a model or a GPU the values that these have are left out. Raises InputError
-    for a value out of range, and for one that the implementation does not have.
+    (``node_size``: of the GPU). Figures of a server's host are there where something lies on it. Without a model or
+    a GPU the values that these have are left out. Raises InputError for a value out of range, and for one that the
+    implementation does not have.
     """
     if gradients is not None and gradients not in GRADIENT_BYTES:
         raise InputError("gradients", gradients, "must be fp32 or bf16")
@@ -58,7 +61,10 @@ def settings(
     }
     usual = {name: value for name, value in DEFAULTS.items() if name not in MACHINE}
     own = {name: value for name, value in evaluator.defaults.items() if name in usual}
-    cluster = {} if gpu is None else {**libraries(gpu), "node_size": gpu.domain_size, "gpu_memory": gpu.memory_bytes}
+    cluster = {}
+    if gpu is not None:
+        device, servers = as_gpu(gpu), gpu.servers if ON_HOST in evaluator.terms.TERMS else {}
+        cluster = {**libraries(device), "node_size": device.domain_size, "gpu_memory": device.memory_bytes, **servers}
     if node_size is not None:
         cluster["node_size"] = node_size
     values = {**usual, **own, **({} if model is None else model_values(model)), **cluster, **(others or {})}

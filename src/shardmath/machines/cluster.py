@@ -13,7 +13,7 @@ from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARA
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
-from shardmath.machines.gpu import GIB, Gpu
+from shardmath.machines.gpu import Gpu
 from shardmath.machines.links import Links
 from shardmath.machines.network import Network
 
@@ -23,7 +23,7 @@ PRECISIONS = ("bf16", "fp8")
 FACTS = (
     "matmul_flops", "attention_flops", "hbm_bandwidth", "node_bandwidth", "node_latency_ns", "network_bandwidth",
     "network_latency_ns", "send_bandwidth", "link_peers", "nvlink_domain", "gpu_memory", "node_size", "num_gpus",
-    "cents_per_gpu_hour", "power_milliwatts",
+    "server_gpus", "host_memory", "cents_per_gpu_hour", "power_milliwatts",
 )
 #: Figures of the host by parameter, with the figure of a GPU that they follow from.
 OF_HOST = {"host_copy_bandwidth": "pcie_mb_per_s", "host_memory_bandwidth": "host_mb_per_s"}
@@ -160,9 +160,9 @@ class Cluster(Record):
                 if getattr(self.gpu, figure) is not None}
 
     @property
-    def host_memory_bytes(self) -> int | None:
-        """Memory of a server's host in bytes; None where it is not known."""
-        return None if self.gpu.host_memory_gib is None else self.gpu.host_memory_gib * GIB
+    def servers(self) -> dict[str, int]:
+        """Parameters of a server's host: the GPUs that share it, and its memory."""
+        return {**self.gpu.servers, "server_gpus": self.gpus_per_node}
 
     def refuse_unknown_host(self, values: Mapping[str, int], inputs: Collection[str]) -> None:
         """Raise InputError where ``inputs`` need a figure of the host that is not among ``values``."""

@@ -94,6 +94,11 @@ class Gpu(Record):
         return max(self.node_size, self.link_size or 1)
 
     @property
+    def servers(self) -> dict[str, int]:
+        """Parameters of the usual server's host: the GPUs that share it, and its memory, 0 where it is not known."""
+        return {"server_gpus": self.node_size, "host_memory": (self.host_memory_gib or 0) * GIB}
+
+    @property
     def memory_gib(self) -> float:
         """``memory_bytes`` in GiB (2^30 bytes)."""
         return self.memory_bytes / GIB

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from shardmath.answers import Answer
+from shardmath.configuration.settings import OFFLOADED
 from shardmath.generated.definitions import ABSENT_DEGREES, num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
@@ -85,6 +87,8 @@ class Layout(Answer):
     """Order of forward and backward passes."""
     pipeline_layout: str = ""
     """Layers of every stage where stages are on several kinds of GPUs; empty elsewhere."""
+    host_bytes: int = 0
+    """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -101,7 +105,8 @@ def layout_of(configuration: Configuration) -> Layout:
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
-        peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict, **timed,
+        peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
+        host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.columns import formula_column, rules_met, term_column
 from shardmath.search.spaces import Part
+from shardmath.search.spaces.texts import Texts
 
 #: Rows that are evaluated at a time: columns of them stay in the processor's cache.
 _ROWS = 1 << 14
@@ -42,6 +43,13 @@ class Legal:
                 symbol: value[rows] if np.ndim(value) else value for symbol, value in self.symbols.items()
             })
         return values
+
+    def holds(self, condition: str) -> NDArray[np.bool_]:
+        """Which rows meet a condition over symbols and terms."""
+        terms = {name for module in self.part.modules for name in module.TERMS} - self.symbols.keys()
+        columns = {name: self.term(name) for name in sorted(Texts(terms).uses(condition))}
+        met: NDArray[np.bool_] = np.broadcast_to(formula_column(condition, {**self.symbols, **columns}), len(self))
+        return met
 
     def with_values(self, values: Mapping[str, int]) -> Legal:
         """The same rows with other values of symbols."""
@@ -76,11 +84,14 @@ def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
     for axis, place in zip(part.axes, places, strict=True):
         symbols |= {symbol: np.asarray(values, np.float64)[place] for symbol, values in axis.values.items()}
     rows = Legal(part, numbers, symbols)
-    rows = _kept(rows, (formula_column(constraint.text, rows.symbols) for constraint in part.constraints))
+    automatic = [constraint.text for constraint in part.constraints if constraint.automatic]
+    rows = _kept(rows, (formula_column(text, rows.symbols) for text in automatic))
     symbols = dict(rows.symbols)
     for name, text in part.derived.items():
         symbols[name] = formula_column(text, symbols)
-    return _kept(replace(rows, symbols=symbols), rules_met(part.evaluator.terms, symbols))
+    rows = _kept(replace(rows, symbols=symbols), rules_met(part.evaluator.terms, symbols))
+    declared = [constraint.text for constraint in part.constraints if not constraint.automatic]
+    return _kept(rows, [rows.holds(text) for text in declared])
 
 
 def _kept(rows: Legal, conditions: Iterable[Any]) -> Legal:

@@ -116,7 +116,7 @@ def inputs(
         staged=staged or schedule or asked.get("pipeline_parallel", 1) > 1,
     )
     values_for_all = settings(
-        evaluator, chosen, None if cluster is None else cluster.gpu,
+        evaluator, chosen, cluster,
         seq_length=asked.get("seq_length", default_seq_length(chosen)),
         **{name: asked.get(name) for name in _SETTINGS},  # type: ignore[arg-type]
         others={name: value for name, value in asked.items() if name not in _SETTINGS},

@@ -72,7 +72,10 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
                   markup=False)
     out.print(process_line(explanation), markup=False)
     if peak.host:
-        out.print(f"On the host: {gib(peak.host)} GiB of that rank.", markup=False)
+        memory = explanation.inputs["host_memory"]
+        of = f" of {gib(memory)}" if memory else ""
+        out.print(f"On the host: {gib(peak.host)} GiB of that rank, {gib(explanation.host_bytes)}{of} GiB of a server.",
+                  markup=False)
     show_stages(out, explanation)
     show_time(out, explanation)
     for item in explanation.published:

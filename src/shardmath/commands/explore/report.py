@@ -89,8 +89,8 @@ def _label(name: str, item: Configuration) -> str:
 def _value(text: str, item: Configuration) -> str:
     value = item.keys[text]
     unit = next((module.TERMS[text][0] for module in item.part.modules if text in module.TERMS), "")
-    if unit == "bytes" and isinstance(value, int):
-        return f"{gib(value)} GiB"
+    if unit == "bytes" and value is not None:
+        return f"{gib(round(value))} GiB"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 

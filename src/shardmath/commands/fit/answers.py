@@ -57,6 +57,8 @@ class FitAnswer(Answer):
     """True if values beyond the next legal one fit again; null where that is not known."""
     formula: Solution | None = None
     """The formula; null where the peak is no polynomial there."""
+    by_host: bool = False
+    """True if the memory of the servers' hosts decides, and not that of the GPUs."""
 
     def formula_as(self, form: str) -> str:
         """The formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""

@@ -37,7 +37,9 @@ def _notes(fits: Fits) -> list[str]:
         "model_parallel": "model_parallel: TP * PP, on the same GPUs where their number is given.",
     }
     asked = {answer.symbol for answer in fits.answers}
-    return [note for symbol, note in stays.items() if symbol in asked]
+    notes = [f"{answer.symbol}: what is offloaded decides, the hosts of servers hold no more."
+             for answer in fits.answers if answer.by_host]
+    return notes + [note for symbol, note in stays.items() if symbol in asked]
 
 
 def _row(asked: Fits, answer: FitAnswer) -> list[str]:

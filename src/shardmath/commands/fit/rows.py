@@ -107,7 +107,13 @@ class _Work:
                          metadata=self.table.metadata)
 
     def prepare(self) -> None:
-        """Find the compiled evaluator, so that what is missing is said before a row is read."""
+        """Find the compiled evaluator, so that what is missing is said before a row is read.
+
+        Raises InputError for that, and where something lies on the host, whose memory no row is solved for.
+        """
+        if self.inputs.values.get("host_memory"):
+            rule = "must keep nothing on the host: rows are solved for the memory of GPUs alone, one layout for both"
+            raise InputError("kernels", self.inputs.evaluator.title(), rule)
         assert self._kernel.OUTPUTS
 
     @cached_property

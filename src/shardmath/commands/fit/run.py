@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 from shardmath.account.configured import Configuration, configured
+from shardmath.account.host import fullest_host, hosts_hold
 from shardmath.commands.fit.answers import Bound, FitAnswer, Fits, bound_of
 from shardmath.commands.fit.formula import Solution, solution
 from shardmath.commands.fit.symbols import (
@@ -23,9 +24,11 @@ from shardmath.commands.fit.symbols import (
     solved_for,
     unit_of,
 )
+from shardmath.compiler.evaluators import terms_at
 from shardmath.compiler.inverses.laurent import NoClosedFormError
 from shardmath.compiler.inverses.posed import Question
 from shardmath.configuration.job import Job
+from shardmath.configuration.settings import OFFLOADED
 from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import source_of
@@ -97,6 +100,8 @@ class _Asked:
         self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, configuration.job, keep
         self.share, self.limit, self.formulas = share, share * configuration.job.values[MEMORY], formulas
         self.source = source_of(configuration.job.evaluator.terms)
+        #: Bytes of a server's host; 0 where they are not known, and where nothing lies there.
+        self.hosts = self.job.values["host_memory"] if OFFLOADED in self.job.evaluator.terms.TERMS else 0
 
     def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
                  ) -> Solution | None:
@@ -151,8 +156,12 @@ def share_of(share: Fraction | int | str | None) -> Fraction:
 
 
 def _memory(asked: _Asked) -> FitAnswer:
-    """The memory that the configuration needs: the peak over the share, rounded up to whole bytes."""
-    values = asked.job.values
+    """The memory that the configuration needs: the peak over the share, rounded up to whole bytes.
+
+    Raises InputError where no memory is enough, because a host cannot hold what is offloaded.
+    """
+    values, stages = asked.job.values, range(asked.job.values["pipeline_parallel"])
+    fullest_host(asked.job, [terms_at(asked.job.evaluator.terms, asked.job.on_rank(rank)) for rank in stages])
     at = bound_of(asked.job.evaluator, values, 0, {})
     needed = -(-at.peak // asked.share)
     here = Bound(int(needed), at.peak, at.rank, at.moment, {})
@@ -162,10 +171,14 @@ def _memory(asked: _Asked) -> FitAnswer:
 
 def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
     evaluator, values = asked.job.evaluator, asked.job.values
-    question = Question(asked.source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
-                        solved.multiples)
+    question, *of_hosts = (
+        Question(asked.source, term, {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
+                 solved.multiples)
+        for term in ("peak", *([OFFLOADED] if asked.hosts else []))
+    )
     try:
         closed = question.answer(asked.limit, largest=solved.largest)
+        held = [item.answer(asked.hosts, largest=solved.largest) for item in of_hosts]
     except NoClosedFormError as error:
         raise InputError("solve", solved.symbol, f"must have a closed form in this configuration: {error}") from None
 
@@ -184,6 +197,16 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
         return FitAnswer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
             solved.name, outside, solved.multiples, largest=solved.largest))
     beyond = question.neighbour(closed.value, above=solved.largest)
+    if any(item is None for item in held):
+        return FitAnswer(solved.symbol, unit, solved.largest, None, None, CLOSED, by_host=True)
+    binding = (min if solved.largest else max)([closed, *filter(None, held)], key=lambda item: item.value)
+    if question.exact(binding.value) > asked.limit or (of_hosts and of_hosts[0].exact(binding.value) > asked.hosts):
+        rule = "must have a peak and bytes on hosts that rise with it: what fits both is not counted yet elsewhere"
+        raise InputError("solve", solved.symbol, rule)
+    if binding is not closed:
+        beyond = of_hosts[0].neighbour(binding.value, above=solved.largest)
+        return FitAnswer(solved.symbol, unit, solved.largest, bound(binding.value), bound(beyond), CLOSED,
+                         others_fit=closed.others_fit, by_host=True)
     piece, at = closed.piece, bound(closed.value)
     return FitAnswer(
         solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
@@ -205,7 +228,9 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
                 continue
             tried += 1
             candidate = bound_of(job.evaluator, job.values, size, degrees)
-            (fitting if candidate.peak <= asked.limit else failing).append(candidate)
+            fits = candidate.peak <= asked.limit and hosts_hold(job.values, [
+                terms_at(job.evaluator.terms, job.on_rank(rank)) for rank in range(job.values["pipeline_parallel"])])
+            (fitting if fits else failing).append(candidate)
         if fitting:
             at = min(fitting, key=lambda bound: bound.peak)
             return FitAnswer(symbol, unit_of(symbol), False, at, before, TRIED, tried=tried)

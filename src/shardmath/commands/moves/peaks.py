@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from itertools import chain
 from types import ModuleType
 
+from shardmath.account.host import hosts_hold
 from shardmath.commands.moves.duals import Dual, Number
 from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
+from shardmath.configuration.settings import ON_HOST
 from shardmath.configuration.stages import ANY, listed
 from shardmath.input.parameters import limits
 
@@ -48,12 +50,21 @@ class Peak:
         return max(duals, key=lambda dual: (dual.value, dual.slope))
 
     def keeps_rules(self, values: Mapping[str, int]) -> bool:
-        """Tell whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need."""
+        """Tell whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need.
+
+        What is offloaded must have room on the hosts of these GPUs' servers.
+        """
         known = {**values, "pipeline_rank": 0, **(ANY if self.layout else {})}
         known["num_gpus"] = 1
         for name in SIZES:
             known["num_gpus"] *= known[name]
-        return all(self.module.rules_met(*(known[name] for name in self.module.INPUTS)))
+        if not all(self.module.rules_met(*(known[name] for name in self.module.INPUTS))):
+            return False
+        if ON_HOST not in self.module.TERMS:
+            return True
+        stages = range(known["pipeline_parallel"])
+        ranks = self._ranks(known) if self.layout else [{**known, "pipeline_rank": rank} for rank in stages]
+        return hosts_hold(known, [terms_at(self.module, rank) for rank in ranks])
 
     def next_legal(self, name: str, step: int) -> int | None:
         """The next legal value of a symbol, all others as they are: larger, or smaller with ``step`` -1; None if none.

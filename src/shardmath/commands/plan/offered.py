@@ -51,7 +51,9 @@ def offer_of(asked: Asked, points: Sequence[Point]) -> Offer:
         if point.layout is not None and point.time is not None
     )
     if len(phases) < len(points):
-        return _none(asked, size, "nothing fits" if all(point.legal for point in points) else "no layout is legal")
+        missing = [point.missing for point in points if point.layout is None]
+        return _none(asked, size, missing[0] if len({*missing}) == 1 else next(
+            point.missing for point in points if not point.legal))
     fails = asked.failures
     fewest, usual, most = (None, None, None) if fails is None else (fails.fewest, fails.usual, fails.most)
     error = ERRORS.get(asked.cluster.gpu.generation, max(ERRORS.values()))

@@ -50,6 +50,8 @@ class Choice(Answer):
     """Account of the layout."""
     layers: Hidden[tuple[int, ...] | None] = None
     """Layers of every stage where they are listed."""
+    host_bytes: int = 0
+    """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
 
     def script(self, format: str | None = None) -> str:
         """A file to launch it with, by default of the implementation's own format.
@@ -120,7 +122,7 @@ def choice_of(
         role, layout, values["data_parallel"], num_microbatches(**values), time, peak.total,
         account.memory_of(peak) - peak.total, peak.share, peak.verdict,
         dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
-        tuple(near), script, account, layers,
+        tuple(near), script, account, layers, account.host_bytes,
     )
 
 

@@ -60,6 +60,10 @@ def _choices(choices: Iterable[Choice]) -> Table:
          item.explanation.peak.verdict]
         for place, item in enumerate(choices, 1)
     ]
+    if any(item.explanation.host_bytes for item in choices):
+        titles.insert(-1, "on host")
+        for row, item in zip(rows, choices, strict=True):
+            row.insert(-1, gib(item.explanation.host_bytes))
     right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
                  spare=("MFU", "margin", "accum"))

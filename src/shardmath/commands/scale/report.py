@@ -21,8 +21,7 @@ def show(scaling: Scaling) -> None:
                     spare=tuple(title for title, _ in _rates(scaling, None))[1:]))
     for point in scaling.points:
         if point.layout is None:
-            why = "nothing fits" if point.legal else "no layout is legal"
-            out.print(f"On {point.num_gpus} GPUs {why}.")
+            out.print(f"On {point.num_gpus} GPUs {point.missing}.", markup=False)
     show_untried(out, scaling.untried)
 
 

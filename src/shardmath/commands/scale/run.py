@@ -18,6 +18,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
+from shardmath.search.hosts import full_hosts
 from shardmath.search.offered import as_arguments, offered
 from shardmath.search.sizes import sizes_of
 from shardmath.search.spaces import Best
@@ -55,6 +56,14 @@ class Point(Answer):
     """Share of a step in which the slowest rank does nothing of its own."""
     relative: float = 0.0
     """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
+
+    refusal: str = ""
+    """What the layout that offloads least breaks, where hosts refuse all that are legal otherwise; empty elsewhere."""
+
+    @property
+    def missing(self) -> str:
+        """Why no layout is there."""
+        return "nothing fits" if self.legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
@@ -141,7 +150,7 @@ def _point(
     answers = answered(spaces, lambda _: (Best("best", BY_TIME, 1),))
     best = answers.first()
     if best is None:
-        return Point(size, batch, answers.legal), untried(answers.parts)
+        return Point(size, batch, answers.legal, refusal=str(full_hosts(answers) or "")), untried(answers.parts)
     time = step_time(best.part.evaluator, best.values, error=cluster.error)
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(

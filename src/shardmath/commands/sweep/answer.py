@@ -15,14 +15,19 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
+from shardmath.search.hosts import full_hosts
 from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.spaces import Space
+from shardmath.search.spaces.conditions import HOST
 from shardmath.search.stages import ONE_STAGE
 from shardmath.search.untried import Untried, untried
 
 #: Constraints of the search, in words: the field and the rule.
-_SAID = {ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline")}
+_SAID = {
+    ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline"),
+    HOST: (HOST, "must hold what the GPUs of a server offload"),
+}
 #: What a condition such as ``divides(tensor_parallel, num_gpus)`` is about: the divisor, and what it must divide.
 _DIVIDES = re.compile(r"divides\((.+), (\w+)\)")
 
@@ -85,6 +90,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     """The legal layout of least memory; null if none is legal."""
     kinds: tuple[GpusOfKind, ...] = ()
     """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
+    refusal: str = ""
+    """What the layout that offloads least breaks, where hosts refuse all that are legal otherwise; empty elsewhere."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
@@ -110,7 +117,7 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
         answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
         untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
-        next(iter(layouts["smallest"]), None),
+        next(iter(layouts["smallest"]), None), refusal=str(full_hosts(answered) or ""),
     )
 
 

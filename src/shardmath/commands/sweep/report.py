@@ -18,6 +18,8 @@ from shardmath.search.layout import Layout
 _OF_MEMORY = ("first", "last", "peak", "share", "margin")
 _OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
 _PROVED = "No other layout that fits is faster than the first one placed."
+#: Column of what the fullest server has on its host.
+_HOST = "on host"
 _OPEN = "Others may be faster than the first one placed: ask for more of them with --top."
 #: Sizes that stand behind that of data parallelism.
 _BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
@@ -55,7 +57,7 @@ def show(result: SweepResult) -> None:
         of_gpu = round(least.peak_bytes / least.share) / GIB
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}.")
     else:
-        out.print("No layout is legal.")
+        out.print(" ".join(["No layout is legal.", *filter(None, [result.refusal])]), markup=False)
     show_untried(out, result.untried)
 
 
@@ -79,7 +81,7 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     layouts = tuple(layouts)
     names = shown_sizes(map(asdict, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
-    rows = []
+    rows, offloaded = [], any(item.host_bytes for item in layouts)
     for item in layouts:
         sizes = sizes_of(asdict(item), names)
         rows.append([
@@ -88,10 +90,13 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
         ])
         if item.placed_seconds is not None:
             rows[-1].insert(-6, f"{item.placed_seconds:.2f}")
+        if offloaded:
+            rows[-1].append(gib(item.host_bytes))
     timed = any(item.step_seconds is not None for item in layouts)
     figures = _OF_TIME if timed else _OF_MEMORY
     if any(item.placed_seconds is not None for item in layouts):
         figures = ("placed", *figures)
+    figures = (*figures, _HOST) if offloaded else figures
     shown = [TITLES[name] for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
     words = {titles.index("SP"), titles.index("recompute")}

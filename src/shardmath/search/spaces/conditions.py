@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
 from shardmath.search.spaces.axes import axis_of
 from shardmath.search.spaces.candidates import DivisorsOf
@@ -38,6 +39,8 @@ SHAPE_RULES = (
     ("qk_norm", "kv_lora_rank == 0 or qk_norm == 0"),
     ("num_mtp_layers", "num_experts > 0 or num_mtp_layers == 0"),
 )
+#: The name of the constraint that keeps what is offloaded within the memory of hosts, and of that memory.
+HOST = "host_memory"
 #: Asked for where a space names a stage.
 _RANK = Constraint("pipeline_rank", "pipeline_rank < pipeline_parallel", automatic=True)
 
@@ -76,6 +79,18 @@ def constraints_of(
         if (alone := values.impossible(node)) is not None:
             raise InputError(field, constraint.text, f"must be met by {alone}")
     return (*automatic, *space.constraints)
+
+
+def of_host(texts: Texts, axes: Sequence[Axis], derived: Derived) -> tuple[Constraint, ...]:
+    """The constraint that a server's host holds what its GPUs offload; none where nothing is, or no memory is known.
+
+    It is tried after the rules, without which its term means nothing.
+    """
+    memory = next((axis.values[HOST] for axis in axes if HOST in axis.values), (derived.fixed.get(HOST, 0),))
+    if OFFLOADED not in texts.known or not any(memory):
+        return ()
+    holds = f"{OFFLOADED} <= {HOST}"
+    return (Constraint(HOST, holds if all(memory) else f"{HOST} == 0 or {holds}"),)
 
 
 def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:

@@ -1,11 +1,12 @@
-"""The figures of the machine in a space: those that hold everywhere, and those that move with an axis."""
+"""The figures of machines and servers in a space: those that hold everywhere, and those that move with an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shardmath.account.time import as_cluster, machine_values, on_nodes
 from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines import Cluster
@@ -19,12 +20,27 @@ _MOVING = ("gpu", "node_size")
 def with_machine(
     asked: Asked, evaluator: Evaluator, axes: Sequence[Axis],
 ) -> tuple[dict[str, int], tuple[Axis, ...]]:
-    """Return the figures that are the same everywhere, and the axes with those that move with them.
+    """Return the figures of time that are the same everywhere, and the axes with those that move with them.
 
     What a space declares itself wins. Raises InputError for a figure that is not known, with its GPU.
     """
-    inputs = evaluator.times.INPUTS
-    wanted = [name for name in inputs if PARAMETERS[name][4] == "machine" and name not in asked.declared]
+    machine = [name for name in evaluator.times.INPUTS if PARAMETERS[name][4] == "machine"]
+    return _with(asked, axes, machine, lambda cluster: _figures(asked, evaluator, axes, cluster))
+
+
+def with_servers(
+    asked: Asked, evaluator: Evaluator, axes: Sequence[Axis],
+) -> tuple[dict[str, int], tuple[Axis, ...]]:
+    """Return the same for figures of the servers' hosts; none where nothing lies on them."""
+    if OFFLOADED not in evaluator.terms.TERMS:
+        return {}, tuple(axes)
+    return _with(asked, axes, asked.gpu.servers, lambda cluster: cluster.servers)
+
+
+def _with(
+    asked: Asked, axes: Sequence[Axis], names: Iterable[str], figures: Callable[[Cluster], Mapping[str, int]],
+) -> tuple[dict[str, int], tuple[Axis, ...]]:
+    wanted = [name for name in names if name not in asked.declared]
     if not wanted:
         return {}, tuple(axes)
     moving = [axis for axis in axes if axis.name in _MOVING]
@@ -33,10 +49,10 @@ def with_machine(
     if len(moving) > 1:
         raise InputError("axes.node_size", list(moving[1].labels), _depends("an axis beside gpu"), "a fixed value")
     if not moving:
-        usual = _figures(asked, evaluator, axes, asked.cluster)
+        usual = figures(asked.cluster)
         return {name: usual[name] for name in wanted}, tuple(axes)
-    every = [_figures(asked, evaluator, axes, cluster) for cluster in _CLUSTERS[moving[0].name](asked, moving[0])]
-    by_name = {name: tuple(figures[name] for figures in every) for name in wanted}
+    every = [figures(cluster) for cluster in _CLUSTERS[moving[0].name](asked, moving[0])]
+    by_name = {name: tuple(own[name] for own in every) for name in wanted}
     fixed = {name: values[0] for name, values in by_name.items() if len(set(values)) == 1}
     moved = {name: values for name, values in by_name.items() if name not in fixed}
     own = Axis(moving[0].name, moving[0].labels, {**moving[0].values, **moved})
@@ -44,7 +60,8 @@ def with_machine(
 
 
 def _depends(declared: str) -> str:
-    return f"must not be {declared} where step time is asked for: bandwidths depend on it"
+    why = "bandwidths depend on it, and who shares a host"
+    return f"must not be {declared} where step time is asked for, or something is offloaded: {why}"
 
 
 def _of_gpus(asked: Asked, _: Axis) -> list[Cluster]:

@@ -18,10 +18,10 @@ from shardmath.errors import ABSENT, InputError
 from shardmath.models.model import Model
 from shardmath.search.spaces.asking import Asked, families
 from shardmath.search.spaces.axes import axes_of
-from shardmath.search.spaces.conditions import constraints_of
+from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
-from shardmath.search.spaces.machine import with_machine
+from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
 from shardmath.search.spaces.usual import model_parallel
@@ -153,7 +153,8 @@ def _part(
     times = _times(evaluator)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
     timed = any(texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
-    values = dict(family.values)
+    servers, axes = with_servers(family.asked, evaluator, axes)
+    values = {**family.values, **servers}
     if timed:
         figures, axes = with_machine(family.asked, evaluator, axes)
         values = {**figures, **values}
@@ -165,8 +166,9 @@ def _part(
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
     fixed = {name: value for name, value in values.items() if name not in varied}
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
-    rules = [name for name, _, _ in evaluator.terms.RULES]
+    rules = [HOST, *(name for name, _, _ in evaluator.terms.RULES)]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
+    constraints += of_host(texts, axes, derived)
     for question in space.questions:
         for text in question.formulas:
             field = f"questions.{question.name}.{question.key}"
