@@ -49,6 +49,7 @@ AXES: tuple[Axis, ...] = (
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
+        "shared_half": "as shared, without the second half, which repeats the first (GPT-OSS)",
         "shared_twice": "the same for layers with windows and once more for those without (Gemma 3)",
         "shared_fp32": "as shared in fp32 (OLMo)",
         "shared_fp32_twice": "as shared_twice in fp32 (OLMo 3)",
@@ -198,6 +199,10 @@ AXES: tuple[Axis, ...] = (
         "heads": "over every head, each with a scale of its own (Command R+)",
         "width": "over all heads together (OLMo 2)",
     }),
+    Axis("sinks", "sinks of attention: logits without a key, beside the scores", {
+        "none": "none",
+        "trained": "one of each head, which is trained (GPT-OSS, softmax_type = learnable in Megatron-Core)",
+    }, rowless=("none",)),
     Axis("capping", "bounds of scores and logits", {
         "none": "none",
         "tanh": "scores, logits or both may be bounded by tanh (Gemma 2)",
@@ -208,7 +213,8 @@ AXES: tuple[Axis, ...] = (
         "gelu": "up and down projection with GELU",
         "relu2": "up and down projection with the square of ReLU",
         "xielu": "up and down projection with xIELU, whose two slopes are trained (Apertus)",
-    }, words={"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}),
+        "swiglu_clamped": "gate, up and down projection, gate and up bounded, in experts alone (GPT-OSS)",
+    }, words={"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}, needs={"swiglu_clamped": {"peak": "saved"}}),
     Axis("heads", "kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
         "latent": "multi-head latent attention (MLA) over compressed keys and values",
@@ -248,6 +254,8 @@ AXES: tuple[Axis, ...] = (
         "unfused": "Megatron-Core in single operations",
         "fused": "Transformer Engine's fused router: keeps all scores and a map of the chosen experts",
         "huggingface": "Hugging Face Transformers: softmax of all logits in fp32",
+        "huggingface_low": "the same with logits in 16 bits before their sigmoid (MiniMax M2)",
+        "huggingface_chosen": "the same with a 16-bit softmax of the chosen logits (GPT-OSS)",
     }),
     Axis("router_precision", "precision of logits, scores and of the weights of experts' results", {
         "fp32": "fp32",
@@ -303,8 +311,8 @@ AXES: tuple[Axis, ...] = (
 
 #: Axes that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = (
-    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "window", "capping",
-    "scores",
+    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "window", "sinks",
+    "capping", "scores",
 )
 
 #: Losses that never have the logits of all tokens, and all others.
@@ -319,8 +327,11 @@ MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
 
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
-GATED: tuple[str, ...] = tuple(BY_NAME["mlp"].words)
+GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")
 UNGATED: tuple[str, ...] = ("gelu", "relu2")
+
+#: Routers of Transformers.
+TRANSFORMERS_ROUTERS: tuple[str, ...] = ("huggingface", "huggingface_low", "huggingface_chosen")
 
 #: The symbols of all letters that formulas do not speak of with some option.
 EVERY_ABSENT: frozenset[Symbol] = frozenset(

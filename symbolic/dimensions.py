@@ -36,6 +36,8 @@ HIDDEN_COLUMNS = Dimension("hidden_columns", h, "the same, as a side of a projec
 HEADS = Dimension("heads", a, "query heads")
 KV_HEADS = Dimension("kv_heads", k, "key and value heads of activations")
 HEAD_DIM = Dimension("head_dim", d, "width of one head")
+HALF_HEAD = Dimension("half_head", d / 2, "half of a head: pairs of elements that are turned")
+KEYS_AND_SINK = Dimension("keys_and_sink", s + 1, "tokens attended to, and a sink")
 FFN = Dimension("ffn", f, "inner width of the MLP")
 VOCAB = Dimension("vocab", v, "padded vocabulary")
 QUERY_FEATURES = Dimension("query_features", A, "rows of the query projection, columns of the output one")
@@ -105,4 +107,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
+    HALF_HEAD, KEYS_AND_SINK,
 )

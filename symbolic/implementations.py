@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import AXES, BY_NAME
+from .choices import AXES, BY_NAME, TRANSFORMERS_ROUTERS
 from .parallel.optimizers import optimizers_of
 from .systems import SYSTEMS
 
@@ -83,6 +83,7 @@ LLAMA: dict[str, str] = {
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
+    "sinks": "none",
     "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
@@ -96,13 +97,13 @@ LLAMA: dict[str, str] = {
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
-    "rope": ("joined", "complex", "cached", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated",
-             "repeated_fp32", "joined_repeated"),
+    "rope": ("joined", "complex", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
+             "repeated", "repeated_fp32", "joined_repeated"),
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
     "mlp": ("geglu", "xielu"), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
-    "router": ("huggingface",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
+    "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
@@ -154,7 +155,7 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 #: What plain Llamas on other frameworks are counted with.
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
-    for axis in ("normalisation", "norms", "qk_norms", "window", "capping", "mlp", "gelu", "heads",
+    for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
                  "adapter_kind", "adapter_precision", "base_weights")

@@ -312,6 +312,10 @@ SOURCES: tuple[Source, ...] = (
         "besiroglu2024", "T. Besiroglu, E. Erdil, M. Barnett, J. You", "Chinchilla Scaling: A Replication Attempt",
         2024, "arXiv:2404.10102", "https://arxiv.org/abs/2404.10102",
     ),
+    Source(
+        "gpt_oss", "OpenAI", "gpt-oss-120b & gpt-oss-20b Model Card",
+        2025, "arXiv:2508.10925", "https://arxiv.org/abs/2508.10925",
+    ),
 )
 
 BY_KEY: dict[str, Source] = {source.key: source for source in SOURCES}

@@ -69,6 +69,17 @@ def gated_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str, 
     )
 
 
+def bounded_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str, ...]) -> tuple[Work, ...]:
+    """A gate and an up projection within bounds: the gate times a sigmoid of it, times the up projection plus 1."""
+    return (
+        Stream("activation.bounded", module, inner, 14, 26, "megatron_core", "bounds, a copy, and the gated product",
+               3, options={"swiglu": ("fused",), **options}),
+        Stream("activation.bounded_eager", module, inner, 30, 50, "transformers",
+               "bounds, sigmoid, sum and two products, one after the other", 7,
+               options={"swiglu": ("eager",), **options}),
+    )
+
+
 def ungated_work(
     module: str, inner: tuple[Dimension, ...], *, weighted: bool, **options: tuple[str, ...]
 ) -> tuple[Work, ...]:

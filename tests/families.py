@@ -16,6 +16,7 @@ from shardmath.errors import InputWarning
 from shardmath.input.parameters import model_values
 from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
+from shardmath.symbolic.choices import BY_NAME as BY_AXIS
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, LLAMA, Implementation
@@ -70,7 +71,9 @@ def _counted_in(model: Model) -> Implementation:
         chosen = choices_of(framework, model)
         allowed = IMPLEMENTATIONS[framework]
         if all(option in allowed.options(axis) for axis, option in chosen.items()):
-            return allowed.with_choices(**chosen)
+            needed = {name: value for axis, option in chosen.items()
+                      for name, value in BY_AXIS[axis].needs.get(option, {}).items()}
+            return allowed.with_choices(**chosen, **needed)
     raise AssertionError(f"nothing counts {model.architecture}")
 
 
@@ -79,7 +82,7 @@ def parameters_met(model: Model) -> int:
     whole = sum(parameters_by_part(model).values()) + parameters_of_mtp(model)
     layers = [_has_experts(model, layer) for layer in range(1, model.num_layers + 1)]
     idle = (sum(layers) + model.num_mtp_layers) * (model.num_experts - model.moe_topk)
-    return whole - idle * 3 * model.hidden_size * model.moe_ffn_hidden_size
+    return whole - idle * _mlp(model, model.moe_ffn_hidden_size, model.linear_bias)
 
 
 #: Weights of a norm for every element of what it normalises.
@@ -101,8 +104,8 @@ def parameters_by_part(model: Model) -> dict[str, int]:
         "norms": model.num_layers * norms * norm,
         "final_norm": norm,
         "dense_mlp": (len(layers) - expert_layers) * (_mlp(model, model.ffn_hidden_size, bias) + slopes),
-        "router": expert_layers * h * model.num_experts,
-        "experts": expert_layers * model.num_experts * _mlp(model, model.moe_ffn_hidden_size),
+        "router": expert_layers * (h + model.linear_bias) * model.num_experts,
+        "experts": expert_layers * model.num_experts * _mlp(model, model.moe_ffn_hidden_size, model.linear_bias),
         "shared_experts": expert_layers * _mlp(model, model.shared_expert_ffn_hidden_size),
         "shared_expert_gate": expert_layers * h * model.shared_expert_gate,
     }
@@ -129,7 +132,8 @@ def _grouped(model: Model) -> int:
     output_bias = model.linear_bias or model.attention_output_bias
     scales = {"head": 2 * d, "heads": queries + model.num_kv_heads * d, "width": queries + model.num_kv_heads * d}
     norms = model.qk_norm * scales[model.qk_norms]
-    return h * qkv + queries * h + model.qkv_bias * qkv + output_bias * h + norms
+    sinks = model.attention_sinks * model.num_attention_heads
+    return h * qkv + queries * h + model.qkv_bias * qkv + output_bias * h + norms + sinks
 
 
 def _latent(model: Model) -> int:
@@ -142,5 +146,5 @@ def _latent(model: Model) -> int:
 
 
 def _mlp(model: Model, width: int, bias: bool = False) -> int:
-    matrices = 3 if model.mlp in ("swiglu", "geglu") else 2
+    matrices = 3 if model.mlp in ("swiglu", "geglu", "swiglu_clamped") else 2
     return matrices * model.hidden_size * width + bias * ((matrices - 1) * width + model.hidden_size)

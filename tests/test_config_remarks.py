@@ -28,7 +28,7 @@ DEEPSEEK, GPT, LLAMA4 = (CONFIGS[f"small {name}"] for name in ("deepseek_v3", "g
 
 
 #: Families whose code is not in Transformers.
-OWN_CODE = {"baichuan", "exaone", "internlm2", "minicpm"}
+OWN_CODE = {"bailing_moe", "bailing_moe_v2", "baichuan", "exaone", "internlm2", "minicpm"}
 
 
 def written(folder: Path, config: dict[str, Any]) -> Path:

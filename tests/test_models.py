@@ -17,7 +17,7 @@ from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
 CHOOSE_ROWS = {
     "normalisation", "norms", "qk_norms", "mlp", "gelu", "parallel_residual", "one_norm", "expert_scores", "model_type",
-    "own_router",
+    "own_router", "attention_sinks",
 }
 #: No size follows from these: launch scripts need them.
 WITHOUT_SIZE = {"norm_epsilon", "rope_base", "rope_scaling", "routed_scaling_factor"}
@@ -66,7 +66,7 @@ def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
     llama = {
         "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
         "residual": "sequential", "scores": "softmax", "norms": "pre", "qk_norms": "head", "window": "none",
-        "capping": "none",
+        "capping": "none", "sinks": "none",
     }
     assert Model.named(name).architecture == llama | different_from_llama
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sympy import Expr, Gt, Integer
 
+from ..choices import TRANSFORMERS_ROUTERS
 from ..components.balance_loss import SCORES
 from ..dimension import Dimension
 from ..dimensions import BATCH, EXPERT_LAYERS, ROUTED, SEQUENCE, TOPK, VOCAB
@@ -87,7 +88,7 @@ def in_backward(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 _CHOSEN: Mapping[str, tuple[str, ...]] = {
-    "layers": ("experts",), "router": ("huggingface",), "balance": tuple(_SIZES),
+    "layers": ("experts",), "router": TRANSFORMERS_ROUTERS, "balance": tuple(_SIZES),
 }
 
 #: Name, title, moments, size and options of each.

@@ -17,6 +17,7 @@ from ..dimensions import (
     HIDDEN_PART,
     HIDDEN_SCALES,
     KEY_SEQUENCE,
+    KEYS_AND_SINK,
     KV_FEATURES,
     KV_HEADS,
     QKV_FEATURES,
@@ -62,6 +63,7 @@ _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
 _SCORED = ("eager", *_MEGATRON_SCORED)
 #: Kernels that join a part of each head that is turned and one that is not.
 _JOINED = ("joined", "joined_repeated")
+_PLAIN, _SUNK = ("none",), ("trained",)
 _ROTARY, _LEARNED = ("rotary", "partial"), ("learned",)
 #: The QKV projection has a bias if it alone has one, or if all projections have one.
 _QKV_BIAS = bias + lbias - bias * lbias
@@ -235,10 +237,18 @@ def _core() -> tuple[Tensor, ...]:
               when=_ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
         saved("scores_bounded", "softmax", SCORES, 2, "transformers", "bf16 tanh of the scores", when=acap,
               attention=("eager",)),
+        weight("sinks", at, (HEADS,), "gpt_oss", "sink of every head", tokens=(), sinks=_SUNK),
+        saved("sink.chosen", "softmax", (BATCH, HEADS, SEQUENCE), 8, "transformers",
+              "int64 places of the largest scores, which are subtracted", attention=("eager",), sinks=_SUNK),
+        saved("sink.probabilities", "softmax", (BATCH, HEADS, SEQUENCE, KEYS_AND_SINK), 2, "transformers",
+              "bf16 softmax of the scores and the sink, of which a view is multiplied with v", attention=("eager",),
+              sinks=_SUNK),
+        saved("sink.probabilities_fp32", "softmax", (BATCH, HEADS, SEQUENCE, KEYS_AND_SINK), 4, "megatron_core",
+              "fp32 softmax of the scores and the sink", attention=("unfused",), sinks=_SUNK),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
-              attention=("eager", "unfused"), positions=_ROTARY),
+              attention=("eager", "unfused"), positions=_ROTARY, sinks=_PLAIN),
         saved("probabilities_fp32_learned", "softmax", SCORES, 4, "megatron_core", "softmax of the scores",
-              attention=("unfused",), positions=_LEARNED),
+              attention=("unfused",), positions=_LEARNED, sinks=_PLAIN),
         # GPT-2 of Hugging Face does not ask for fp32; autocast does.
         saved("probabilities_fp32_cast", "softmax", SCORES, 4, "pytorch", "softmax of the scores under autocast",
               attention=("eager",), positions=_LEARNED, precision=_CAST),
@@ -246,7 +256,9 @@ def _core() -> tuple[Tensor, ...]:
               "bf16 softmax of the scores, multiplied with v where there is no dropout", when=adrop,
               attention=("eager",), positions=_LEARNED, precision=_LOW),
         saved("probabilities", at, SCORES, 2, "transformers", "bf16 softmax after dropout, multiplied with v",
-              attention=("eager", "unfused")),
+              attention=("eager",), sinks=_PLAIN),
+        saved("probabilities_of_megatron", at, SCORES, 2, "megatron_core",
+              "bf16 softmax after dropout, multiplied with v", attention=("unfused",)),
         saved("probabilities_16", "softmax", SCORES, 2, "megatron_core",
               "16-bit softmax, multiplied with v where there is no dropout", attention=_SOFTMAX_16),
         saved("probabilities_dropped", at, SCORES, 2, "megatron_core", "softmax after dropout, multiplied with v",
@@ -342,7 +354,7 @@ def _work() -> tuple[Work, ...]:
               ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
               *((name, 20, 28, 5, "transformers", "halves swapped, products and their sum")
-                for name in ("shared", "shared_fp32", "repeated", "repeated_fp32")),
+                for name in ("shared", "shared_fp32", "shared_half", "repeated", "repeated_fp32")),
               *((name, 4, 4, 1, "transformers", "turned and other part joined") for name in _JOINED),
               ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
               ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),

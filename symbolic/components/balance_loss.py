@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..choices import TRANSFORMERS_ROUTERS
 from ..dimension import Dimension
 from ..dimensions import BATCH, EXPERT_LAYERS, ROUTED, SEQUENCE, TOPK
 from ..ledger import Component, Place, Tensor, transient
@@ -38,6 +39,6 @@ COMPONENTS = (
             _row("value", (), 4, "fp32 auxiliary loss", (*_AFTER, *_BACKWARD)),
         ),
         note="Made after the cross entropy, whose log-softmax exists then; all layers wait for it, recomputed or not.",
-        options={"layers": ("experts",), "router": ("huggingface",), "balance": ("loss", "loss_one_hot")},
+        options={"layers": ("experts",), "router": TRANSFORMERS_ROUTERS, "balance": ("loss", "loss_one_hot")},
     ),
 )

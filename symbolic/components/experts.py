@@ -29,7 +29,7 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
-from ..work_rows import gated_work, residual_work, ungated_work
+from ..work_rows import bounded_work, gated_work, residual_work, ungated_work
 from .quantised import quantised
 
 E, e, cf, lbias = symbols("E e cf lbias")
@@ -39,6 +39,8 @@ _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
 _NO_FP8 = ("none",)
 _GATED: Any = {"mlp": GATED}
+_UNBOUNDED: Any = {"mlp": tuple(BY_NAME["mlp"].words)}
+_BOUNDED: Any = {"mlp": ("swiglu_clamped",)}
 _UNGATED: Any = {"mlp": UNGATED}
 _NOT_KEPT = tuple(option for option in BY_NAME["balance"].options if option != "sinkhorn")
 _DROPLESS = Iverson(Eq(cf, 0))
@@ -110,6 +112,8 @@ def _sorted() -> tuple[Tensor, ...]:
         saved("token_numbers", at, (SENT,), 8, hf, "int64 numbers of the tokens sorted", **on),
         saved("order_back", at, (SENT,), 8, hf, "int64 places that results are sorted back to", **on),
         saved("offsets", at, (ROUTED,), 4, hf, "int32 ends of the experts' tokens", **on),
+        saved("sorted_numbers", at, (SENT,), 8, hf, "int64 experts of the tokens sorted, whose biases are taken",
+              when=lbias, **on),
     )
 
 
@@ -138,11 +142,20 @@ def _projections() -> tuple[Tensor, ...]:
         *_by_precision("weights", "experts_activation", (RECEIVED,), "weight of every token's result", core,
                        dispatch=(*_MEGATRON, "huggingface")),
         saved("silu", "experts_product", inner, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused"),
-              **_GATED),
+              **_UNBOUNDED),
         saved("up_copy", "experts_product", inner, 2, core, "up projection plus an offset of 0", swiglu=("unfused",),
-              **_GATED),
+              **_UNBOUNDED),
         saved("product", "experts_product", inner, 2, core, "gated activation before it is weighted",
-              swiglu=("unfused",), dispatch=_MEGATRON, **_GATED),
+              swiglu=("unfused",), dispatch=_MEGATRON, **_UNBOUNDED),
+        saved("bounded", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core,
+              "gate and up projections within their bounds", swiglu=("fused",), **_BOUNDED),
+        *(saved(f"offset{suffix}", "experts_activation", shape, 2, core, "16-bit offset of the up projection",
+                swiglu=("fused",), expert_products=(products,), **_BOUNDED)
+          for products, suffix, shape in (("grouped", "", ()), ("sequential", "_of_each", (EXPERTS,)))),
+        *(saved(name, "experts_product", inner, 2, hf, meaning, swiglu=("eager",), **_BOUNDED) for name, meaning in (
+            ("gate_bounded", "gate projection within its bound"), ("gate_sigmoid", "sigmoid of its multiple"),
+            ("gate_product", "product of both"), ("up_shifted", "up projection within its bounds, plus 1"),
+        )),
         saved("activated", "experts_product", inner, 2, core, "activation before it is weighted",
               weighting=("separate",), dispatch=_MEGATRON, **_UNGATED),
         saved("down.input", "experts_down", inner, 2, core, "input of the down projection", fp8=_NO_FP8),
@@ -190,7 +203,8 @@ def _work() -> tuple[Work, ...]:
         *_with_weights("gather", Ranks.EXPERT_ALL, _GATHERED, (HIDDEN,), "allgather"),
         Transfer("map", at, Ranks.EXPERT_ALL, (*_GATHERED, ROUTED), 1, ONE, NONE, core, "bool map of experts to tokens",
                  options={"dispatch": ("allgather",)}),
-        *gated_work("experts_activation", (RECEIVED, EXPERT_FFN), **_GATED),
+        *gated_work("experts_activation", (RECEIVED, EXPERT_FFN), **_UNBOUNDED),
+        *bounded_work("experts_activation", (RECEIVED, EXPERT_FFN), **_BOUNDED),
         *ungated_work("experts_activation", (RECEIVED, EXPERT_FFN), weighted=True, **_UNGATED),
         *residual_work("residual"),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq
 
-from ..choices import BY_NAME
+from ..choices import BY_NAME, TRANSFORMERS_ROUTERS
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -123,24 +123,29 @@ def _balance() -> tuple[Tensor, ...]:
 
 
 def _huggingface() -> tuple[Tensor, ...]:
-    on: Any = {"router": ("huggingface",)}
+    # Classes with sigmoid scores compute their logits in fp32; MiniMax M2's does so in 16 bits.
+    first: Any = {"router": ("huggingface",)}
+    on: Any = {"router": ("huggingface", "huggingface_low")}
+    every: Any = {"router": TRANSFORMERS_ROUTERS}
     softmax: Any = {"scores": ("softmax", "softmax_all")}
     sigmoid: Any = {"scores": ("sigmoid",)}
     hf = "transformers"
     return (
-        # Classes with sigmoid scores compute their logits in fp32. So does DeepSeek-V2's, the only one with a softmax
-        # and latent attention.
+        # DeepSeek-V2's is the only one with a softmax and latent attention; its logits are in fp32 too.
         *(row for suffix, more in (("", {"heads": ("latent",), **softmax}), ("_of_sigmoid", sigmoid))
           for row in (
-              saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more, **on),
-              saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more, **on),
+              saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more, **first),
+              saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more,
+                    **first),
           )),
         saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **softmax, **on),
         saved("hf.scores", _AT, _ALL, 4, hf, "fp32 sigmoid of all logits", **sigmoid, **on),
         # Groups of experts are chosen by indices alone, so nothing of them is kept.
         saved("hf.chosen_scores", _AT, _CHOSEN, 4, hf, "fp32 scores of the chosen experts", **sigmoid, **on),
         saved("hf.score_sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **sigmoid, **on),
-        saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **on),
+        saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **every),
+        saved("hf.chosen_softmax", _AT, _CHOSEN, 2, hf, "16-bit softmax of the chosen logits",
+              router=("huggingface_chosen",)),
         saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts",
               scores=("softmax",), **on),
         saved("hf.sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", scores=("softmax",), **on),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sympy import Eq, Expr
 
-from ..dimension import ONE
-from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, ROTARY_DIM, SEQUENCE
+from ..dimension import ONE, Dimension
+from ..dimensions import ALL_POSITIONS, BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, ROTARY_DIM, SEQUENCE
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbols
@@ -13,10 +13,10 @@ from ..parameters import symbols
 rfull, ts, win, wstep, L = symbols("rfull ts win wstep L")
 _TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
 #: Transformers' kernels: with one table for all layers, in 16 bits or in fp32, and with one for each layer beside it.
-_OF_ALL, _FP32 = ("shared", "joined"), ("shared_fp32",)
+_OF_ALL, _FP32, _HALF = ("shared", "joined"), ("shared_fp32",), ("shared_half",)
 _TWICE, _FP32_TWICE = ("shared_twice",), ("shared_fp32_twice",)
 _OF_EACH, _FP32_OF_EACH = ("repeated", "joined_repeated"), ("repeated_fp32",)
-_HUGGINGFACE = (*_OF_ALL, *_FP32, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP32_OF_EACH)
+_HUGGINGFACE = (*_OF_ALL, *_FP32, *_HALF, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP32_OF_EACH)
 #: Some layers have windows, and some have none.
 _SOME_WINDOWED = Iverson(win > 0) * (1 - Iverson(Eq(wstep, 1)))
 _SOME_WHOLE = 1 - Iverson(win > 0) * (Iverson(Eq(wstep, 0)) + Iverson(wstep > L))
@@ -26,14 +26,14 @@ _ROTARY = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
 
 def _shared(
     words: str, size: int, precisions: tuple[str, ...], kernels: tuple[str, ...] = _OF_ALL, name_of: str = "",
-    when: Expr = ONE,
+    when: Expr = ONE, whole: Dimension = HEAD_DIM,
 ) -> tuple[Tensor, ...]:
     """Cosines and sines that all layers save, and that are gone when the backward pass is over."""
     return tuple(
         saved(f"rope.{name}{suffix}_{name_of or words}", "rope", table, size, "transformers",
               f"{words} {meaning}, shared by all layers", lifetime=Lifetime.SHARED, rope=kernels, when=when,
               positions=(positions,), heads=("grouped",), precision=precisions)
-        for positions, suffix, table in (("rotary", "", _TABLE), ("partial", "_part", _PART))
+        for positions, suffix, table in (("rotary", "", (SEQUENCE, whole)), ("partial", "_part", _PART))
         for name, meaning in (("cos", "cosines"), ("sin", "sines"))
     )
 
@@ -82,6 +82,7 @@ COMPONENTS = (
             *_shared("bf16", 2, ("mixed", "bf16")),
             *_shared("fp32", 4, ("autocast",)),
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32, "wide"),
+            *_shared("bf16", 2, ("mixed", "bf16"), _HALF, "half", whole=HALF_HEAD),
             *(row for kernels, words, size in ((_TWICE, "bf16", 2), (_FP32_TWICE, "fp32", 4))
               for name, when in (("windowed", _SOME_WINDOWED), ("whole", _SOME_WHOLE))
               for row in _shared(words, size, ("mixed", "bf16"), kernels, f"{name}_{words}", when)),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import FUSED_HEADS, GATED, UNGATED
+from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS
@@ -122,24 +123,31 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
     "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu2", "xielu"),
     "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
-    "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined_repeated"),
+    "rope": ("shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
+             "joined_repeated"),
+    "sinks": ("trained",),
+}
+#: Those that are counted with experts.
+_WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
+    "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half",), "sinks": ("trained",), "mlp": UNGATED,
 }
 
 
-def _special(choices: Mapping[str, str]) -> str:
-    """The first choice that is counted with a plain training step alone, in words; nothing if there is none.
+def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
+    """The first choice but for the ``counted`` that needs a plain training step, in words; nothing if there is none.
 
     Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with.
     """
     special = (axis for axis, options in _PLAIN_ONLY.items()
-               if choices[axis] in options and not (choices[axis] in UNGATED and choices["router"] != "huggingface"))
+               if choices[axis] in options and choices[axis] not in counted.get(axis, ())
+               and not (choices[axis] in UNGATED and choices["router"] not in TRANSFORMERS_ROUTERS))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
-    special = _special(choices)
+    special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
         ("two norms of one tensor in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
@@ -149,12 +157,11 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
         ("biases of latent attention in Transformers",
-         choices["router"] == "huggingface" and choices["heads"] == "latent" and choices["biases"] == "linear"),
+         choices["router"] in TRANSFORMERS_ROUTERS and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
-         choices["router"] == "huggingface" and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
-        ("balance = loss with latent attention or sigmoid scores in Transformers, whose classes with these have no such"
-         " loss: choose balance = none",
-         choices["balance"] != "none" and choices["router"] == "huggingface"
+         choices["router"] in TRANSFORMERS_ROUTERS and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
+        ("balance = loss with latent attention or sigmoid scores in Transformers: choose balance = none",
+         choices["balance"] != "none" and choices["router"] in TRANSFORMERS_ROUTERS
          and (choices["heads"] == "latent" or choices["scores"] == "sigmoid")),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
         (f"{special} with the moments of PyTorch's own step: choose peak = saved",
@@ -162,7 +169,12 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
         (f"{special} with adapters", bool(special) and choices["adapters"] != "none"),
-        (f"{special} with experts", bool(special) and choices["layers"] == "experts"),
+        (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
+        ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
+         choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
+        ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
+         " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (
+             ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),
         (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
         ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
          " saved",
@@ -204,7 +216,7 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          " optimizer_kernel = fused",
          choices["peak"] == "torch" and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
         (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
-         optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] == "huggingface"),
+         optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS),
     )
 
 

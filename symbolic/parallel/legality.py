@@ -92,6 +92,9 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("counted_groups", "gq", Eq(gq, 0),
                           "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
                           " otherwise"))
+    if choices["mlp"] == "swiglu_clamped":
+        rules.append(Rule("bounded_experts", "ld", And(Eq(ld, 0), Eq(step, 1), Eq(fs, 0)),
+                          "must be 0, without shared experts: dense layers have no bounded gate"))
     if choices["biases"] == "linear":
         rules.append(Rule("expert_biases", "et", Or(Eq(lbias, 0), Eq(et, 1)),
                           "must be 1 with linear_bias: Megatron-Core does not share the width of experts with biases"))
@@ -286,6 +289,9 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_latent_attention(choices)
     if choices["positions"] == "learned":
         needed += (_POSITIONS,)
+    if (choices["sinks"], choices["context"]) == ("trained", "ring"):
+        needed += (Rule("sinks_context", "c", Eq(c, 1),
+                        "must be 1: Transformer Engine has no sinks in a ring; choose context = all_to_all"),)
     if choices["window"] == "sliding":
         needed += _of_windows(choices)
     needed += state_rules(choices)

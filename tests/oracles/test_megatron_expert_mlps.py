@@ -13,6 +13,7 @@ import pytest
 import torch
 from counted import MEGATRON_CPU
 from megatron.core.activations import squared_relu
+from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
@@ -26,10 +27,13 @@ from oracles.saved import Saved
 from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
+from shardmath.symbolic.choices import GATED
 from shardmath.symbolic.implementations import Implementation
 
-#: Activations without a gate, and SwiGLU.
-ACTIVATIONS: dict[str, Any] = {"gelu": gelu, "squared_relu": squared_relu, "swiglu": silu}
+#: Activations without a gate, and with one.
+ACTIVATIONS: dict[str, Any] = {
+    "gelu": gelu, "squared_relu": squared_relu, "swiglu": silu, "swiglu_clamped": quick_gelu,
+}
 TERMS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts") for kind in ("saved", "buffer"))
 PARAMETERS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts")
                    for kind in ("parameters", "expert_parameters"))
@@ -65,8 +69,9 @@ class GroupedLinear(nn.Module):
 
 def settings_of(draw: Random, shape: Shape, implementation: dict[str, str]) -> dict[str, Any]:
     """Settings of Megatron-Core for what was drawn."""
-    gated = implementation["mlp"] == "swiglu"
-    activation = draw.choice(("gelu", "squared_relu")) if not gated else "swiglu"
+    gated = implementation["mlp"] in GATED
+    activation = draw.choice(("gelu", "squared_relu")) if not gated else implementation["mlp"]
+    bounded = {"activation_func_clamp_value": 7.0, "glu_linear_offset": 1.0}
     fused = implementation.get("weighting") == "fused"
     sinkhorn = implementation["balance"] == "sinkhorn"
     return {
@@ -79,6 +84,7 @@ def settings_of(draw: Random, shape: Shape, implementation: dict[str, str]) -> d
         "activation_func": ACTIVATIONS["squared_relu" if fused else activation],
         "use_fused_weighted_squared_relu": fused, "bias_activation_fusion": gated,
         "add_bias_linear": bool(shape["lbias"]), "bias_dropout_fusion": False,
+        **(bounded if activation == "swiglu_clamped" else {}),
     }
 
 
@@ -86,7 +92,7 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     """Draw sizes by letter, and kernels by axis."""
     E = draw.randint(2, 6)
     kernels = {
-        "mlp": draw.choice(("gelu", "gelu", "swiglu")), "balance": draw.choice(("none", "sinkhorn")),
+        "mlp": draw.choice(("gelu", "gelu", "swiglu", "swiglu_clamped")), "balance": draw.choice(("none", "sinkhorn")),
         "dispatch": draw.choice(("alltoall", "allgather")), "router_precision": draw.choice(("fp32", "bf16")),
         "expert_products": draw.choice(("grouped", "sequential")),
     }
@@ -95,10 +101,10 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     grouped = kernels["expert_products"] == "grouped"
     if kernels["mlp"] == "gelu" and grouped and draw.randint(0, 1):
         kernels["weighting"] = "fused"
+    shared = 0 if kernels["mlp"] == "swiglu_clamped" else draw.choice((0, draw.randint(1, 30)))
     shape = {
         "E": E, "q": q, "h": draw.randint(2, 30), "fe": draw.randint(1, 30), "f": 1, "L": 1, "a": 1, "k": 1,
-        "fs": draw.choice((0, draw.randint(1, 30))), "s": draw.randint(2, 20), "b": draw.randint(1, 3), "d": 2,
-        "lbias": 0,
+        "fs": shared, "s": draw.randint(2, 20), "b": draw.randint(1, 3), "d": 2, "lbias": 0,
     }
     if grouped and not shape["fs"] and not kernels.get("weighting"):
         shape["lbias"] = draw.randint(0, 1)
@@ -134,7 +140,8 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
             output.backward(gradient)
             above = live.peak - before
     implementation: Implementation = MEGATRON_CPU.with_choices(
-        layers="experts", permute="unfused", biases="linear", **kernels)
+        layers="experts", permute="unfused", biases="linear",
+        **({"peak": "saved"} if kernels["mlp"] == "swiglu_clamped" else {}), **kernels)
     known = {**shape, "B": shape["b"], "u": 1}
     counted = sum(ledger(implementation, *PARAMETERS, **known))
     assert sum(each.numel() for each in block.parameters()) == counted
@@ -143,7 +150,7 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
     # Kernels that a GPU fuses run in steps here, which need more for a while. With narrow experts the backward pass of
     # the router, which has a score of every expert, is the larger moment.
     narrow = shape["q"] * (shape["h"] + shape["fe"]) < 12 * shape["E"]
-    in_steps = kernels["mlp"] == "swiglu" or kernels.get("weighting") == "fused" or shape["lbias"]
+    in_steps = kernels["mlp"] in GATED or kernels.get("weighting") == "fused" or shape["lbias"]
     if (kernels["expert_products"], kernels["dispatch"]) == ("grouped", "alltoall") and not (in_steps or narrow):
         moments = ledger(implementation, "dispatch.combine_backward", "dispatch.experts_backward", **known)
         assert above == max(moments), (shape, kernels, moments)

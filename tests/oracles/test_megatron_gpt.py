@@ -55,6 +55,8 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
         "gated_linear_unit": mlp == "swiglu", "activation_func": ACTIVATIONS[mlp],
         "bias_activation_fusion": mlp != "relu2" and (bool(shape["lbias"]) or mlp == "swiglu"),
     }
+    sinks = draw.choice(("none", "trained")) if variant == "local" else "none"
+    others["softmax_type"] = "learnable" if sinks == "trained" else "vanilla"
     with one_rank(shape, draw):
         model = gpt_model(
             shape, config(shape, **others), kernels, rotary_share=0.5 if positions == "partial" else 1.0,
@@ -65,7 +67,7 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
         with Saved() as saved:
             output = forward(model, shape, batch)
         found = saved.bytes(model, batch.ids, batch.labels, batch.positions)
-    chosen = implementation.with_choices(mlp=mlp, positions=positions)
+    chosen = implementation.with_choices(mlp=mlp, positions=positions, sinks=sinks)
     shape["pos"] = shape["s"] if positions == "learned" else 0
     shape["dr"] = (shape["d"] // 2 + 1) // 2 * 2 if positions == "partial" else 0
     known = values({}, "", **shape) | {"B": shape["b"]}

@@ -14,6 +14,7 @@ from shardmath.files.reading import json_object, read_text
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.dense_families import DENSE, Family
 from shardmath.models.expert_families import EXPERTS
+from shardmath.models.further_expert_families import FURTHER_EXPERTS
 from shardmath.models.gated_families import GATED
 from shardmath.models.grouped_expert_families import GROUPED_EXPERTS
 from shardmath.models.layer_norm_families import LAYER_NORM
@@ -23,7 +24,8 @@ from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "WITH_TEXT", "read_model"]
 
-FAMILIES: dict[str, type[Family]] = {**DENSE, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS}
+FAMILIES: dict[str, type[Family]] = {**DENSE, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS,
+                                    **FURTHER_EXPERTS}
 """The families that can be read, by ``model_type``."""
 
 WITH_TEXT: dict[str, str] = {

@@ -15,7 +15,7 @@ from shardmath.models.dense_families import Epsilon, Family, GatedFamily, keys, 
 from shardmath.models.expert_families import first_layer_and_step
 from shardmath.models.model import Count, Factor, Size
 
-__all__ = ["GROUPED_EXPERTS"]
+__all__ = ["GROUPED_EXPERTS", "Sigmoid"]
 
 
 class _Experts(GatedFamily):
@@ -28,7 +28,7 @@ class _Experts(GatedFamily):
     moe_ffn_hidden_size: Size = Field(validation_alias=keys("moe_intermediate_size"))
 
 
-class _Sigmoid(_Experts):
+class Sigmoid(_Experts):
     """Sigmoids with a bias of each expert that is not trained, shared experts side by side, dense layers first."""
 
     derived_from: ClassVar[Mapping[str, str]] = {
@@ -56,11 +56,11 @@ class _Sigmoid(_Experts):
         }
 
 
-class Glm4Moe(_Sigmoid):
+class Glm4Moe(Sigmoid):
     """GLM-4.5 to 4.7: half of every head is rotary, queries, keys and values have a bias; modules of further tokens."""
 
     derived_from: ClassVar[Mapping[str, str]] = {
-        **_Sigmoid.derived_from, "qk_rope_head_dim": "partial_rotary_factor", "qkv_bias": "attention_bias",
+        **Sigmoid.derived_from, "qk_rope_head_dim": "partial_rotary_factor", "qkv_bias": "attention_bias",
     }
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
@@ -81,7 +81,7 @@ class Glm4Moe(_Sigmoid):
         }
 
 
-class Dots1(_Sigmoid):
+class Dots1(Sigmoid):
     """dots.llm1: queries and keys are normalised per head."""
 
     attention_bias: bool = False

@@ -55,6 +55,7 @@ class Model(Record):
     positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
     through a norm of its own or with ``one_norm`` through the same, and both outputs are added to it (GPT-NeoX).
     ``attention_softcapping``, ``logit_softcapping``: scores and logits are bounded by tanh (Gemma 2).
+    ``attention_sinks``: every head has a trained logit beside its scores, of no key (GPT-OSS).
     ``attention_window``: tokens that a query attends to in layers with a window, itself included; all layers have one
     but every ``full_attention_step``-th (0: all of them). ``model_type``: the family where its classes in Transformers
     have kernels of their own. ``gelu``: how Hugging Face Transformers
@@ -111,6 +112,7 @@ class Model(Record):
     one_norm: bool = False
     attention_softcapping: bool = False
     logit_softcapping: bool = False
+    attention_sinks: bool = False
     attention_window: Count = 0
     full_attention_step: Count = 0
     model_type: Family = ""
@@ -155,6 +157,7 @@ class Model(Record):
             "residual": self._residual,
             "positions": self._positions,
             "window": "sliding" if self.attention_window else "none",
+            "sinks": "trained" if self.attention_sinks else "none",
             "capping": "tanh" if self.attention_softcapping or self.logit_softcapping else "none",
             "scores": self.expert_scores,
         }

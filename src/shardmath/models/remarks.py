@@ -53,6 +53,9 @@ _WITHOUT_EFFECT = frozenset(word for line in (
     # factors of tensors, which autograd keeps as numbers, and the smallest sum of scores
     "attention_multiplier embedding_multiplier logits_scaling residual_multiplier moe_norm_min moe_layer_interval",
     "moe_layer_start_index moe_layer_end_index",
+    # bounds of a gate, and what says once more how MiniMax M2 and Ling normalise and score
+    "swiglu_alpha swiglu_limit initial_context_length use_routing_bias qk_norm_type moe_router_enable_expert_bias",
+    "use_rmsnorm",
     "eod_token_id boi_token_index eoi_token_index image_token_index text_config",
 ) for word in line.split())
 
@@ -71,8 +74,9 @@ def remarks(
     if isinstance(names, list) and names and not any(str(name).endswith(_CAUSAL) for name in names):
         yield f"{shown['architectures']}: counted is the causal language model, with a head over the vocabulary"
     if keys.get("quantization_config"):
-        yield ("quantization_config is not applied: weights are counted as they are trained"
-               " (--kernel base_weights=nf4 counts frozen ones in 4 bits)")
+        trained = ("MXFP4 has no backward pass, so weights are counted in 16 bits" if model_type == "gpt_oss" else
+                   "weights are counted as they are trained (--kernel base_weights=nf4 counts frozen ones in 4 bits)")
+        yield f"quantization_config is not applied: {trained}"
     if keys.get("auto_map"):
         yield f"auto_map: the code that it names is not read; counted is {model_type} as transformers builds it"
     for name in _SUBNETWORKS:

@@ -32,6 +32,8 @@ def _biases(model: Model) -> None:
 
 
 def _activation(model: Model) -> None:
+    if model.mlp == "swiglu_clamped" and not model.num_experts:
+        raise InputError("mlp", model.mlp, "must be another one without experts, which alone have it", "swiglu")
     if model.mlp != "gelu" and model.gelu != "fused":
         raise InputError("gelu", model.gelu, f"must be fused with mlp = {model.mlp}", "fused")
     if model.full_attention_step and not model.attention_window:
@@ -125,7 +127,7 @@ def _latent_attention(model: Model) -> None:
     if model.num_kv_heads != model.num_attention_heads:
         rule = f"must equal num_attention_heads = {model.num_attention_heads} with latent attention"
         raise InputError("num_kv_heads", model.num_kv_heads, rule, str(model.num_attention_heads))
-    for field in ("qkv_bias", "qk_norm", "attention_output_bias"):
+    for field in ("qkv_bias", "qk_norm", "attention_output_bias", "attention_sinks"):
         if getattr(model, field):
             raise InputError(field, True, "must be false with latent attention", "false")
 

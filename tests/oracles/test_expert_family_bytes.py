@@ -1,0 +1,103 @@
+"""Small random models of later families with experts: the bytes alive after a forward pass of Transformers.
+
+As in ``test_huggingface_families.py``, nothing between the drawn config.json and the ledger's account is told to it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from families import read_config
+from oracles.huggingface import size, token_ids
+from oracles.ledger import ledger
+from oracles.live import Live
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from shardmath.configuration.choosing import choices_of
+from shardmath.input.parameters import model_values
+from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.parameters import BY_NAME
+
+Keys = dict[str, Any]
+#: Tokens, fewer than every window.
+LONGEST = 40
+
+
+def experts(draw: Random) -> Keys:
+    """Draw keys that the families call the same; a row of a grouped product is a multiple of 16 bytes long."""
+    k, held = size(draw, 3), size(draw, 9)
+    a, d = k * size(draw, 3), 8 * draw.randint(1, 3)
+    return {
+        "hidden_size": a * d, "num_attention_heads": a, "num_key_value_heads": k, "head_dim": d,
+        "num_hidden_layers": size(draw, 4), "vocab_size": size(draw, 200), "intermediate_size": 8 * size(draw, 12),
+        "max_position_embeddings": 64, "tie_word_embeddings": draw.random() < 0.5, "num_local_experts": held,
+        "num_experts_per_tok": size(draw, min(held, 4)),
+    }
+
+
+def olmoe(draw: Random) -> Keys:
+    """OLMoE, whose heads share out the residual stream."""
+    keys = experts(draw)
+    del keys["head_dim"]
+    return {**keys, "num_experts": keys.pop("num_local_experts"), "norm_topk_prob": draw.random() < 0.5,
+            "attention_bias": draw.random() < 0.5}
+
+
+def minimax_m2(draw: Random) -> Keys:
+    """MiniMax M2, with heads that share out the residual stream or not."""
+    keys = experts(draw)
+    return {**keys, "hidden_size": 8 * size(draw, 9), "rotary_dim": draw.choice((keys["head_dim"] // 2,
+                                                                                keys["head_dim"]))}
+
+
+def gpt_oss(draw: Random) -> Keys:
+    """GPT-OSS, with windows that are wider than any sequence here."""
+    return {**experts(draw), "hidden_size": 8 * size(draw, 9), "sliding_window": 64, "rope_scaling": None,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+
+
+FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
+    (olmoe, "sdpa"), (olmoe, "eager"), (minimax_m2, "sdpa"), (minimax_m2, "eager"), (gpt_oss, "eager"),
+)
+
+
+@pytest.mark.cases(4, 100)
+@pytest.mark.parametrize(("family", "attention"), FAMILIES, ids=lambda each: getattr(each, "__name__", each))
+def test_from_the_file_to_the_bytes(
+    draw: Random, family: Callable[[Random], Keys], attention: str, tmp_path: Path,
+) -> None:
+    config = family(draw)
+    read = read_config(tmp_path, {"model_type": family.__name__, **config})
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(family.__name__, **config, use_cache=False, pad_token_id=None, bos_token_id=None,
+                             eos_token_id=None),
+        attn_implementation=attention, dtype=torch.bfloat16,
+    ).to(torch.bfloat16).train()
+    model.config._experts_implementation = "grouped_mm"
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.float()
+    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()}
+    shape |= {"s": size(draw, LONGEST), "b": size(draw, 3)}
+    checkpointing = draw.random() < 0.4 and not (read.attention_window and attention == "eager")
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    implementation = HUGGINGFACE.with_choices(**{**choices_of("huggingface", read), "attention": attention})
+    parameters, of_experts, *kept = ledger(
+        implementation, "stage.parameters", "stage.expert_parameters", "stage.activation", "stage.buffer",
+        "stage.after_forward", **shape, rfull=int(checkpointing),
+    )
+    assert sum(each.numel() for each in model.parameters()) == parameters + of_experts
+    ids, labels = token_ids(shape), token_ids(shape)
+    with Live(model, ids, labels) as live, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        output = model(input_ids=ids, labels=labels)
+    assert output.logits is not None
+    assert live.now == sum(kept)
