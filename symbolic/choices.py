@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 
 from sympy import Expr, Integer, Symbol
 
@@ -339,11 +341,20 @@ EVERY_ABSENT: frozenset[Symbol] = frozenset(
 )
 
 
+_ABSENT: tuple[Axis, ...] = tuple(axis for axis in AXES if axis.absent)
+
+
 def absent_letters(choices: Mapping[str, str]) -> tuple[str, ...]:
     """The letters that formulas do not speak of under these choices."""
-    return tuple(letter for axis in AXES if axis.absent for letter in axis.absent.get(choices[axis.name], ()))
+    return tuple(letter for axis in _ABSENT for letter in axis.absent.get(choices[axis.name], ()))
 
 
-def absent_values(choices: Mapping[str, str]) -> dict[Expr, Expr]:
+def absent_values(choices: Mapping[str, str]) -> Mapping[Expr, Expr]:
     """The values of those letters: switches are 0, degrees of parallelism 1."""
-    return {symbol(letter): Integer(BY_LETTER[letter].minimum) for letter in absent_letters(choices)}
+    return values_without(absent_letters(choices))
+
+
+@cache
+def values_without(letters: tuple[str, ...]) -> Mapping[Expr, Expr]:
+    """The values of letters that formulas do not speak of: see ``absent_values``."""
+    return MappingProxyType({symbol(letter): Integer(BY_LETTER[letter].minimum) for letter in letters})

@@ -7,6 +7,7 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from math import lcm
 from typing import Any
 
@@ -181,7 +182,7 @@ class Max(_Extreme):
 
     @staticmethod
     def _beats(argument: Expr, other: Expr) -> bool:
-        return _is_never_negative(argument - other)
+        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(argument - other)
 
 
 class Min(_Extreme):
@@ -191,16 +192,25 @@ class Min(_Extreme):
 
     @staticmethod
     def _beats(argument: Expr, other: Expr) -> bool:
-        return _is_never_negative(other - argument)
+        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(other - argument)
 
 
 def _is_never_negative(expression: Expr) -> bool:
     """True if the signs of the summands say so; one that is a positive integer makes up for -1."""
     number, rest = expression.as_coeff_Add()
     summands = Add.make_args(rest)
-    return all(part.is_nonnegative for part in summands) and (
-        number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
+    return all(map(_is_nonnegative, summands)) and bool(
+        number >= 0 or number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
     )
+
+
+@cache
+def _is_nonnegative(part: Expr) -> bool:
+    """True if SymPy knows that a summand is never negative; it is not asked about sizes with a minus in front."""
+    if part.is_Mul and part.args[0].is_negative and all(
+            size.is_Symbol and size.is_nonnegative for size in part.args[1:]):
+        return False
+    return bool(part.is_nonnegative)
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

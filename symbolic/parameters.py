@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from sympy import Symbol
 
@@ -43,7 +44,7 @@ class Parameter:
     default: int | None = None
     short: str = ""
 
-    @property
+    @cached_property
     def symbol(self) -> Symbol:
         """The SymPy symbol; its name is the parameter's letter."""
         return Symbol(self.letter, integer=True, **self.assumptions)

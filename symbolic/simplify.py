@@ -184,13 +184,18 @@ def _in_no_order(expression: Basic) -> tuple[Hashable, Any]:
 
 def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> Expr:
     """An expression as written, with local sizes spelled out and the implementation's fixed values put in."""
-    values: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in fixed.items()}
-    by_symbol = terms.by_symbol
-    for term in terms.closure(by_symbol[part].name for part in expression.free_symbols if part in by_symbol):
-        value = term.expression.xreplace(values)
+    return in_place(expression, _spelled(terms, len(terms.terms), frozenset(fixed.items())))
+
+
+@cache
+def _spelled(terms: TermSet, _: int, fixed: frozenset[tuple[str, int]]) -> Mapping[Symbol, Expr]:
+    """Return the values that ``spelled_out`` puts in for the symbols of so many terms."""
+    values: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in fixed}
+    for term in terms.terms.values():
+        value = term.expression if values.keys().isdisjoint(term.symbols) else term.expression.xreplace(values)
         if term.owner == "local" or (fixed and value.is_Integer):
             values[term.symbol] = value
-    return in_place(expression, values)
+    return values
 
 
 def derivation(terms: TermSet, name: str, fixed: Mapping[str, int]) -> tuple[Step, ...]:

@@ -62,7 +62,8 @@ class TermSet:
     """Terms in an order in which each can be computed from those before it; a term never changes.
 
     ``as_inputs`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
-    terms by the symbol that stands for them. Terms of ``base`` are taken over where others need them.
+    terms by the symbol that stands for them, ``places`` their numbers in the order. Terms of ``base`` are taken over
+    where others need them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class TermSet:
     identifiers: dict[str, str] = field(default_factory=dict)
     as_inputs: frozenset[Symbol] = frozenset()
     by_symbol: dict[Symbol, Term] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     base: TermSet | None = None
 
     def add(
@@ -88,10 +90,12 @@ class TermSet:
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         if self.base is not None:
             known = self.base.by_symbol
-            self.include([known[part].name for part in term.symbols if part in known and part not in self.by_symbol])
+            if needed := [known[part].name for part in term.symbols if part in known and part not in self.by_symbol]:
+                self.include(needed)
         unknown = [part for part in term.symbols - _INPUTS - self.as_inputs if part not in self.by_symbol]
         if unknown:
             raise ValueError(f"term {name} uses {sorted(map(str, unknown))} before their definition")
+        self.places[name] = len(self.places)
         self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
 
@@ -119,7 +123,7 @@ class TermSet:
                 if term.name in kept:
                     continue
                 pending.extend(self.by_symbol[part] for part in term.symbols if part in self.by_symbol)
-        return [term for name, term in self.terms.items() if name in wanted]
+        return [self.terms[name] for name in sorted(wanted, key=self.places.__getitem__)]
 
     def at(
         self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr],
@@ -131,6 +135,7 @@ class TermSet:
         equal copies. ``words`` are added to what they mean, the name of the stage if there are none.
         """
         replaced: dict[Symbol, Expr] = dict(values)
+        kept = frozenset(kept)
         for term in self.closure(names):
             if term.symbol in kept or replaced.keys().isdisjoint(term.symbols):
                 continue
@@ -211,7 +216,7 @@ def in_place(expression: Expr, values: Mapping[Symbol, Expr]) -> Expr:
         return total(*(in_place(summand, values) for summand in expression.args))
     if isinstance(expression, Mul):
         return product(*(in_place(factor, values) for factor in expression.args))
-    return expression.xreplace(dict(values))
+    return values.get(expression, expression) if expression.is_Atom else expression.xreplace(values)
 
 
 def multiplied_out(expression: Expr) -> Expr:

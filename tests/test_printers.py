@@ -29,13 +29,14 @@ from sympy import (
     Pow,
     Rational,
     Symbol,
+    preorder_traversal,
 )
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
 
 from shardmath.symbolic import derive
 from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.parameters import symbols
-from shardmath.symbolic.printers.order import in_reading_order
+from shardmath.symbolic.printers.order import in_reading_order, in_sympy_order
 from shardmath.symbolic.printers.python import PythonPrinter, identifier
 from shardmath.symbolic.printers.text import LinePrinter
 from shardmath.symbolic.terms import product, total
@@ -139,6 +140,13 @@ def test_random_trees_in_python_and_on_a_line(tree: Expr, values: dict[Symbol, i
         assert Fraction(run(PythonPrinter().doprint(tree), values)) == exact
     assert compute(LinePrinter().doprint(tree), by_symbol(values)) == exact
     assert substituted(in_reading_order(tree), values) == expected
+
+
+@given(tree=TREES)
+def test_sums_in_python_stand_in_sympys_order(tree: Expr) -> None:
+    for part in preorder_traversal(tree):
+        if isinstance(part, Add):
+            assert in_sympy_order(part) == part.as_ordered_terms()
 
 
 def test_python_source_reads_well() -> None:

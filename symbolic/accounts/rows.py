@@ -7,7 +7,7 @@ from functools import cache
 
 from sympy import Expr, Integer
 
-from ..choices import EVERY_ABSENT, absent_values
+from ..choices import EVERY_ABSENT, absent_letters, absent_values, values_without
 from ..components import all_components
 from ..dimension import Dimension
 from ..dimensions import EXPERTS
@@ -64,7 +64,12 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
 
 def chosen_size(dimension: Dimension, choices: Mapping[str, str]) -> Expr:
     """The size of a dimension on one rank with these choices, in elements."""
-    return local_size(dimension, SHAPE_RULES).xreplace(absent_values(choices))
+    return _size_without(dimension, absent_letters(choices))
+
+
+@cache
+def _size_without(dimension: Dimension, absent: tuple[str, ...]) -> Expr:
+    return local_size(dimension, SHAPE_RULES).xreplace(values_without(absent))
 
 
 def local_shape(shape: tuple[Dimension, ...], choices: Mapping[str, str] | None = None) -> tuple[Expr, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from sympy import And, Eq, Expr, Integer, fraction
+from sympy import Add, And, Eq, Expr, Integer, fraction
 
 from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..dimension import ONE, Dimension
@@ -90,10 +90,16 @@ def differs(shape: Shape, others: tuple[Shape, ...]) -> Expr:
 @cache
 def _same(shape: Shape, other: Shape) -> Expr:
     """1 if both have the same sizes on every rank; then the sums of their sizes are the same too."""
-    if (sum(shape.sizes) - sum(other.sizes)).is_nonzero:
+    if _has_one_sign(sum(shape.sizes) - sum(other.sizes)):
         return Integer(0)
     pairs = {frozenset(fraction(left / right)) for left, right in zip(shape.sizes, other.sizes, strict=True)}
     return Iverson(And(*(Eq(*sorted(pair, key=str)) for pair in pairs if len(pair) == 2)))
+
+
+def _has_one_sign(size: Expr) -> bool:
+    """True for a sum of positive products of sizes, or of negative ones; SymPy takes long to say that it is not 0."""
+    parts = [part.as_coeff_Mul() for part in Add.make_args(size)]
+    return size != 0 and len({number > 0 for number, _ in parts}) == 1 and all(part.is_positive for _, part in parts)
 
 
 def _dummy(name: str, shape: Shape, others: tuple[Shape, ...], **options: tuple[str, ...]) -> Tensor:

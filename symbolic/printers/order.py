@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from sympy import Add, Expr, Float, Integer, Mul, Number, Piecewise, Pow, Symbol, true
+from sympy import Add, Expr, Float, Integer, Mul, Number, Piecewise, Pow, S, Symbol, default_sort_key, true
+from sympy.core.exprtools import decompose_power
 from sympy.logic.boolalg import Boolean
 
 from ..functions import Iverson, cases
@@ -34,6 +35,38 @@ def in_reading_order(expr: Expr) -> Expr:
     if expr.has(Float):
         raise ValueError(f"{expr} has a floating point number")
     return _ordered(expr)
+
+
+def in_sympy_order(expr: Add) -> list[Expr]:
+    """Sort the summands as ``expr.as_ordered_terms()`` does, which makes a complex number of every coefficient."""
+    number, *others = sorted(expr.args, key=lambda part: not part.is_Number)
+    if len(others) == 1 and number.is_Number and number.is_positive and others[0].is_Mul:  # 1 - x, not -x + 1
+        count, *sizes = sorted(others[0].args, key=lambda part: not part.is_Number)
+        if len(sizes) == 1 and count.is_Number and count.is_negative:
+            return [number, *others]
+    summands = []
+    for summand in expr.args:
+        coefficient, rest = summand.as_coeff_Mul()
+        powers: dict[Expr, int] = {}
+        for factor in Mul.make_args(rest) if rest is not S.One else ():
+            if factor.is_Symbol:
+                powers[factor] = 1
+            elif factor.is_number:
+                coefficient *= factor
+            else:
+                base, exponent = decompose_power(factor)
+                powers[base] = exponent
+        summands.append((summand, powers, coefficient))
+    bases = sorted({base for _, powers, _ in summands for base in powers}, key=_sort_key)
+
+    def key(item: tuple[Expr, dict[Expr, int], Number]) -> tuple[list[int], Number]:
+        _, powers, coefficient = item
+        return [-powers.get(base, 0) for base in bases], coefficient
+
+    return [summand for summand, *_ in sorted(summands, key=key)]
+
+
+_sort_key = cache(default_sort_key)
 
 
 def signed(summand: Expr) -> tuple[bool, Expr]:
@@ -99,6 +132,7 @@ def numbers_last(parts: tuple[Expr, ...]) -> list[Expr]:
     return sorted(parts, key=lambda part: bool(part.is_Number))
 
 
+@cache
 def _ordered(expr: Expr) -> Expr:
     if not expr.args or expr.is_Atom:
         return expr
@@ -118,6 +152,7 @@ def _ordered(expr: Expr) -> Expr:
     return expr.func(*parts)
 
 
+@cache
 def _factor_key(factor: Expr) -> tuple[int, int, str]:
     base = factor.base if isinstance(factor, Pow) else factor
     if base.is_Number:

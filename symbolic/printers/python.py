@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sympy import Expr, Float, Integer, Mul, Pow, Rational, Symbol
+from sympy import Add, Expr, Float, Integer, Mul, Pow, Rational, Symbol
 from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.pycode import PythonCodePrinter
 
 from ..functions import Iverson
 from ..parameters import BY_LETTER, BY_NAME
+from .order import in_sympy_order
 
 
 def identifier(symbol: Symbol) -> str:
@@ -42,6 +43,9 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         if expr.has(Float):
             raise ValueError(f"{expr} has a floating point number")
         return str(super().doprint(expr, assign_to))
+
+    def _as_ordered_terms(self, expr: Add, order: str | None = None) -> list[Expr]:
+        return in_sympy_order(expr)
 
     def _print_Symbol(self, expr: Symbol) -> str:
         return identifier(expr)

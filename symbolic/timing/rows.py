@@ -164,7 +164,7 @@ def _chosen(component: Component, implementation: Implementation) -> Iterator[Wo
             yield item
 
 
-def _absent(implementation: Implementation) -> dict[Expr, Expr]:
+def _absent(implementation: Implementation) -> Mapping[Expr, Expr]:
     return absent_values(implementation.choices)
 
 
