@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import json
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from html.parser import HTMLParser
@@ -116,7 +118,7 @@ class _Parsed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self._inside = tag == "script" and ("id", "data") in attrs
+        self._inside = tag == "script" and ("id", "packed") in attrs
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = self._inside and tag != "script"
@@ -128,12 +130,12 @@ class _Parsed(HTMLParser):
 
 def _shown(model: Any) -> str:
     from shardmath.commands.page.catalogue import model_data
+    from shardmath.commands.page.packing import packed
     from shardmath.files.rendering import rendered
-    from shardmath.search.spaces.usual import BY_MEMORY, DATA_PARALLEL
+    from shardmath.search.spaces.usual import DATA_PARALLEL
 
-    nothing: dict[str, Any] = {"gpus": [], "parameters": {}, "modes": {}, "roles": {}, "evaluators": {}, "formulas": {}}
-    data = {"start": model.name, "models": [model_data(model, {})], **nothing}
-    return rendered("page.html", {"data": data, "scripts": [], "data_parallel": DATA_PARALLEL, "ranking": BY_MEMORY},
+    data = packed({"start": model.name, "models": [model_data(model)]})
+    return rendered("page/page.html", {"packed": data, "functions": [], "data_parallel": DATA_PARALLEL, "ranking": []},
                     header="Written by `shardmath page`.")
 
 
@@ -159,7 +161,7 @@ def _page(data: bytes, folder: str) -> str:
     parsed.feed(page)
     if parsed.tags != _usual_tags():
         raise Finding("other elements in the page")
-    if json.loads(parsed.data)["models"][0]["name"] != text:
+    if json.loads(zlib.decompress(base64.b64decode(parsed.data)))["models"][0]["name"] != text:
         raise Finding("another name in the page")
     return "answered"
 

@@ -10,7 +10,7 @@ from .documents.row_tables import row_tables
 from .implementations import Implementation
 from .parallel.legality import rules_for
 from .simplify import computed
-from .timing import build_times
+from .timing import build_times, is_timed
 
 
 def derive_memory(implementation: Implementation, *, simplified: bool = False) -> str:
@@ -43,7 +43,8 @@ def _form(simplified: bool) -> Form:
 
 
 def derive_script(implementation: Implementation) -> str:
-    """The evaluator of one implementation in JavaScript."""
-    title = f"Memory of sharded training: {implementation.title}"
-    data = script(implementation.name, title, build(implementation), rules_for(implementation))
+    """The evaluator of one implementation in JavaScript: memory, rules, and the time of a step where it is counted."""
+    title = f"Sharded training: {implementation.title}"
+    times = build_times(implementation) if is_timed(implementation) else None
+    data = script(implementation.name, title, build(implementation), rules_for(implementation), times)
     return rendered("evaluator.js", data)

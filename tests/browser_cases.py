@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -12,7 +13,10 @@ from shardmath.models.model import Model
 
 #: Width and height of a phone, in CSS pixels, and of a screen.
 PHONE, SCREEN = (390, 844), (1280, 900)
-_MODELS = models(())
+#: Models of few sets of formulas: the first of the page, others of the usual architecture, one with experts.
+MODELS = ("llama-3.1-70b", "llama-3.2-1b", "llama-3.1-8b", "llama-2-13b", "llama-3.1-405b", "qwen2.5-7b", "qwen3-8b",
+          "mixtral-8x7b-v0.1")
+_MODELS = models(MODELS[:-1], only=True)
 _GPUS = tuple(read("gpus"))
 
 
@@ -46,3 +50,22 @@ def _state(random: Random) -> dict[str, Any]:
 
 def _few_divisors(model: Model) -> list[int]:
     return [size for size in (2, 4, 7, 8, 10, 16) if model.num_layers % size == 0] or [1]
+
+
+def jobs(random: Random, count: int) -> Iterator[dict[str, Any]]:
+    """Draw jobs as arguments of a search: small models on few GPUs, so that few layouts are legal."""
+    for _ in range(count):
+        model, implementation = random.choice(_SEARCHED)
+        gpus = random.choice((8, 16, 24, 32, 64))
+        yield {
+            "model": model, "gpu": random.choice(("h100-80gb", "a100-40gb", "h200-141gb")),
+            "implementation": implementation,
+            "num_gpus": gpus, "global_batch_size": gpus * random.choice((1, 2, 4)),
+            "seq_length": random.choice((2048, 4096)),
+        }
+
+
+_SEARCHED = (
+    ("llama-3.2-1b", "megatron"), ("qwen2.5-7b", "megatron"), ("llama-3.1-8b", "megatron"), ("llama-2-13b", "nanotron"),
+    ("llama-3.1-8b", "nanotron"), ("llama-3.1-8b", "torchtitan"), ("llama-3.2-1b", "huggingface"),
+)

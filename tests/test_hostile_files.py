@@ -182,7 +182,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands read."""
     small_space.file_in(tmp_path)
     (tmp_path / "table.csv").write_text("data_parallel,tensor_parallel\n8,2\n4,4\n")
-    monkeypatch.setattr("shardmath.commands.page.page", lambda models: "<!doctype html>" + "x" * 10_000)
+    monkeypatch.setattr("shardmath.commands.page.page", lambda *arguments: "<!doctype html>" + "x" * 10_000)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

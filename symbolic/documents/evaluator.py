@@ -31,19 +31,58 @@ def evaluator(
     """Data of ``evaluator.py.jinja``: every term of the set in the form ``form``, and every rule."""
     every = list(terms.terms.values())
     printer = printer or EvaluatorPrinter()
-    needed = _needed_inputs(every, rules) - terms.by_symbol.keys()
     return {
         "title": title,
-        "inputs": [parameter.name for parameter in BY_LETTER.values() if parameter.symbol in needed],
+        "inputs": _inputs(terms, every, rules),
         "terms": [_term(terms, term, printer, form) for term in every],
         "rules": [_rule(rule, printer) for rule in rules],
         "rule_terms": [_term(terms, term, printer, form) for term in _rule_terms(terms, rules)],
     }
 
 
-def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
-    """Data of ``evaluator.js.jinja``: what Python's evaluator has, and the verdicts, as ``shardmath.<name>``."""
-    return {**evaluator(title, terms, rules, JavascriptPrinter(), computed), "name": name, "verdicts": verdicts()}
+def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule], times: TermSet | None) -> dict[str, Any]:
+    """Data of ``evaluator.js.jinja``: what Python's evaluators have, and the verdicts, as ``shardmath.<name>``.
+
+    ``times`` are the terms of step time; None where no time is counted. Each rule has its own inputs and terms.
+    """
+    printer = JavascriptPrinter()
+    data = evaluator(title, terms, rules, printer, computed)
+    memory = {item["name"]: item for item in data["terms"]}
+    return {
+        **data, "name": name, "verdicts": verdicts(),
+        "tests": [
+            {"inputs": _inputs(terms, own, [rule]), "terms": [memory[term.name] for term in own],
+             "source": item["source"]}
+            for rule, item in zip(rules, data["rules"], strict=True) for own in [_rule_terms(terms, [rule])]
+        ],
+        "peak": _alone(terms, "peak", printer, computed),
+        **_times_beside(terms, times, printer),
+    }
+
+
+def _times_beside(terms: TermSet, times: TermSet | None, printer: JavascriptPrinter) -> dict[str, Any]:
+    """The terms of time that memory does not have, with the names of those that it has, and step time alone."""
+    if times is None:
+        return {"times": None}
+    every = list(times.terms.values())
+    return {
+        "times": [_term(times, term, printer, as_written) for term in every if term.name not in terms],
+        "known": [_term(times, term, printer, as_written) for term in every if term.name in terms],
+        "time_inputs": _inputs(times, every, ()),
+        "seconds": _alone(times, "step.time", printer, as_written),
+    }
+
+
+def _alone(terms: TermSet, name: str, printer: JavascriptPrinter, form: Form) -> dict[str, Any]:
+    """One term with all that it is made of, and the inputs of these."""
+    own = terms.closure([name])
+    return {"inputs": _inputs(terms, own, ()), "terms": [_term(terms, term, printer, form) for term in own]}
+
+
+def _inputs(terms: TermSet, own: Iterable[Term], rules: Sequence[Rule]) -> list[str]:
+    """Names of the inputs of some terms and rules, in the order of the parameters."""
+    needed = _needed_inputs(own, rules) - terms.by_symbol.keys()
+    return [parameter.name for parameter in BY_LETTER.values() if parameter.symbol in needed]
 
 
 def verdicts() -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_cases import SCREEN
+from browser_cases import MODELS, SCREEN
 
 FOLDER = Path(__file__).parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -36,11 +36,11 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page with the models of the catalogue."""
+    """The page with ``MODELS``."""
     from shardmath.commands.page import page
 
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(page(), encoding="utf-8")
+    path.write_text(page(MODELS, only=True), encoding="utf-8")
     return path
 
 
@@ -62,10 +62,13 @@ def opened(chromium: Any, written: Path) -> Iterator[Opener]:
         tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         tab.on("request", lambda request: requests.append(request.url.partition("#")[0]))
         tab.goto(path.as_uri() + link)
+        if tab.locator("#packed").count():
+            tab.wait_for_selector("html[data-ready]")
         return tab
 
     yield open_at
     for context in contexts:
         context.close()
     assert errors == []
-    assert [url for url in requests if not url.startswith("file:") or not url.endswith(".html")] == []
+    assert [url for url in requests if not url.startswith("blob:null/")
+            and (not url.startswith("file:") or not url.endswith(".html"))] == []

@@ -1,4 +1,4 @@
-"""The command ``shardmath page``: one HTML file with formulas, numbers and legal layouts."""
+"""The command ``shardmath page``: one HTML file with formulas, numbers and the best layouts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from shardmath.cli.names import model_names
 from shardmath.cli.titled import Titled
 
 
-@click.command(cls=Titled, short_help="Write one HTML page: formulas, sliders, legal layouts.", examples=(
+@click.command(cls=Titled, short_help="Write one HTML page: memory, time, best layouts, formulas.", examples=(
     "-o page.html",
     "mixtral-8x7b ./config.json -o page.html",
 ))
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write; - is standard output.")
-def page(models: tuple[str, ...], output: str) -> None:
-    """Write an offline HTML page: sliders for model and layout, memory of every stage, layouts that fit.
+@click.option("--only", is_flag=True, help="Leave out all models but those named.")
+def page(models: tuple[str, ...], output: str, only: bool) -> None:
+    """Write an offline HTML page: memory, step time and the best layouts of any job, with the formula of each number.
 
-    The page has the dense models of `shardmath models`, and every MODEL of the command line: a name, or the path of a
-    config.json. Missing evaluators are derived.
+    The page has all models of `shardmath models`, and every MODEL of the command line: a name, or the path of a
+    config.json. The first page takes a minute: its formulas are derived and kept for the next one.
     """
     from shardmath.commands.page import page as written
     from shardmath.files.writing import whole_file
+    from shardmath.reports.progress import progress
 
-    with whole_file("output", output, "wb") as file:  # the page says that it is UTF-8, on any terminal
-        file.write(written(models).encode())  # type: ignore[arg-type]
+    with whole_file("output", output, "wb") as file, progress("sets of formulas") as bar:
+        file.write(written(models, only, bar).encode())  # type: ignore[arg-type] # UTF-8, on any terminal

@@ -8,15 +8,20 @@ import re
 
 #: Where the template has the policy.
 PLACE = 'http-equiv="Content-Security-Policy" content=""'
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_SCRIPT = re.compile(r"<script(?: id=\"\w+\")?>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
-def with_policy(page: str) -> str:
-    """Fill in the policy of a page that is complete otherwise: a browser refuses whatever is added later."""
+def with_policy(page: str, makes_scripts: bool = False) -> str:
+    """Fill in the policy of a page that is complete otherwise: a browser refuses whatever is added later.
+
+    With ``makes_scripts`` the page's own scripts may make further ones and workers of texts in the page.
+    """
+    scripts = _allowed("script-src", _SCRIPT.findall(page))
+    made = [f"{scripts[0]} 'strict-dynamic'", "worker-src blob:"] if makes_scripts else scripts
     rules = [
-        "default-src 'none'", *_allowed("script-src", _SCRIPT.findall(page)),
-        *_allowed("style-src", _STYLE.findall(page)), "base-uri 'none'", "form-action 'none'",
+        "default-src 'none'", *made, *_allowed("style-src", _STYLE.findall(page)), "base-uri 'none'",
+        "form-action 'none'",
     ]
     assert page.count(PLACE) == 1
     return page.replace(PLACE, PLACE[:-1] + "; ".join(rules) + '"')

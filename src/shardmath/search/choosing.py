@@ -13,9 +13,9 @@ SLOWER = 0.15
 #: By how much a layout that may not fit must be faster, and one with more room smaller, to be worth it.
 FASTER, SMALLER = 0.01, 0.1
 #: Layouts of another kind.
-_OTHERS = 2
+OTHERS = 2
 #: Layouts whose times and whose memory differ by less are alike.
-_ALIKE = 0.02
+ALIKE = 0.02
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:
     """The fastest of every other kind: other ranks have to wait for each other there."""
     kinds, chosen = {_kind(first)}, [first]
     for item in sorted(answers.best("kinds"), key=lambda item: tuple(item.keys.values())):
-        if seconds_of(item) > (1 + SLOWER) * seconds_of(first) or len(kinds) > _OTHERS:
+        if seconds_of(item) > (1 + SLOWER) * seconds_of(first) or len(kinds) > OTHERS:
             return
         if _kind(item) not in kinds and not any(_alike(item, other) for other in chosen):
             kinds.add(_kind(item))
@@ -79,7 +79,7 @@ def _smaller(answers: Answered, first: Configuration) -> Iterator[Chosen]:
 
 def _alike(configuration: Configuration, other: Configuration) -> bool:
     """Check if two layouts are as fast and as large: what one does in micro-batches the other does in shards."""
-    return all(abs(configuration.keys[name] / other.keys[name] - 1) < _ALIKE for name in ("step.time", "peak"))
+    return all(abs(configuration.keys[name] / other.keys[name] - 1) < ALIKE for name in ("step.time", "peak"))
 
 
 def _kind(configuration: Configuration) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from shardmath.search.spaces.questions import MOST
 _MESH = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "data_parallel",
          "expert_parallel", "micro_batch_size")
 #: Symbols of a layout that may change nothing beside others, as the first stage's layers where all stages are even.
-_MAY_BE_IDLE = frozenset(name for name, row in PARAMETERS.items() if row[4] == "layout") - {*_MESH}
+MAY_BE_IDLE = frozenset(name for name, row in PARAMETERS.items() if row[4] == "layout") - {*_MESH}
 
 
 def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
@@ -26,7 +26,7 @@ def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
     if len(listed) < 2:  # spare the terms
         return listed
     for item in listed:
-        own = tuple(value for name, value in item.values.items() if name not in _MAY_BE_IDLE)
+        own = tuple(value for name, value in item.values.items() if name not in MAY_BE_IDLE)
         first.setdefault((own, tuple(item.keys.values()), _measured(item)), item)
     return list(first.values())
 
@@ -42,5 +42,5 @@ def with_room(part: Part, question: Question) -> Question:
     if not isinstance(question, Best):
         return question
     copies = prod(axis.size for axis in part.axes
-                  if axis.name not in question.per and _MAY_BE_IDLE.issuperset(axis.values))
+                  if axis.name not in question.per and MAY_BE_IDLE.issuperset(axis.values))
     return replace(question, count=min(MOST, question.count * copies))

@@ -2,72 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
 from shardmath.account.accounting import exists
 from shardmath.catalogue import read
-from shardmath.compiler.evaluators import Evaluator, changed_choices
-from shardmath.configuration.choosing import choices_of, evaluator_for, following
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.choosing import following
 from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import as_model, libraries
-from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS, IMPLEMENTATIONS, LINES, PARAMETERS, SITES
+from shardmath.errors import ABSENT, InputError
+from shardmath.generated.definitions import DEFAULTS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES, SPLIT_BACKWARD
 from shardmath.input.parameters import limits, model_values
+from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
+#: Parameters of a layout where nothing is said of them.
+_SINGLE = {"virtual_pipeline": 1, "expert_parallel": 1, **RECOMPUTE_MODES["none"]}
 
-def models(asked: Sequence[str | PathLike[str]]) -> list[Model]:
-    """The models ``asked`` for, by name or path, and all of the catalogue whose evaluators are in the package.
 
-    Raises InputError for an unknown model and a file that is none.
+def models(asked: Sequence[str | PathLike[str]], only: bool = False) -> list[Model]:
+    """The models ``asked`` for, by name or path, and unless ``only`` they are wanted those of the catalogue.
+
+    Raises InputError for an unknown model and a file that is none, and where no model is left.
     """
-    known = [model for model in map(Model.named, read("models")) if _is_stored(model)]
+    if only and not asked:
+        raise InputError("models", ABSENT, "must be given with --only: a name of `shardmath models`, or a config.json")
+    known = () if only else map(Model.named, read("models"))
     return list({model.name: model for model in (*map(as_model, asked), *known)}.values())
 
 
-#: The evaluator of an implementation without a pipeline, and with one; often they are the same.
-Pair = tuple[Evaluator, Evaluator]
-
-
-def evaluators_of(chosen: Iterable[Model]) -> dict[str, dict[str, Pair]]:
-    """The evaluators of every implementation that can train a model, by the names of model and implementation.
-
-    One that is not in the package is derived, which takes some seconds.
-    """
-    return {model.name: _evaluators(model) for model in chosen}
-
-
-def model_data(model: Model, evaluators: Mapping[str, Pair]) -> dict[str, Any]:
-    """A model for the page, with the names of the evaluators of every implementation."""
-    return {
-        "name": model.name, "source": model.source, "note": model.note, "values": model_values(model),
-        "evaluators": {name: [evaluator.name for evaluator in pair] for name, pair in evaluators.items()},
-    }
+def model_data(model: Model) -> dict[str, Any]:
+    """A model for the page."""
+    return {"name": model.name, "source": model.source, "note": model.note, "values": model_values(model)}
 
 
 def gpu_data() -> list[dict[str, Any]]:
-    """The GPUs of the catalogue, each with the parameters that it sets."""
-    known = map(Gpu.named, read("gpus"))
-    return [
-        {"name": gpu.name, "source": gpu.source,
-         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **libraries(gpu)}}
-        for gpu in known
-    ]
+    """The GPUs of the catalogue, each with the parameters that it sets, and those of its servers that time needs."""
+    return [_gpu(Gpu.named(name)) for name in read("gpus")]
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    cluster = Cluster.named(gpu)
+    memory = {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **libraries(gpu)}
+    try:
+        figures, unknown = cluster.values(), ""
+    except InputError as error:
+        figures, unknown = {}, str(error)
+    try:
+        inside = figures or cluster.values(num_gpus=1)
+    except InputError:
+        inside = {}
+    return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside}, "error": cluster.error,
+            "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
 
 
 def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
     """Return the data of an evaluator besides its formulas: fixed values, and the lines of an account."""
     terms = evaluator.terms.TERMS
     lines = {name: LINES[name] for name in terms if name in LINES}
+    own = {name: value for name, value in evaluator.defaults.items() if PARAMETERS[name][4] == "machine"}
     return {
-        "title": IMPLEMENTATIONS[evaluator.implementation]["title"],
-        "defaults": {**DEFAULTS, **evaluator.defaults},
+        "implementation": evaluator.implementation,
+        "title": evaluator.title(),
+        "defaults": {**DEFAULTS, **_SINGLE, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
+        "machine": own,
         "following": following(evaluator, {}),
         "momentsCounted": evaluator.choices["peak"] != "saved",
+        "untimed": _untimed(evaluator),
+        "splitsBackward": evaluator.choices["schedule"] in SPLIT_BACKWARD,
         "lines": [(name, component, moment or role) for name, (component, role, moment, _) in lines.items()],
         "sites": {
             name: {"meaning": meaning, "freed": sorted(
@@ -79,32 +85,21 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
+def _untimed(evaluator: Evaluator) -> str:
+    """Say why there are no formulas of step time; empty where there are."""
+    try:
+        evaluator.refuse_untimed()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
 def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]:
     """Unit, limits and meaning of every parameter that an evaluator takes, by name."""
-    taken = {name for evaluator in evaluators for name in evaluator.terms.INPUTS}
+    taken = {name for evaluator in evaluators
+             for module in (evaluator.terms, *([evaluator.times] if evaluator.is_timed else []))
+             for name in module.INPUTS}
     return {
         name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": limits(name)}
         for name, (_, unit, _, _, kind, meaning) in PARAMETERS.items() if name in taken
     }
-
-
-def _is_stored(model: Model) -> bool:
-    """Tell whether the evaluators of every implementation that has the model are in the package."""
-    changes = []
-    for implementation in IMPLEMENTATIONS:
-        try:
-            changes.append(changed_choices(implementation, choices_of(implementation, model)))
-        except InputError:  # the framework has no such model
-            continue
-    return bool(changes) and not any(changes)
-
-
-def _evaluators(model: Model) -> dict[str, Pair]:
-    pairs = {}
-    for implementation in IMPLEMENTATIONS:
-        try:
-            alone, staged = (evaluator_for(implementation, None, model, {}, staged=there) for there in (False, True))
-        except InputError:  # the framework has no such model
-            continue
-        pairs[implementation] = alone, staged
-    return pairs

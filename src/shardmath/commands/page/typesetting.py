@@ -1,48 +1,102 @@
-"""The formulas of an evaluator as MathML, and its JavaScript."""
+"""The formulas of an evaluator as MathML, and its JavaScript; each is derived once and kept for the next time."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.files.cached import cached_text, sources_digest
 from shardmath.generated.definitions import PEAK_RANKS
 
+if TYPE_CHECKING:
+    from shardmath.symbolic.implementations import Implementation
+    from shardmath.symbolic.terms import TermSet
+
 #: Owners of terms that repeat those of any rank.
-_COPIES = (*PEAK_RANKS, "model")
+_COPIES = (*PEAK_RANKS, "model", "whole", "alone")
 
 
 def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
-    """Symbol, form and used terms of every term of any one rank, by name; the form is cut before its summands."""
-    from shardmath.symbolic.accounts import build
-    from shardmath.symbolic.implementations import IMPLEMENTATIONS
-    from shardmath.symbolic.parallel.legality import fixed_values
-    from shardmath.symbolic.printers.mathml import MathmlPrinter
-    from shardmath.symbolic.simplify import derivation
+    """Symbol, form, used terms and sources of every term of any one rank, by name; the form is cut before its summands.
 
-    chosen = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
-    terms, fixed = build(chosen), fixed_values(chosen)
-    printer = MathmlPrinter(terms.terms.values())
-    typeset = {}
-    for name, term in terms.terms.items():
-        if term.owner in _COPIES:
-            continue
-        form = derivation(terms, name, fixed)[-1].expression
-        uses = [terms.by_symbol[symbol] for symbol in form.free_symbols & terms.by_symbol.keys()]
-        if any(other.owner in _COPIES for other in uses):  # the peak over all ranks
-            continue
-        names = sorted(other.name for other in uses)
-        typeset[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": names}
-    return typeset
+    Forms of memory are simplified, those of time as written.
+    """
+
+    def derived() -> str:
+        return json.dumps(_formulas(_chosen(evaluator)))
+
+    formulas: dict[str, dict[str, Any]] = json.loads(_kept(evaluator, "formulas.json", derived))
+    return formulas
 
 
 def script_of(evaluator: Evaluator) -> str:
-    """The JavaScript of an evaluator, derived once and kept for the next time."""
+    """The JavaScript of an evaluator."""
 
     def derived() -> str:
-        from shardmath.symbolic.implementations import IMPLEMENTATIONS
         from shardmath.symbolic.plain import derive_script
 
-        return derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices))
+        return derive_script(_chosen(evaluator))
 
-    return cached_text(f"scripts/{sources_digest()[:16]}", f"{evaluator.name}.js", derived)
+    return _kept(evaluator, "js", derived)
+
+
+def source_data() -> dict[str, dict[str, Any]]:
+    """The sources of rows by key, with their entries in BibTeX."""
+    from shardmath.files.rendering import rendered
+    from shardmath.symbolic.documents.bibtex import bibtex
+    from shardmath.symbolic.sources import SOURCES
+
+    return {
+        item.key: {"title": item.title, "authors": item.authors, "year": item.year, "where": item.where,
+                   "url": item.url, "bibtex": _entry(rendered("appendix_exported.bib", bibtex([item.key])))}
+        for item in SOURCES
+    }
+
+
+def _entry(text: str) -> str:
+    return text[text.index("@"):].strip()
+
+
+def _formulas(chosen: Implementation) -> dict[str, dict[str, Any]]:
+    from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.parallel.legality import fixed_values
+    from shardmath.symbolic.simplify import derivation
+    from shardmath.symbolic.timing import build_times, is_timed
+
+    memory, fixed = build(chosen), fixed_values(chosen)
+    typeset = dict(_typeset(memory, lambda name: derivation(memory, name, fixed)[-1].expression))
+    if is_timed(chosen):
+        times = build_times(chosen)
+        typeset |= {name: item for name, item in _typeset(times, lambda name: times[name].expression)
+                    if name not in memory}
+    return typeset
+
+
+def _typeset(terms: TermSet, form_of: Any) -> Any:
+    """Yield the terms of any one rank with their data."""
+    from shardmath.symbolic.printers.mathml import MathmlPrinter
+
+    printer = MathmlPrinter(terms.terms.values())
+    for name, term in terms.terms.items():
+        if term.owner in _COPIES:
+            continue
+        form = form_of(name)
+        uses = [terms.by_symbol[symbol] for symbol in form.free_symbols & terms.by_symbol.keys()]
+        if any(other.owner in _COPIES for other in uses):  # the peak over all ranks
+            continue
+        yield name, {
+            "symbol": printer.doprint(term.symbol), "form": printer.pieces(form),
+            "uses": sorted(other.name for other in uses),
+            "sources": sorted({row.tensor.source for row in term.rows}),
+        }
+
+
+def _chosen(evaluator: Evaluator) -> Implementation:
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
+
+    return IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
+
+
+def _kept(evaluator: Evaluator, ending: str, derived: Any) -> str:
+    return cached_text(f"scripts/{sources_digest()[:16]}", f"{evaluator.name}.{ending}", derived)

@@ -2,47 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from os import PathLike
+from typing import Any
 
-from shardmath.commands.page.catalogue import (
-    evaluator_data,
-    evaluators_of,
-    gpu_data,
-    model_data,
-    models,
-    parameter_data,
-)
-from shardmath.commands.page.typesetting import formulas_of, script_of
-from shardmath.generated.definitions import RECOMPUTE_MODES, ROLES
+from shardmath.account.time import EQUAL
+from shardmath.commands.page.catalogue import evaluator_data, gpu_data, model_data, models, parameter_data
+from shardmath.commands.page.packing import Lines, packed
+from shardmath.commands.page.spaces import part_data, parts_of
+from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.errors import InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, SHORT, SPENT
+from shardmath.machines import Cluster
+from shardmath.models.model import Model
 from shardmath.reports.policy import with_policy
-from shardmath.search.spaces.usual import BY_MEMORY, DATA_PARALLEL
+from shardmath.search.choosing import ALIKE, FASTER, OTHERS, SLOWER, SMALLER
+from shardmath.search.distinct import MAY_BE_IDLE
+from shardmath.search.spaces.usual import BY_TIME, DATA_PARALLEL
+
+#: The cluster that spaces are read for; candidates depend on no figure of it but the size of a server.
+_CLUSTER = "h100-80gb"
+_START = "llama-3.1-70b"
+Progress = Callable[[int, int], None]
 
 
-def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
+def page(
+    asked: Sequence[str | PathLike[str]] = (), only: bool = False, progress: Progress | None = None,
+) -> str:
     """The page as HTML, beginning with the first model that is ``asked`` for, by name or path.
 
-    It knows the models asked for and all of the catalogue that the stored evaluators are about. Raises InputError
-    for an unknown model.
+    It has the models asked for and, unless ``only`` those are wanted, all of the catalogue. Raises InputError for an
+    unknown model.
     """
     from shardmath.files.rendering import rendered
 
-    chosen = models(asked)
-    by_model = evaluators_of(chosen)
-    evaluators = {
-        evaluator.name: evaluator for by_name in by_model.values() for pair in by_name.values() for evaluator in pair
-    }
+    chosen = models(asked, only)
+    cluster = Cluster.named(_CLUSTER)
+    evaluators: dict[str, Evaluator] = {}
+    parts: dict[str, int] = {}
+    functions: dict[str, int] = {}
+    listed = [_with_parts(model, cluster, evaluators, parts, functions) for model in chosen]
+    lines = Lines()
+    scripts: dict[str, list[int]] = {}
+    formulas: dict[str, dict[str, int]] = {}
+    for done, (name, evaluator) in enumerate(evaluators.items()):
+        if progress is not None:
+            progress(done, len(evaluators))
+        scripts[name] = lines.of(script_of(evaluator))
+        formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
     data = {
-        "start": chosen[0].name if asked else "llama-3.1-70b",
-        "models": [model_data(model, by_model[model.name]) for model in chosen],
+        "start": chosen[0].name if asked else _START,
+        "models": listed,
+        "parts": [json.loads(part) for part in parts],
         "gpus": gpu_data(),
         "parameters": parameter_data(evaluators.values()),
-        "modes": RECOMPUTE_MODES,
-        "roles": ROLES,
+        "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
+        "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
-        "formulas": {name: formulas_of(evaluator) for name, evaluator in evaluators.items()},
+        "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "others": OTHERS, "alike": ALIKE,
+                     "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
+        "sources": source_data(),
+        "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
-    return with_policy(rendered("page.html", {
-        "data": data, "scripts": [script_of(evaluator) for evaluator in evaluators.values()],
-        "data_parallel": DATA_PARALLEL, "ranking": BY_MEMORY,
-    }, header="Written by `shardmath page`."))
+    return with_policy(rendered("page/page.html", {
+        "packed": packed(data), "functions": list(functions), "data_parallel": DATA_PARALLEL,
+        "ranking": [key.replace(".", "_") for key in BY_TIME],
+    }, header="Written by `shardmath page`."), makes_scripts=True)
+
+
+def _with_parts(
+    model: Model, cluster: Cluster, evaluators: dict[str, Evaluator], parts: dict[str, int],
+    functions: dict[str, int],
+) -> dict[str, Any]:
+    """A model with the places of its parts by implementation; what is new is added to what is known."""
+    places: dict[str, list[int]] = {}
+    for implementation in IMPLEMENTATIONS:
+        try:
+            own = parts_of(model, cluster, implementation)
+        except InputError:  # the framework has no such model
+            continue
+        for space, part in own:
+            evaluators[part.evaluator.name] = part.evaluator
+            text = json.dumps(part_data(space, part, model, cluster.node_size, functions))
+            places.setdefault(implementation, []).append(parts.setdefault(text, len(parts)))
+    return {**model_data(model), "parts": places, "implementation": default_implementation(model),
+            "seq_length": default_seq_length(model)}

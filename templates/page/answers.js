@@ -1,0 +1,116 @@
+// The questions of `shardmath recommend`: the best layouts, those of every kind, and what nothing beats.
+const TOP = 200; // entries that the list of the fastest is made from; copies are dropped when it is shown
+const KINDS = ["tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel"];
+
+function precedes(left, right) {
+  for (let place = 0; place < left.length; place++) if (left[place] !== right[place]) return left[place] < right[place];
+  return false;
+}
+
+// Layouts of which none is faster and smaller than another, from the fastest to the smallest.
+class Front {
+  entries = [];
+
+  add(seconds, peak, make) {
+    let [low, high] = [0, this.entries.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.entries[middle].seconds <= seconds) low = middle + 1;
+      else high = middle;
+    }
+    if (low && this.entries[low - 1].peak <= peak) return;
+    let start = low;
+    while (start && this.entries[start - 1].seconds === seconds) start--;
+    let end = low;
+    while (end < this.entries.length && this.entries[end].peak >= peak) end++;
+    this.entries.splice(start, end - start, make());
+  }
+}
+
+class Answers {
+  legal = 0;
+  refused = 0; // beyond what doubles hold
+  verdicts = [0, 0, 0];
+  best = [];
+  perhaps = null;
+  kinds = new Map();
+  fitting = new Front();
+  everything = new Front();
+
+  add({ peak, seconds, verdict }, values, labels, part) {
+    this.legal++;
+    this.verdicts[verdict]++;
+    let made = null;
+    const make = () => (made ??= { keys, peak, seconds, verdict, values: { ...values }, labels: { ...labels }, part });
+    const keys = ranking({ ...values, step_time: seconds, peak });
+    this.everything.add(seconds, peak, make);
+    if (verdict === 1 && (!this.perhaps || precedes(keys, this.perhaps.keys))) this.perhaps = make();
+    if (verdict !== 0) return;
+    this.fitting.add(seconds, peak, make);
+    const kind = KINDS.map((name) => labels[name] ?? "").join();
+    const known = this.kinds.get(kind);
+    if (!known || precedes(keys, known.keys)) this.kinds.set(kind, make());
+    if (this.best.length === TOP && !precedes(keys, this.best[TOP - 1].keys)) return;
+    let place = this.best.length;
+    while (place && precedes(keys, this.best[place - 1].keys)) place--;
+    this.best.splice(place, 0, make());
+    this.best.length = Math.min(this.best.length, TOP);
+  }
+}
+
+// The layouts worth trying, best first, as `shardmath recommend` chooses them.
+function choose({ best, perhaps, kinds, fitting }) {
+  const { slower, faster, smaller, others, alike } = DATA.choosing;
+  const first = best[0];
+  const chosen = first ? [{ ...first, role: "the fastest that fits" }] : [];
+  if (perhaps && !first) chosen.push({ ...perhaps, role: "the fastest that may fit" });
+  else if (perhaps && perhaps.seconds < (1 - faster) * first.seconds) chosen.push({ ...perhaps, role: "faster, if it fits" });
+  if (first) {
+    const kindOf = ({ values }) => [values.tensor_parallel, ...KINDS.slice(1).map((name) => values[name] > 1)].join();
+    const [seen, apart] = [new Set([kindOf(first)]), [first]];
+    const near = (one, other) => ["seconds", "peak"].every((key) => Math.abs(one[key] / other[key] - 1) < alike);
+    for (const item of [...kinds.values()].sort((left, right) => (precedes(left.keys, right.keys) ? -1 : 1))) {
+      if (item.seconds > (1 + slower) * first.seconds || seen.size > others) break;
+      if (seen.has(kindOf(item)) || apart.some((other) => near(item, other))) continue;
+      seen.add(kindOf(item));
+      apart.push(item);
+      chosen.push({ ...item, role: "the fastest of another kind" });
+    }
+    const close = fitting.entries.filter((item) => item.seconds <= (1 + slower) * first.seconds);
+    const least = close.reduce((one, other) => (other.peak < one.peak ? other : one));
+    if (least.peak < (1 - smaller) * first.peak) chosen.push({ ...least, role: "the most room" });
+  }
+  const named = new Map();
+  for (const item of chosen) {
+    const name = JSON.stringify([item.part.evaluator, item.labels]);
+    if (!named.has(name)) named.set(name, item);
+  }
+  return [...named.values()];
+}
+
+// Of the layouts that are faster than the first choice the one of least memory, or the smallest where nothing fits.
+function excludedBy({ best, everything }) {
+  const faster = everything.entries.filter((item) => !best[0] || item.seconds < best[0].seconds);
+  return faster.at(-1);
+}
+
+// The fastest that fit, without layouts that differ in what changes no term of memory or time.
+function distinct(entries, count) {
+  const idle = new Set(DATA.choosing.idle);
+  const seen = new Set();
+  const kept = [];
+  for (const item of entries) {
+    const evaluator = shardmath[item.part.evaluator];
+    const memory = evaluator.terms(item.values);
+    const time = evaluator.times(item.values, memory);
+    const measured = [[memory, evaluator.TERMS], [time, evaluator.TIMES]].flatMap(([numbers, units]) => Object.keys(numbers)
+      .filter((name) => units[name][0] !== "layers").map((name) => numbers[name]));
+    const own = Object.keys(item.values).filter((name) => !idle.has(name)).map((name) => item.values[name]);
+    const name = JSON.stringify([own, item.keys, measured]);
+    if (seen.has(name)) continue;
+    seen.add(name);
+    kept.push(item);
+    if (kept.length === count) break;
+  }
+  return kept;
+}

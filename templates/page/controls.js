@@ -1,0 +1,95 @@
+// Controls of the job, the layout and the shape, made from the parameters.
+const TITLES = { model: "Model", gpu: "GPU", implementation: "Implementation", recompute: "Recompute",
+  schedule: "Order of passes" };
+
+function label(name) {
+  const { meaning } = DATA.parameters[name];
+  return meaning[0].toUpperCase() + meaning.slice(1);
+}
+
+function selectFor(name) {
+  return element("label", { class: "control", "data-control": name }, element("span", {}, TITLES[name]),
+    element("select", { "data-name": name }));
+}
+
+function sliderFor(name) {
+  const text = label(name);
+  return element(
+    "div", { class: "control", "data-control": name },
+    element("label", { for: `number-${name}` }, text),
+    element("input", { type: "number", id: `number-${name}`, "data-name": name, inputmode: "numeric", step: 1 }),
+    element("input", { type: "range", "data-slider": name, min: 0, "aria-label": text }),
+  );
+}
+
+function checkFor(name) {
+  return element("label", { class: "check", "data-control": name },
+    element("input", { type: "checkbox", "data-check": name }), label(name));
+}
+
+// A control for each parameter that any evaluator of the page takes.
+function build() {
+  const taken = (names) => names.filter((name) => name in DATA.parameters);
+  byId("job").append(...["model", "implementation", "gpu"].map(selectFor), ...taken(JOB).map(sliderFor));
+  byId("layout").append(...taken(LAYOUT).map(sliderFor), checkFor("sequence_parallel"),
+    ...["recompute", "schedule"].map(selectFor));
+  byId("stages-uneven").append(...taken(STAGES).map(sliderFor), ...taken(SWITCHES.slice(1)).map(checkFor));
+  byId("dimensions").append(...taken(SHAPE).map(sliderFor));
+  for (const name of ["across", "down"]) byId(name).dataset.name = name;
+}
+
+function fillSelects() {
+  for (const select of document.querySelectorAll("select[data-name]")) {
+    const { name } = select.dataset;
+    const options = optionsOf(name);
+    if (options.join() !== [...select.options].map((option) => option.value).join())
+      select.replaceChildren(...options.map((value) => {
+        const text = name === "across" || name === "down" ? label(value) : value;
+        return element("option", { value }, text);
+      }));
+    select.value = state[name];
+  }
+  document.querySelector("[data-control=schedule]").hidden = optionsOf("schedule").length < 2;
+}
+
+function fillSliders() {
+  for (const slider of document.querySelectorAll("[data-slider]")) {
+    const name = slider.dataset.slider;
+    const value = state.numbers[name];
+    slider.candidates = [...new Set([...CANDIDATES[name](state.numbers), value])].sort((left, right) => left - right);
+    slider.max = slider.candidates.length - 1;
+    slider.value = slider.candidates.indexOf(value);
+    slider.setAttribute("aria-valuetext", `${value} ${DATA.parameters[name].unit}`);
+    const number = byId(`number-${name}`);
+    if (document.activeElement !== number || Number(number.value) !== value) number.value = value;
+    slider.disabled = number.disabled = isFixed(name);
+    slider.closest("[data-control]").hidden = PERHAPS.includes(name) && isFixed(name);
+  }
+  for (const check of document.querySelectorAll("[data-check]")) {
+    const name = check.dataset.check;
+    check.checked = Boolean(state.numbers[name]);
+    check.disabled = isFixed(name);
+    check.closest("[data-control]").hidden = PERHAPS.includes(name) && isFixed(name);
+  }
+  byId("uneven").hidden = STAGES.every(isFixed);
+}
+
+function notice(text) {
+  byId("notice").textContent = text;
+  byId("notice").hidden = !text;
+}
+
+function onInput({ target }) {
+  const { name, slider, check } = target.dataset;
+  if (!name && !slider && !check) return undefined;
+  notice("");
+  if (slider) pick(slider, target.candidates[target.value]);
+  else if (check) pick(check, Number(target.checked));
+  else if (target.type === "number") {
+    const value = Number(target.value);
+    const [least, most] = DATA.parameters[name].limits;
+    if (target.value === "" || !legal(name, value)) return notice(`${name} must be an integer from ${least} to ${most}.`);
+    pick(name, value);
+  } else pick(name, target.value);
+  return update();
+}

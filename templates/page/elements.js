@@ -1,0 +1,64 @@
+// Elements and numbers as people read them.
+const SVG = new Set(["svg", "g", "rect", "line", "path", "circle", "text", "title"]);
+const byId = (id) => document.getElementById(id);
+const GIB_FORMAT = new Intl.NumberFormat("en-US", {
+  minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven", useGrouping: false,
+});
+const ROLE_CLASS = (role) => `role-${role}`;
+const VERDICT_CLASS = ["fits", "uncertain", "out"];
+const VERDICT_SIGN = ["", "~", ""];
+
+// An element with attributes and children; texts are texts, never HTML. What is undefined is left out.
+function element(name, attributes = {}, ...children) {
+  const made = SVG.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
+  made.append(...children.filter((child) => child !== undefined));
+  return made;
+}
+
+function gib(bytes) {
+  const value = bytes / GIB;
+  return value > 0 && value < 0.005 ? "<0.01" : GIB_FORMAT.format(value);
+}
+
+function count(number) {
+  return number.toLocaleString("en-US", { maximumFractionDigits: 0 });
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(1)}%`;
+}
+
+function seconds(value) {
+  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(3);
+}
+
+function quantity(number, unit) {
+  const shown = number.toLocaleString("en-US", { maximumSignificantDigits: Number.isInteger(number) ? 17 : 6 });
+  return unit === "bytes" && number >= 2 ** 20 ? `${shown} bytes = ${gib(number)} GiB` : `${shown} ${unit}`;
+}
+
+// A number that shows its formula.
+function termButton(term, text, more = {}) {
+  const parts = text === undefined ? term.split(/(?<=[._])/).flatMap((part) => [element("wbr"), part]).slice(1) : [text];
+  const label = text === undefined ? undefined : `${text}: formula of ${term}`;
+  return element("button", { type: "button", class: "link", "data-term": term, "aria-label": label, ...more }, ...parts);
+}
+
+function row(kind, ...cells) {
+  return element("tr", {}, ...cells.map((cell) => element(kind, kind === "th" ? { scope: "col" } : {}, cell)));
+}
+
+function badge(verdict) {
+  const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === verdict);
+  return element("span", { class: `badge ${VERDICT_CLASS[place]}` }, verdict);
+}
+
+// The account of the rank that keeps most, the first of several; undefined of none.
+function largest(accounts) {
+  return accounts.reduce((best, account) => (best && best.total >= account.total ? best : account), undefined);
+}
+
+function shortName(name) {
+  return DATA.short[name] ?? name;
+}

@@ -1,0 +1,99 @@
+// The answer first: does it fit, how long is a step, how many tokens, what does it cost.
+function tile(id, title, value, unit, ...below) {
+  return element("div", { class: "tile", id }, element("h3", {}, title),
+    element("p", { class: "figure" }, value, unit && element("span", { class: "unit" }, ` ${unit}`)), ...below);
+}
+
+function note(...children) {
+  return element("p", { class: "note" }, ...children);
+}
+
+// The memory of the GPU as a bar, with what is used and the mark of 80 %.
+function gauge(share, verdict) {
+  const width = `${Math.min(100, 100 * share)}%`;
+  return element("svg", { class: "gauge", "aria-hidden": "true", height: 8 },
+    element("rect", { class: "track", width: "100%", height: 8, rx: 4 }),
+    element("rect", { class: `used ${verdict}`, width, height: 8, rx: 4 }),
+    element("line", { class: "mark", x1: "80%", x2: "80%", y1: 0, y2: 8 }));
+}
+
+function memoryTile(values, accounts) {
+  const peak = largest(accounts);
+  const share = peak.total / values.gpu_memory;
+  const { sites } = DATA.evaluators[evaluatorName(state)];
+  const when = sites[peak.site] ? `, ${whenOf(sites[peak.site].meaning)}` : "";
+  const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
+  return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
+    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)} GiB`),
+    gauge(share, VERDICT_CLASS[place]),
+    note(`Rank ${peak.rank}${when}.`));
+}
+
+function whenOf(meaning) {
+  return `when ${meaning}`;
+}
+
+function timeTiles(time) {
+  if (time.unknown) return [tile("tile-time", "Step time", "–", "", note(`Step time is not computed: ${time.unknown}.`))];
+  const { error } = time;
+  const band = error === null ? "No run on such GPUs was measured."
+    : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps on such `
+      + `GPUs nine were within ${percent(error)}.`;
+  const cost = time.costPerToken
+    ? [tile("tile-cost", "Cost", termButton("step.cost_per_token", (1e6 * time.costPerToken).toPrecision(3)), "",
+      element("p", { class: "line" }, "for a million tokens"),
+      note(`${(time.costPerToken * time.tokens).toPrecision(3)} for a step, in your currency.`))]
+    : [];
+  return [
+    tile("tile-time", "Step time", termButton("step.time", seconds(time.seconds)), "s",
+      element("p", { class: "line" }, error === null ? "" : `± ${percent(error)}`), note(band)),
+    tile("tile-tokens", "Throughput", termButton("step.tokens_per_second", count(time.tokensPerSecond)), "",
+      element("p", { class: "line" }, `tokens/s, ${count(time.tokensPerSecondPerGpu)} for each GPU`),
+      note(`${count(time.tokens)} tokens a step.`)),
+    tile("tile-mfu", "MFU", termButton("step.mfu", percent(time.mfu)), "",
+      element("p", { class: "line" }, `HFU ${percent(time.hfu)}`),
+      note(time.joulesPerToken ? `${time.joulesPerToken.toPrecision(3)} J for a token.` : "Power is not known.")),
+    ...cost,
+  ];
+}
+
+function showHeadline(values, accounts, time, broken) {
+  if (broken) {
+    byId("headline").replaceChildren(element("div", { class: "tile wide" },
+      element("p", { class: "line" }, element("span", { class: "badge out" }, "not a layout")),
+      element("p", {}, `${broken}.`)));
+    byId("announced").textContent = `Not a layout: ${broken}.`;
+    return;
+  }
+  const peak = largest(accounts);
+  byId("headline").replaceChildren(memoryTile(values, accounts), ...timeTiles(time));
+  byId("announced").textContent = `${gib(peak.total)} GiB, ${peak.verdict}${time.unknown ? "" : `, ${seconds(time.seconds)} s`}`;
+  const process = ["allocated", "reserved", "total"].map((name) => gib(peak.numbers[`process.${name}`]));
+  byId("process").replaceChildren(`On that rank: allocated ${process[0]}, reserved ${process[1]}, process ${process[2]} GiB. `
+    + `DP ${values.data_parallel}. `
+    + (DATA.evaluators[evaluatorName(state)].momentsCounted ? "" : "Counted are saved tensors and the loss."));
+}
+
+// Where the time of a step goes, on the slowest rank.
+function showTime(time) {
+  byId("time").hidden = !time || Boolean(time.unknown);
+  if (!time || time.unknown) return;
+  const parts = Object.entries(time.spent).filter(([, value]) => value >= 5e-4 * time.seconds);
+  let start = 0;
+  const bar = element("svg", { class: "spent", "aria-hidden": "true", height: 28 });
+  for (const [part, value] of parts) {
+    const width = (100 * value) / time.seconds;
+    bar.append(element("rect", { class: `part-${part}`, x: `${start}%`, width: `${width}%`, height: 28 },
+      element("title", {}, `${part} ${seconds(value)} s`)));
+    start += width;
+  }
+  const lines = parts.map(([part, value]) => element("tr", {},
+    element("th", { scope: "row" }, element("span", { class: `swatch part-${part}` }), part),
+    element("td", {}, termButton(`spent.${part}`, seconds(value))), element("td", {}, percent(value / time.seconds)),
+    element("td", { class: "words" }, DATA.spent[part])));
+  byId("spent").replaceChildren(bar, element("div", { class: "scroll" }, element("table", { "aria-labelledby": "time-title" },
+    element("caption", {}, `Rank ${time.rank}, the slowest`),
+    element("thead", {}, row("th", "part", "seconds", "share", "what for")), element("tbody", {}, ...lines,
+      element("tr", { class: "sum" }, element("th", { scope: "row" }, "step"),
+        element("td", {}, termButton("step.time", seconds(time.seconds))), element("td", {}, "100%"), element("td"))))));
+}

@@ -1,0 +1,48 @@
+// The packed data, and evaluators, which are made into scripts when they are needed.
+const loaded = new Map();
+
+async function unpacked() {
+  const bytes = Uint8Array.from(atob(byId("packed").textContent), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
+}
+
+function scriptOf(name) {
+  const runs = DATA.scripts[name];
+  const parts = [];
+  for (let place = 0; place < runs.length; place += 2) parts.push(...DATA.lines.slice(runs[place], runs[place] + runs[place + 1]));
+  return parts.join("\n");
+}
+
+// Load an evaluator once. The policy allows scripts that the scripts of the page make, and no others.
+function load(name) {
+  if (!loaded.has(name)) loaded.set(name, new Promise((resolve, reject) => {
+    const address = URL.createObjectURL(new Blob([scriptOf(name)], { type: "text/javascript" }));
+    const script = element("script", { src: address });
+    script.onload = () => resolve(URL.revokeObjectURL(address));
+    script.onerror = reject;
+    document.head.append(script);
+  }));
+  return loaded.get(name);
+}
+
+function formulaOf(name, term) {
+  const place = DATA.formulas[name][term];
+  return place === undefined ? undefined : JSON.parse(DATA.lines[place]);
+}
+
+// What a worker needs of the data: no formulas, no texts.
+function dataForWorker() {
+  const { models, parts, gpus, evaluators, choosing, roles, spent, short, parameters } = DATA;
+  return { models, parts, gpus, evaluators, choosing, roles, spent, short, parameters };
+}
+
+// The search of a job as a worker; its source is that of the page and of the evaluators that it needs.
+function workerFor(chosen) {
+  const names = [...new Set(partsOf(chosen).map((part) => part.evaluator))];
+  const source = [...names.map(scriptOf), byId("engine").textContent];
+  const address = URL.createObjectURL(new Blob([source.join("\n")], { type: "text/javascript" }));
+  const worker = new Worker(address);
+  worker.postMessage({ data: dataForWorker(), state: structuredClone(chosen) });
+  return worker;
+}

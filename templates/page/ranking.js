@@ -1,0 +1,101 @@
+// The layouts worth trying, from a worker that is asked anew when the job changes.
+let worker, searchedFor;
+let ranked = { choices: [], fastest: [] };
+
+function jobOf({ model, gpu, implementation, numbers }) {
+  return JSON.stringify([model, gpu, implementation, JOB.map((name) => numbers[name]), Object.keys(MODELS.get(model).values)
+    .map((name) => numbers[name])]);
+}
+
+// Search if the job is another one; a search that still runs is given up.
+function search(again = false) {
+  const job = jobOf(state);
+  if (job === searchedFor && !again) return showRanking();
+  worker?.terminate();
+  searchedFor = job;
+  ranked = { choices: [], fastest: [] };
+  const values = valuesOf(state);
+  const unknown = timeUnknown(state, values);
+  if (unknown) return showSearch({ stopped: `Layouts are ranked by step time, which is not computed: ${unknown}.` });
+  showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
+  worker = workerFor(state);
+  worker.onmessage = ({ data }) => {
+    if (data.done) ranked = data;
+    showSearch(data);
+    if (data.done) showRanking();
+  };
+  worker.onerror = (event) => showSearch({ stopped: `The search failed: ${event.message}.` });
+  return undefined;
+}
+
+function stopSearch() {
+  worker?.terminate();
+  showSearch({ stopped: "Stopped." });
+}
+
+function showSearch({ share = 1, done = false, legal = 0, verdicts = [0, 0, 0], refused = 0, stopped = "" }) {
+  byId("best").setAttribute("aria-busy", !done && !stopped);
+  byId("progress").value = share;
+  for (const id of ["progress", "stop"]) byId(id).hidden = Boolean(done || stopped);
+  byId("again").hidden = !stopped;
+  const beyond = refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
+  byId("best-count").textContent = stopped
+    || `${done ? "" : "Searching: "}${count(legal)} legal layouts, ${count(verdicts[0])} fit.${beyond}`;
+}
+
+function isChosen({ values, labels }) {
+  const same = (name) => !(name in state.numbers) || (state.numbers[name] || (valuesOf(state)[name] ?? 0)) === values[name];
+  return [...LAYOUT, ...STAGES, ...SWITCHES].every((name) => !(name in values) || isFixed(name) || same(name))
+    && labels.recompute === state.recompute;
+}
+
+const SIZES = ["tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
+  "expert_tensor_parallel", "micro_batch_size"];
+
+// Words for how stages differ, and for the order of passes where a program has several.
+function wordsOf({ values, labels, part }) {
+  const words = [labels.recompute === "none" ? "" : `recompute ${labels.recompute}`];
+  if (schedulesOf(state).length > 1 && values.pipeline_parallel > 1) words.push(part.schedule);
+  if (values.last_stage_layers) words.push(`last stage ${values.last_stage_layers}`);
+  if (values.account_for_embedding) words.push("embedding as a layer");
+  if (values.account_for_loss) words.push("loss as a layer");
+  return words.filter(Boolean).join(", ");
+}
+
+function entryRow(entry, place, list, shown, memory) {
+  const { values, peak, verdict, rates } = entry;
+  const chosen = isChosen(entry);
+  return element("tr", chosen ? { class: "chosen" } : {},
+    element("th", { scope: "row" }, element("button", { type: "button", "data-list": list, "data-best": place,
+      "aria-pressed": chosen, "aria-label": `Take over: ${entry.role ?? `number ${place + 1}`}` }, entry.role ?? `${place + 1}`)),
+    ...shown.map((name) => element("td", {}, String(values[name]))),
+    element("td", {}, values.sequence_parallel ? "on" : "off"), element("td", {}, String(values.data_parallel)),
+    element("td", { class: "strong" }, seconds(entry.seconds)), element("td", {}, count(rates.tokensPerSecondPerGpu)),
+    element("td", {}, percent(rates.mfu)),
+    element("td", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` }, gib(peak)), element("br"),
+      verdict ? element("span", { class: "note" }, shardmath[evaluatorName(state)].VERDICTS[verdict][0]) : ""),
+    element("td", { class: "words" }, wordsOf(entry)));
+}
+
+function showRanking() {
+  const memory = GPUS.get(state.gpu).values.gpu_memory;
+  const every = [...ranked.choices, ...ranked.fastest];
+  const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
+  const head = element("thead", {}, row("th", "", ...shown.map(shortName), "SP", "DP", "seconds", "tokens/s/GPU", "MFU", "GiB",
+    ""));
+  const body = (list, title, entries) => element("tbody", {},
+    element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 8 }, title)),
+    ...entries.map((entry, place) => entryRow(entry, place, list, shown, memory)));
+  byId("best").replaceChildren(...(every.length
+    ? [head, body("choices", "Worth trying", ranked.choices), body("fastest", "The fastest that fit", ranked.fastest)] : []));
+  const { excluded } = ranked;
+  byId("excluded").textContent = !excluded ? "" : ranked.choices.length
+    ? `The next better one ${excluded.peak <= memory ? "is not sure to fit" : "does not fit"}: ${inWords(excluded)} would take `
+      + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
+    : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB.`;
+}
+
+function inWords(entry) {
+  const sizes = SIZES.filter((name) => entry.values[name] > 1).map((name) => `${shortName(name)} ${entry.values[name]}`);
+  return [...sizes, wordsOf(entry)].filter(Boolean).join(", ");
+}

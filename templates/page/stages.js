@@ -1,0 +1,63 @@
+// Memory of each pipeline rank as stacked bars, and the account of the chosen one.
+
+// One bar for a rank: roles from left to right, the memory of the GPU and 80 % of it as lines.
+function bar(byRole, scale, memory) {
+  const drawn = element("svg", { "aria-hidden": "true", height: 22 });
+  let start = 0;
+  for (const role of DATA.roles) {
+    const size = byRole[role];
+    if (!size) continue;
+    const [x, width] = [start, size].map((bytes) => `${(100 * bytes) / scale}%`);
+    drawn.append(element("rect", { class: ROLE_CLASS(role), x, width, height: 22 }, element("title", {}, `${role} ${gib(size)} GiB`)));
+    start += size;
+  }
+  for (const [share, kind] of [[0.8, "limit soft"], [1, "limit"]]) {
+    const x = `${(100 * share * memory) / scale}%`;
+    drawn.append(element("line", { class: kind, x1: x, x2: x, y1: 0, y2: 22 }));
+  }
+  return drawn;
+}
+
+// All ranks, or the ends of many, always with the one that keeps most and the chosen one.
+function shownRanks(accounts) {
+  const kept = [largest(accounts).rank, state.rank];
+  return accounts.filter(({ rank }) => accounts.length <= 16 || rank < 6 || rank >= accounts.length - 6
+    || kept.includes(rank));
+}
+
+function showChart(values, accounts, chosen) {
+  const scale = 1.01 * Math.max(values.gpu_memory, ...accounts.map((account) => account.total));
+  byId("chart").replaceChildren(...shownRanks(accounts).map((account) => element(
+    "button",
+    {
+      type: "button", "data-rank": account.rank, "aria-pressed": account.rank === chosen.rank,
+      "aria-label": `rank ${account.rank}: ${gib(account.total)} GiB, ${account.verdict}`,
+    },
+    element("span", {}, `rank ${account.rank}`), bar(account.byRole, scale, values.gpu_memory),
+    element("span", { class: "number" }, gib(account.total)),
+  )));
+  byId("legend").replaceChildren(
+    ...DATA.roles.filter((role) => accounts.some((account) => account.byRole[role])).map((role) => element(
+      "li", {}, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), `${role} `,
+      element("span", { class: "number" }, gib(chosen.byRole[role])),
+    )),
+    element("li", {}, element("span", { class: "swatch dashed" }), "80 % and 100 % of the GPU"),
+  );
+}
+
+// The lines of every role under its sum, as `shardmath explain` has them.
+function showAccount(account) {
+  const groups = DATA.roles.filter((role) => account.byRole[role]).map((role) => element(
+    "tbody", {},
+    element("tr", {}, element("th", { scope: "rowgroup" }, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), role),
+      element("th", {}, role === "transient" ? gib(account.byRole[role]) : termButton(`stage.${role}`, gib(account.byRole[role]))),
+      element("td", {}, role === "transient" ? "at the peak" : "")),
+    ...account.lines.filter((line) => line.role === role)
+      .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term))),
+  ));
+  byId("lines").replaceChildren(
+    element("caption", {}, `GiB on rank ${account.rank}, which peaks at ${account.site}`),
+    element("thead", {}, row("th", "component", "GiB", "term")), ...groups,
+    element("tbody", {}, row("th", "total", termButton("stage.total", gib(account.total)), termButton("stage.total"))),
+  );
+}

@@ -1,0 +1,148 @@
+// What is chosen: its options and candidates, and the link that holds it.
+const POWERS = (most) => Array.from({ length: Math.log2(most) + 1 }, (_, place) => 2 ** place);
+const STEPS = (step, most) => Array.from({ length: most / step }, (_, place) => step * (place + 1));
+// Candidates of every slider; a number that is typed may be another.
+const CANDIDATES = {
+  num_gpus: () => [...POWERS(16384), ...POWERS(512).map((power) => 24 * power)],
+  global_batch_size: () => POWERS(16384),
+  seq_length: () => POWERS(2 ** 20).slice(9),
+  cents_per_gpu_hour: () => [0, ...STEPS(25, 1000)],
+  tensor_parallel: (numbers) => divisors(numbers.num_attention_heads),
+  context_parallel: () => POWERS(128),
+  pipeline_parallel: (numbers) => divisors(numbers.num_layers),
+  virtual_pipeline: (numbers) => divisors(Math.max(1, Math.floor(numbers.num_layers / numbers.pipeline_parallel))),
+  expert_parallel: (numbers) => divisors(Math.max(1, numbers.num_experts)),
+  expert_tensor_parallel: () => [0, ...POWERS(16)],
+  micro_batch_size: () => POWERS(64),
+  first_stage_layers: (numbers) => [0, ...STEPS(1, numbers.num_layers)],
+  last_stage_layers: (numbers) => [0, ...STEPS(1, numbers.num_layers)],
+  num_layers: () => STEPS(1, 160),
+  hidden_size: () => STEPS(256, 32768),
+  ffn_hidden_size: () => STEPS(256, 65536),
+  num_attention_heads: () => STEPS(1, 192),
+  num_kv_heads: (numbers) => divisors(numbers.num_attention_heads),
+  head_dim: () => STEPS(16, 256),
+  vocab_size: () => STEPS(1000, 256000),
+  num_experts: () => [0, ...POWERS(512)],
+  moe_topk: (numbers) => [0, ...STEPS(1, Math.max(1, numbers.num_experts))],
+  moe_ffn_hidden_size: () => [0, ...STEPS(128, 32768)],
+};
+const JOB = ["num_gpus", "global_batch_size", "seq_length", "cents_per_gpu_hour"];
+const LAYOUT = ["tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
+  "expert_tensor_parallel", "micro_batch_size"];
+const STAGES = ["first_stage_layers", "last_stage_layers"];
+const SWITCHES = ["sequence_parallel", "account_for_embedding", "account_for_loss"];
+const SHAPE = Object.keys(CANDIDATES).slice(JOB.length + LAYOUT.length + STAGES.length);
+const AXES = [...LAYOUT, ...JOB.slice(0, 3)];
+// Controls that a program may lack: those are hidden, all others stay.
+const PERHAPS = ["virtual_pipeline", "expert_parallel", "expert_tensor_parallel", ...STAGES, ...SWITCHES.slice(1),
+  "num_experts", "moe_topk", "moe_ffn_hidden_size"];
+
+const CHOSEN = ["model", "implementation", "gpu", "schedule", "recompute", "across", "down"];
+let START;
+const START_NUMBERS = {
+  num_gpus: 512, global_batch_size: 1024, seq_length: 8192, cents_per_gpu_hour: 0, tensor_parallel: 8,
+  context_parallel: 1, pipeline_parallel: 4, virtual_pipeline: 1, expert_parallel: 1, expert_tensor_parallel: 0,
+  micro_batch_size: 1, sequence_parallel: 1, first_stage_layers: 0, last_stage_layers: 0, account_for_embedding: 0,
+  account_for_loss: 0,
+};
+let state = { numbers: {} };
+
+function startOf(model) {
+  START = { model, gpu: "h100-80gb", implementation: MODELS.get(model).implementation, schedule: "1f1b",
+    recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
+  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values } };
+}
+
+function schedulesOf(chosen) {
+  const staged = partsOf(chosen).filter((part) => hasPipeline(part).staged);
+  return [...new Set(staged.map((part) => part.schedule))];
+}
+
+function optionsOf(name) {
+  if (name === "model") return [...MODELS.keys()];
+  if (name === "gpu") return [...GPUS.keys()];
+  if (name === "implementation") return Object.keys(MODELS.get(state.model).parts);
+  if (name === "schedule") return schedulesOf(state);
+  if (name === "across" || name === "down") return axes();
+  const able = partsOf(state).filter((part) => part.schedule === partOf(state).schedule || state.numbers.pipeline_parallel === 1);
+  return [...new Set(able.flatMap((part) => Object.keys(part.modes)))];
+}
+
+function isFixed(name) {
+  const known = DATA.evaluators[evaluatorName(state)];
+  const own = DATA.parameters[name] !== undefined && shardmath[evaluatorName(state)]?.INPUTS.includes(name);
+  return name in known.fixed || (PERHAPS.includes(name) && own === false);
+}
+
+function axes() {
+  return AXES.filter((name) => !(name in DATA.evaluators[evaluatorName(state)].fixed));
+}
+
+function legal(name, value) {
+  const [least, most] = DATA.parameters[name].limits;
+  const none = name === "expert_tensor_parallel" && value === 0;
+  return none || (Number.isInteger(value) && least <= value && value <= most);
+}
+
+// Bring choices that depend on others in line: an implementation that the model has, sizes that it can change.
+function settle() {
+  for (const name of CHOSEN.slice(1)) {
+    const options = optionsOf(name);
+    if (!options.includes(state[name])) state[name] = options.includes(START[name]) ? START[name] : options[0];
+  }
+  if (state.across === state.down) state.down = axes().find((name) => name !== state.across);
+  const { fixed } = DATA.evaluators[evaluatorName(state)];
+  for (const name of [...LAYOUT, ...STAGES, ...SWITCHES]) if (name in fixed) state.numbers[name] = fixed[name];
+}
+
+function pick(name, value) {
+  if (name === "model") Object.assign(state.numbers, MODELS.get(value).values);
+  if (name in state.numbers) state.numbers[name] = value;
+  else state[name] = value;
+  if (name === "model" || name === "implementation") state.schedule = START.schedule;
+  settle();
+}
+
+// A layout that was found, with the job that it was found for.
+function takeOver({ values, labels, part }) {
+  for (const name of [...LAYOUT, ...STAGES, ...SWITCHES]) if (name in values) state.numbers[name] = values[name];
+  Object.assign(state, { recompute: labels.recompute, schedule: part.schedule, rank: -1 });
+  settle();
+}
+
+function toLink(chosen = state) {
+  const asked = new URLSearchParams();
+  const own = { ...START, implementation: MODELS.get(chosen.model).implementation };
+  if (schedulesOf(chosen).length < 2) own.schedule = chosen.schedule;
+  const { fixed } = DATA.evaluators[evaluatorName(chosen)];
+  for (const name of Object.keys(own)) if (name === "model" || chosen[name] !== own[name]) asked.set(name, chosen[name]);
+  const usual = { ...START_NUMBERS, ...MODELS.get(chosen.model).values };
+  for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(name, chosen.numbers[name]);
+  return `#${asked}`;
+}
+
+// Take over what a link says; returns the parts of it that say nothing. Numbers come first: which orders of passes and
+// which recompute there are depends on them.
+function fromLink(link) {
+  const asked = new Map(new URLSearchParams(link.replace(/^[^#]*#?/, "")));
+  const ignored = [];
+  const take = (name, known, value) => {
+    if (asked.has(name) && !known) ignored.push(`${name}=${asked.get(name)}`);
+    else if (asked.has(name)) pick(name, value);
+    asked.delete(name);
+  };
+  const takeOption = (name) => take(name, asked.has(name) && optionsOf(name).includes(asked.get(name)), asked.get(name));
+  state = startOf(DATA.start);
+  takeOption("model");
+  if (!asked.has("implementation")) state.implementation = MODELS.get(state.model).implementation;
+  takeOption("implementation");
+  for (const name of Object.keys(state.numbers)) {
+    const text = asked.get(name);
+    take(name, /^\d+$/.test(text) && legal(name, Number(text)), Number(text));
+  }
+  CHOSEN.slice(2).forEach(takeOption);
+  take("rank", /^\d+$/.test(asked.get("rank")), Number(asked.get("rank")));
+  settle();
+  return [...ignored, ...[...asked].map((pair) => pair.join("="))];
+}

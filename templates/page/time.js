@@ -1,0 +1,43 @@
+// The time of a step: how long, what it goes to, and what follows from it.
+
+// Why no time is known; empty where it is.
+function timeUnknown(state, values) {
+  const { untimed } = DATA.evaluators[evaluatorName(state)];
+  const gpu = GPUS.get(state.gpu);
+  const inside = gpu.timed === "in a node" && values.num_gpus <= values.node_size;
+  return untimed || (gpu.timed === "everywhere" || inside ? "" : gpu.unknown);
+}
+
+// The step on the slowest rank, the first of ranks that differ by rounding only, in seconds.
+function timeOf(state, values, accounts) {
+  const unknown = timeUnknown(state, values);
+  if (unknown) return { unknown };
+  const evaluator = shardmath[evaluatorName(state)];
+  const ranks = accounts.map(({ rank, numbers }) => evaluator.times({ ...values, pipeline_rank: rank }, numbers));
+  const [first, least] = [ranks[0], Math.min(...ranks.map((numbers) => numbers["spent.idle"]))];
+  const rank = ranks.findIndex((numbers) => numbers["spent.idle"] - least <= 1e-9 * first["step.time"]);
+  const spent = {};
+  for (const part of Object.keys(DATA.spent))
+    if (`spent.${part}` in ranks[rank]) spent[part] = Math.max(0, ranks[rank][`spent.${part}`]);
+  return {
+    seconds: first["step.time"], tokens: first["step.tokens"], tokensPerSecond: first["step.tokens_per_second"],
+    tokensPerSecondPerGpu: first["step.tokens_per_second_per_gpu"], mfu: first["step.mfu"], hfu: first["step.hfu"],
+    joulesPerToken: first["step.energy_per_token"], costPerToken: first["step.cost_per_token"],
+    rank, spent, error: GPUS.get(state.gpu).error, ranks,
+  };
+}
+
+// Everything that is known of a layout: its accounts and its time, or the rule that it breaks. Numbers that doubles do not
+// hold exactly are refused like a layout that breaks a rule.
+function examined(state) {
+  const values = valuesOf(state);
+  try {
+    const broken = brokenRule(shardmath[evaluatorName(state)], values);
+    if (broken) return { values, broken, accounts: [] };
+    const accounts = accountsOf(state, values);
+    return { values, accounts, time: timeOf(state, values, accounts) };
+  } catch (error) {
+    if (error instanceof RangeError) return { values, broken: error.message, accounts: [] };
+    throw error;
+  }
+}

@@ -1,0 +1,138 @@
+// Numbers without a screen: the data, the values of all parameters, the account of a rank, the verdict.
+let DATA, MODELS, GPUS;
+const GIB = 2 ** 30;
+
+function use(data) {
+  DATA = data;
+  MODELS = new Map(data.models.map((model) => [model.name, model]));
+  GPUS = new Map(data.gpus.map((gpu) => [gpu.name, gpu]));
+}
+
+function divides(divisor, dividend) {
+  return dividend % divisor === 0;
+}
+
+function ceil_div(numerator, denominator) {
+  return Math.ceil(numerator / denominator);
+}
+
+function divisors(number) {
+  const found = [];
+  for (let low = 1; low * low <= number; low++)
+    if (number % low === 0) found.push(...new Set([low, number / low]));
+  return found.sort((left, right) => left - right);
+}
+
+function partsOf({ model, implementation }) {
+  return MODELS.get(model).parts[implementation].map((place) => DATA.parts[place]);
+}
+
+// The sizes that an axis of a part tries, for a job with these values.
+function candidatesOf(rule, values) {
+  if (Array.isArray(rule)) return rule;
+  if ("chunks" in rule) {
+    const totals = Array.from({ length: rule.chunks + 1 }, (_, more) => values.num_layers + more);
+    const several = totals.flatMap((total) => divisors(total).filter((size) => size > 1 && size <= Math.floor(total / 2)));
+    return [...new Set([1, ...several])].sort((left, right) => left - right);
+  }
+  const { at_least = 1, at_most } = rule;
+  const most = at_most === undefined ? Infinity : values[at_most];
+  return divisors(Math.max(1, values[rule.divisors_of])).filter((size) => at_least <= size && size <= most);
+}
+
+// Programs differ with and without a pipeline, by the order of passes, and by what recompute keeps.
+function hasPipeline(part) {
+  const rule = new Map(part.axes).get("pipeline_parallel");
+  return { alone: !(rule?.at_least > 1), staged: !(Array.isArray(rule) && rule.length === 1 && rule[0] === 1) };
+}
+
+function partOf({ model, implementation, schedule, recompute, numbers }) {
+  const staged = numbers.pipeline_parallel > 1;
+  const able = partsOf({ model, implementation }).filter((part) => hasPipeline(part)[staged ? "staged" : "alone"]);
+  const known = able.length ? able : partsOf({ model, implementation });
+  const ordered = known.filter((part) => part.schedule === schedule);
+  const usable = staged && ordered.length ? ordered : known;
+  return usable.find((part) => recompute in part.modes) ?? usable[0];
+}
+
+function evaluatorName(state) {
+  return partOf(state).evaluator;
+}
+
+// Every parameter by name, as `shardmath explain` puts defaults in.
+function valuesOf(state) {
+  const part = partOf(state);
+  const known = DATA.evaluators[part.evaluator];
+  const values = { ...known.defaults, ...GPUS.get(state.gpu).values, ...known.machine, ...state.numbers };
+  for (const name of part.modes[state.recompute] ?? []) values[name] = 1;
+  for (const [name, leader] of Object.entries(known.following)) if (!values[name]) values[name] = values[leader];
+  if (values.tensor_parallel === 1) values.sequence_parallel = 0;
+  values.data_parallel = dataParallel(values);
+  values.pipeline_rank = 0;
+  return values;
+}
+
+// What is wrong with a layout: the first rule that it breaks, in words; undefined if it breaks none.
+function brokenRule(evaluator, values) {
+  const said = (field, text) => `${field} = ${values[field]}: ${text}`;
+  if (!Number.isInteger(values.data_parallel))
+    return said("num_gpus", "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel");
+  const broken = evaluator.rulesMet(values).indexOf(false);
+  return broken < 0 ? undefined : said(...evaluator.RULES[broken].slice(1));
+}
+
+// The moment at which a rank peaks; the first of several.
+function siteOf(numbers, sites) {
+  let best = "after_forward";
+  let most = -1;
+  for (const name of sites) {
+    const size = numbers[`stage.${name}.all`];
+    if (size > most) [best, most] = [name, size];
+  }
+  return most === numbers["stage.moment"] ? best : "after_forward";
+}
+
+// What one pipeline rank keeps at a moment of the step: lines by term, sums by role.
+function linesAt(evaluator, known, numbers, site) {
+  const freed = known.sites[site]?.freed ?? [];
+  const lines = [];
+  const byRole = Object.fromEntries(DATA.roles.map((role) => [role, 0]));
+  for (const [term, component, kind] of known.lines) {
+    const role = kind === site ? "transient" : kind;
+    if (!(role in byRole) || numbers[term] === 0 || (role === "activation" && freed.includes(component))) continue;
+    lines.push({ term, component, role, bytes: numbers[term] });
+    byRole[role] += numbers[term];
+  }
+  for (const role of DATA.roles) byRole[role] = evaluator.whole(byRole[role]);
+  lines.sort((left, right) => DATA.roles.indexOf(left.role) - DATA.roles.indexOf(right.role));
+  return { lines, byRole };
+}
+
+// All that one pipeline rank keeps at its peak, in bytes.
+function accountOf(state, values, rank) {
+  const name = evaluatorName(state);
+  const [evaluator, known] = [shardmath[name], DATA.evaluators[name]];
+  const numbers = evaluator.terms({ ...values, pipeline_rank: rank });
+  const site = siteOf(numbers, Object.keys(known.sites));
+  const total = evaluator.whole(numbers["stage.total"]);
+  const verdict = evaluator.VERDICTS[evaluator.verdict(total, values.gpu_memory)][0];
+  return { rank, site, ...linesAt(evaluator, known, numbers, site), total, verdict, numbers };
+}
+
+function accountsOf(state, values) {
+  return Array.from({ length: values.pipeline_parallel }, (_, rank) => accountOf(state, values, rank));
+}
+
+// The peak over all ranks and the number of its verdict, or what is wrong with the layout. What doubles cannot hold
+// exactly is refused like a layout that breaks a rule.
+function peakOf(evaluator, values) {
+  try {
+    const broken = brokenRule(evaluator, values);
+    if (broken) return { broken };
+    const peak = evaluator.peakOf(values);
+    return { peak, verdict: evaluator.verdict(peak, values.gpu_memory) };
+  } catch (error) {
+    if (error instanceof RangeError) return { broken: error.message };
+    throw error;
+  }
+}

@@ -1,0 +1,20 @@
+// The search beside the page: it reports a few times a second, and ends with the answer.
+if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => {
+  use(data);
+  const rated = (entry) => {
+    const evaluator = shardmath[entry.part.evaluator];
+    const numbers = evaluator.times(entry.values, evaluator.terms(entry.values));
+    return { ...entry, rates: { tokensPerSecondPerGpu: numbers["step.tokens_per_second_per_gpu"], mfu: numbers["step.mfu"] } };
+  };
+  const plain = (answers) => ({
+    legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(rated),
+    fastest: distinct(answers.best, 10).map(rated), excluded: excludedBy(answers), front: answers.everything.entries,
+  });
+  let last = performance.now();
+  const answers = searched(state, (share, { legal, verdicts }) => {
+    if (performance.now() - last < 100) return;
+    last = performance.now();
+    postMessage({ share, legal, verdicts });
+  });
+  postMessage({ share: 1, done: true, ...plain(answers) });
+};

@@ -1,0 +1,58 @@
+"""The best layouts of the page in Chromium: those of ``shardmath recommend``, for the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from browser_cases import jobs
+from oracles.extent import FULL, SEED
+
+from shardmath.commands.recommend.asking import Asked
+from shardmath.search.choosing import choose
+from shardmath.search.offered import offered
+from shardmath.search.sizes import AXES, FOLLOWING, sizes_of
+
+JOBS = 400 if FULL else 50
+#: One search after the other, without the worker.
+SEARCH = """async (link) => {
+  fromLink(link);
+  const parts = partsOf(state);
+  await Promise.all(parts.map((part) => load(part.evaluator)));
+  const answers = searched(state);
+  const plain = ({ role, values, labels, part, seconds, peak }) =>
+    ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });
+  const excluded = excludedBy(answers);
+  return {
+    legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(plain),
+    excluded: excluded && plain(excluded),
+    front: answers.everything.entries.map(({ seconds, peak }) => [seconds, peak]),
+  };
+}"""
+
+
+def test_layouts_are_those_of_recommend(opened: Callable[..., Any], record_property: Any) -> None:
+    tab = opened()
+    tab.wait_for_selector("html[data-ready]")
+    tried = 0
+    for job in jobs(Random(SEED), JOBS):
+        found = tab.evaluate(SEARCH, "#" + urlencode(job))
+        expected = Asked(lambda times, job=job: offered(rank_by="time", **job)).answers
+        assert found["refused"] == 0
+        assert found["legal"] == expected.legal, job
+        assert found["verdicts"] == expected.verdicts.tolist(), job
+        front = [[item.keys["step.time"], item.keys["peak"]] for item in expected.front("legal")]
+        assert [peak for _, peak in found["front"]] == [int(peak) for _, peak in front], job
+        assert [time for time, _ in found["front"]] == pytest.approx([time for time, _ in front], rel=1e-9)
+        chosen = choose(expected)
+        assert [item["role"] for item in found["choices"]] == [item.role for item in chosen], job
+        for item, choice in zip(found["choices"], chosen, strict=True):
+            sizes = sizes_of(choice.configuration)
+            assert {name: item["sizes"].get(name, 1) for name in AXES} == {name: sizes[name] for name in AXES}, job
+            assert item["peak"] == int(choice.configuration.keys["peak"])
+        tried += found["legal"]
+    record_property("layouts", tried)
+    assert FOLLOWING
