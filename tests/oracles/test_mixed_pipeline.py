@@ -50,6 +50,34 @@ def test_steps_against_a_played_pipeline(draw: Random) -> None:
     assert play(slower, [2 * own for own in slower], microbatches) == exact
 
 
+@pytest.mark.cases(200, 20000)
+def test_unrelated_passes_may_take_longer(draws: list[Random]) -> None:
+    """With other passes back than twice as long ones a step may be longer than the formula says.
+
+    Where they take two to three times as long, a search for the worst found a quarter of a micro-batch of the slowest
+    stage. Where nothing joins both, it found p - 2: one stage has all of the forward pass, the next all of the other.
+    """
+    for draw in draws:
+        stages, microbatches = draw.randint(2, 7), draw.randint(1, 24)
+        forward = [Fraction(draw.randint(1, 100)) for _ in range(stages)]
+        usual = [own * Fraction(draw.randint(20, 30), 10) for own in forward]
+        assert longer(forward, usual, microbatches) <= Fraction(1, 4)
+        unrelated = [Fraction(draw.randint(1, 100)) for _ in range(stages)]
+        assert longer(forward, unrelated, microbatches) <= max(0, stages - 2)
+    for stages in range(2, 8):
+        one, other = ([Fraction(int(rank == own)) for rank in range(stages)] for own in (0, 1))
+        assert longer(one, other, 3 * stages) == stages - 2
+    there, back = ([Fraction(own) for own in passes] for passes in ((99, 7, 13, 10), (13, 80, 1, 9)))
+    assert longer(there, back, 8) == Fraction(11, 14)
+
+
+def longer(forward: Sequence[Fraction], backward: Sequence[Fraction], microbatches: int) -> Fraction:
+    """How much longer a step takes than m - 1 micro-batches of the slowest stage and one of all, in the former."""
+    seconds = [there + back for there, back in zip(forward, backward, strict=True)]
+    formula = (microbatches - 1) * max(seconds) + sum(seconds)
+    return (play(forward, backward, microbatches) - formula) / max(seconds)
+
+
 def step_of_formula(seconds: Sequence[Fraction], sends: Sequence[Fraction], microbatches: int) -> Fraction:
     """Seconds of a step by the ledger's terms alone, with nothing done once for every step."""
     configuration = configured_on_any("llama-3.2-1b", cluster_of({"name": "both", "network": "ndr-400", "kinds": [
