@@ -27,6 +27,8 @@ INPUTS = (
     "sharded_gradients",
     "sharded_weights",
     "data_parallel_replicas",
+    "eval_batch_size",
+    "eval_batches_kept",
     "tensor_parallel",
     "context_parallel",
     "pipeline_parallel",
@@ -333,6 +335,10 @@ TERMS = {
     "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
     "peak": ("bytes", "largest total of all pipeline ranks"),
+    "stage.loading": ("bytes", "rank r while its weights are loaded, at most"),
+    "stage.saving": ("bytes", "rank r while whole weights are gathered for a checkpoint, at most"),
+    "stage.evaluating": ("bytes", "rank r in the loss of an evaluation, at most"),
+    "stage.host_whole": ("bytes", "the host, for whole weights that are loaded or saved"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -377,7 +383,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -665,6 +671,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
+    stage_loading = stage_weight
+    stage_saving = stage_optimizer + stage_weight
+    stage_evaluating = stage_optimizer + stage_weight + max(4*data_parallel*eval_batch_size*eval_batches_kept*local_sequence*local_vocab, 2*(data_parallel*eval_batch_size*local_sequence*local_vocab*max(0, eval_batches_kept - 1) + eval_batch_size*hidden_size*seq_length + 5*eval_batch_size*local_sequence*local_vocab + 4*eval_batch_size*local_sequence*(1 if (eval_batch_size > 1) else 0) + 4*eval_batch_size*seq_length + 4*eval_batch_size + 4))
+    stage_host_whole = 2*stage_all_parameters
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -952,10 +962,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.static": last_static,
         "last.total": last_total,
         "peak": peak,
+        "stage.loading": stage_loading,
+        "stage.saving": stage_saving,
+        "stage.evaluating": stage_evaluating,
+        "stage.host_whole": stage_host_whole,
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
     """For every rule, whether the configuration keeps it."""
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     return (

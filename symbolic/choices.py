@@ -296,6 +296,13 @@ AXES: tuple[Axis, ...] = (
         "torch": "PyTorch's own training step: gathered parameters, gradients while they are made, temporaries",
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
     }),
+    Axis("loading", "how a trainer brings weights onto the GPUs", {
+        "none": "not counted",
+        "trainer": "from the first rank, one parameter after another, where ranks have shards; else whole (Accelerate)",
+        "fsdp1": "FSDP1: every layer is flattened and cut, and at last all outside of the layers",
+        "fsdp1_whole": "FSDP1 without an automatic wrapping of layers: the whole model is flattened at once (NO_WRAP)",
+    }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole"),
+         needs={option: {"data_parallel": "fsdp"} for option in ("fsdp1", "fsdp1_whole")}),
     Axis("context", "how context parallelism exchanges the sequence inside attention", {
         "ring": "every rank attends with its own queries to keys and values that go around",
         "all_to_all": "heads instead of tokens are shared out inside attention (Ulysses)",

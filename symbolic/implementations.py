@@ -91,6 +91,7 @@ LLAMA: dict[str, str] = {
     "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
     "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
+    "loading": "none",
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
@@ -107,7 +108,8 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
-                                         "recompute_saves", "units", "reshard", "optimizer_kernel", "pipeline")},
+                                         "recompute_saves", "units", "reshard", "optimizer_kernel", "pipeline",
+                                         "loading")},
     **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
        for axis, others in _NOT_IN_MEGATRON.items()},
     "data_parallel": ("ddp",),
@@ -134,7 +136,7 @@ HUGGINGFACE = Implementation(
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
-        "adapter_parts": "apart",
+        "adapter_parts": "apart", "loading": "trainer",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
@@ -158,7 +160,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "adapter_kind", "adapter_precision", "base_weights")
+                 "adapter_kind", "adapter_precision", "base_weights", "loading")
 }
 
 TORCHTITAN = Implementation(

@@ -13,6 +13,7 @@ from typing import Any
 
 from shardmath import explain, formats
 from shardmath.account.accounting import Explanation
+from shardmath.account.outside import Outside
 from shardmath.models.model import Model, load_model
 from validation.measured.reading import rows
 from validation.tables import markdown
@@ -63,12 +64,24 @@ class Answered:
         """True if the report went otherwise than predicted."""
         if self.row["quantity"] == "host":
             return (self.row["outcome"] == "oom") != (self.predicted / 2**30 > float(self.row["gib"]))
-        return WRONG[self.row["outcome"]] == self.explanation.peak.verdict
+        return WRONG[self.row["outcome"]] == self.verdict
+
+    @property
+    def outside(self) -> Outside | None:
+        """The moment outside of a step that the report is about; None for a step."""
+        return next((item for item in self.explanation.outside if item.moment == self.row["quantity"]), None)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on what the report is about."""
+        return self.explanation.peak.verdict if self.outside is None else self.outside.verdict
 
     @property
     def predicted(self) -> int:
         """Bytes of what the report measured, of what is allocated where it measured nothing."""
         process, kind = self.explanation.process, self.row["quantity"]
+        if self.outside is not None:
+            return self.outside.bytes
         others = {"reserved": process.reserved, "process": process.total,
                   "host": self.explanation.peak.host * self.explanation.inputs["num_gpus"]}
         return int(others.get(kind, process.allocated))
@@ -76,7 +89,7 @@ class Answered:
     @property
     def line(self) -> tuple[str, ...]:
         """The report as a line of a table."""
-        size, verdict = self.row["gib"], self.explanation.peak.verdict
+        size, verdict = self.row["gib"], self.verdict
         error = f", {self.predicted / 2**30 / float(size) - 1:+.1%}" if size else ""
         if self.row["quantity"] == "host":
             error, fits = f" of {size}", self.predicted / 2**30 <= float(size)

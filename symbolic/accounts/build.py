@@ -15,6 +15,7 @@ from ..parameters import BY_LETTER
 from ..terms import TermSet
 from .moments import add_moments, add_peak
 from .options import refuse_without_rows
+from .outside import add_outside
 from .rows import chosen_size, used_dimensions
 from .servers import add_servers
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients
@@ -50,5 +51,6 @@ def build(implementation: Implementation) -> TermSet:
     add_moments(terms, implementation)
     add_process(terms, absent_values(implementation.choices))
     add_peak(terms, implementation)
+    add_outside(terms, implementation)
     add_servers(terms, implementation)
     return terms

@@ -71,7 +71,7 @@ def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> E
     return COMPUTE * zero1 * bk * Iverson(Gt(terms["stage.buffer_elements"].symbol, bk))
 
 
-def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
+def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: parameters at work, and those that stay until they are used again or were gathered ahead.
 
     A parameter stays if its backward pass comes within the reuse distance, that is, if half of it covers what
@@ -109,7 +109,7 @@ SIZES: tuple[Any, ...] = (
     ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _DEEPSPEED),
     ("full_bucket", "Copy of a full bucket", ("layer_backward",), _reduced_before_the_end, _DEEPSPEED),
     ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
-    ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), _gathered, _DEEPSPEED),
+    ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), gathered, _DEEPSPEED),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
      {**_DEEPSPEED, "zero_offload": ("none",)}),
 )

@@ -61,7 +61,8 @@ def _unit(implementation: Implementation, inside: bool) -> Expr:
     )))
 
 
-def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
+def gathered(terms: TermSet, implementation: Implementation) -> Expr:
+    """The unit outside of the layers and two layers."""
     return _unit(implementation, False) + 2 * _unit(implementation, True)
 
 
@@ -80,7 +81,7 @@ _STEP = ("after_forward", "loss_forward", "loss_backward", "head_backward", "lay
 
 #: Name, title, moments, size, source and options of each.
 SIZES: tuple[Any, ...] = (
-    ("gathered_units", "Gathered parameters, at most", _STEP, _gathered, "pytorch",
+    ("gathered_units", "Gathered parameters, at most", _STEP, gathered, "pytorch",
      {**_ADAPTED, "data_parallel": ("fsdp",)}),
     ("dequantised", "Matrix of 4 bits in bf16 while a product reads it", ("layer_backward",), _dequantised,
      "bitsandbytes", {**_ADAPTED, "base_weights": ("nf4",)}),

@@ -257,6 +257,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
         ("adapters for experts, latent attention or another MLP than SwiGLU",
          frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("FSDP1 with layers of experts: choose loading = trainer",
+         choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )
 

@@ -12,6 +12,7 @@ from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured_on_any
 from shardmath.account.host import fullest_host
 from shardmath.account.mixed import StageOnGpu
+from shardmath.account.outside import Outside, outside_of_a_step
 from shardmath.account.placement import Placement
 from shardmath.account.slicing import Slicing, slicing
 from shardmath.account.time import StepTime
@@ -169,6 +170,8 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """GPUs, servers and network."""
     switches: Hidden[Mapping[str, int]]
     """Switches of the machine by name: overlaps of communication with computation."""
+    outside: tuple[Outside, ...] = ()
+    """Peaks outside of a step; none where they are not counted."""
     replay: Replay | None = None
     """Steps of the peak rank through PyTorch's allocator, as ``shardmath explain`` does; null without."""
     replay_unknown: str = ""
@@ -219,6 +222,7 @@ def explanation(configuration: Configuration) -> Explanation:
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,
         _published(job.evaluator, job.values), host, configuration.cluster, configuration.switches(),
+        outside_of_a_step(numbers[peak.rank], job.values["gpu_memory"]),
     )
 
 

@@ -71,6 +71,10 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
+    for outside in explanation.outside:
+        beside = f", {gib(outside.host)} GiB on a host" if outside.host else ""
+        line = f"While {outside.moment}: {gib(outside.bytes)} GiB{beside}: {outside.verdict}."
+        out.print(judged(line, outside.verdict))
     if peak.host:
         memory = explanation.inputs["host_memory"]
         of = f" of {gib(memory)}" if memory else ""

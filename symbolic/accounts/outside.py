@@ -1,0 +1,89 @@
+"""Peaks outside of a step: weights brought onto a rank, gathered to be saved, and an evaluation without gradients.
+
+FSDP1 flattens one unit after another: all its parameters lie twice beside the shards of earlier ones. Accelerate sends
+FSDP2 each parameter whole from the first rank, and a full state dict gathers one after another: two of them live at a
+time. Both are exact where the ranks divide the rows of all matrices, and parameters are multiples of 16 bytes. An
+evaluation computes logits of all tokens with any loss; those of earlier batches stay if they are asked for, of all
+ranks together, and lie twice while the next ones are appended.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer, Symbol
+
+from ..functions import CeilDiv, Iverson, Max, pad_to
+from ..implementations import Implementation
+from ..ledger import Lifetime, Role
+from ..parallel.data import bytes_per_element, states
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from . import deepspeed_moments, frozen_moments
+from .frozen_moments import units_of, weight_rows
+from .rows import kept_rows
+
+b, eb, ek, s, h, L, D, shards, zero3 = symbols("b eb ek s h L D shards zero3")
+_BF16 = Integer(2)
+#: Choices of a plain forward pass.
+_EVALUATED = {"loss": "huggingface", "peak": "saved"}
+
+
+def add_outside(terms: TermSet, implementation: Implementation) -> None:
+    """Add the peaks of rank r outside of a step, and what the host then keeps for the first rank."""
+    if implementation.choices["loading"] == "none":
+        return
+    width = bytes_per_element(states(implementation.choices), Role.WEIGHT)
+    whole = product(width, terms["stage.all_parameters"].symbol)
+    between = total(terms["stage.weight"].symbol, terms["stage.optimizer"].symbol)
+    terms.add("stage.loading", _loading(terms, implementation, width), "bytes",
+              "rank r while its weights are loaded, at most")
+    terms.add("stage.saving", total(between, _sent(implementation, width)), "bytes",
+              "rank r while whole weights are gathered for a checkpoint, at most")
+    terms.add("stage.evaluating", total(between, _gathered(terms, implementation), _evaluated(terms, implementation)),
+              "bytes", "rank r in the loss of an evaluation, at most")
+    terms.add("stage.host_whole", whole, "bytes", "the host, for whole weights that are loaded or saved")
+
+
+def _largest(implementation: Implementation, inside: bool) -> Expr:
+    """Elements of the largest matrix inside of the layers, or of all others."""
+    return Max(*{size for row in weight_rows(implementation, inside)
+                 for size in units_of(row, implementation, True)})
+
+
+def _sent(implementation: Implementation, width: Expr) -> Expr:
+    """Where a rank has shards one whole parameter, beside the one before it."""
+    shared = {"fsdp": Iverson(shards > 1), "deepspeed": zero3}.get(implementation.choices["data_parallel"], Integer(0))
+    inner = _largest(implementation, True)
+    return product(shared, width, Max(inner, _largest(implementation, False)) + inner)
+
+
+def _loading(terms: TermSet, implementation: Implementation, width: Expr) -> Expr:
+    choices = implementation.choices
+    if choices["loading"] == "trainer":
+        quantised = product(_BF16, _largest(implementation, True)) if choices["base_weights"] == "nf4" else Integer(0)
+        return total(terms["stage.weight"].symbol, _sent(implementation, width), quantised)
+    every = terms["stage.all_parameters"].symbol
+    if choices["loading"] == "fsdp1_whole":
+        return product(width, total(CeilDiv(every, shards), every, pad_to(every, shards)))
+    layer = total(*(terms[name].symbol for name in ("layer.parameters", "layer.frozen_parameters") if name in terms))
+    ends, kept = every - L * layer, L * CeilDiv(layer, shards)
+    return product(width, Max(kept + layer + pad_to(layer, shards),
+                              kept + CeilDiv(ends, shards) + ends + pad_to(ends, shards)))
+
+
+def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
+    """Parameters that are gathered while a layer works."""
+    kind = implementation.choices["data_parallel"]
+    gathered = {"fsdp": frozen_moments, "deepspeed": deepspeed_moments}.get(kind)
+    return gathered.gathered(terms, implementation) if gathered is not None else Integer(0)
+
+
+def _evaluated(terms: TermSet, implementation: Implementation) -> Expr:
+    """Logits, their fp32 copy and log-softmax, labels and hidden states, beside the logits of earlier batches."""
+    rows = [row for row in kept_rows(implementation.with_choices(**_EVALUATED))
+            if row.component.name == "loss" and (
+                row.tensor.lifetime is Lifetime.ONCE or "loss_forward" in row.tensor.sites)]
+    batch: dict[Symbol, Symbol] = {b: eb}
+    logits = next(row for row in rows if row.tensor.name == "returned_logits").expression.xreplace(batch)
+    loss = total(*(row.expression.xreplace(batch) for row in rows), product(_BF16, s, eb, h))
+    earlier = product(D, logits)
+    return Max(loss + Max(Integer(0), ek - 1) * earlier, 2 * ek * earlier)
