@@ -34,7 +34,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints documents pictures validate simplest bench fuzz clean latex \
+.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints documents coverage pictures validate simplest bench fuzz clean latex \
 	chromium
 
 help: ## say what each target does
@@ -91,6 +91,9 @@ constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes o
 documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ anew, after a change of constants (minutes)
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py -k commands_print
 	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/test_scaling.py -k document
+
+coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, and the oracles that count them
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/oracles/test_coverage.py
 
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null

@@ -101,7 +101,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "rope": ("joined", "complex", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
-    "mlp": ("geglu", "xielu"), "capping": ("tanh",),
+    "mlp": ("xielu",), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
     "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "balance": ("loss_one_hot",),

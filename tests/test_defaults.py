@@ -29,7 +29,7 @@ ONE_OF_EACH = {(*(model := Model.named(name)).architecture.values(), model.model
 #: What Megatron-Core is not counted with.
 NOT_MEGATRON = {
     "residual": ("parallel", "parallel_one"), "norms": ("both",), "qk_norms": ("width", "heads"),
-    "capping": ("tanh",), "mlp": ("geglu", "xielu"),
+    "capping": ("tanh",), "mlp": ("xielu",),
     "normalisation": ("layer_unbiased", "layer_plain"),
 }
 

@@ -61,6 +61,12 @@ def test_defaults_of_megatron() -> None:
     (f"{EXPERTS} --moe-layer-freq ([0]*3+[1]*5)", "first_dense_layers", 3),
     (f"{EXPERTS} --moe-layer-freq ([0]*1+[1]*1)*4", "moe_layer_step", 2),
     (f"{EXPERTS} --moe-shared-expert-intermediate-size 64", "shared_expert_ffn_hidden_size", 64),
+    ("--window-size 127,0", "attention_window", 128), ("--window-size (127,0)", "full_attention_step", 0),
+    ("--window-size 127,0 --window-attn-skip-freq 2", "full_attention_step", 2),
+    ("--window-size 127,0 --window-attn-skip-freq ([1]*3+[0]*1)*2", "full_attention_step", 4),
+    ("--window-size -1,0", "attention_window", 0), ("--softmax-type learnable", "attention_sinks", True),
+    ("--softmax-type vanilla", "attention_sinks", False),
+    ("--num-experts 8 --quick-geglu --activation-func-clamp-value 7 --glu-linear-offset 1", "mlp", "swiglu_clamped"),
     ("--num-experts 0", "num_experts", 0), (LATENT, "head_dim", 192), (LATENT, "kv_lora_rank", 32),
     (LATENT, "q_lora_rank", 0), (f"{LATENT} --v-head-dim 64", "v_head_dim", 64),
 ])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from families import DATA
 from megatron_starting import TABLE, launched, refuse_what_does_not_start
 
 import shardmath
@@ -18,13 +20,6 @@ from shardmath.formats.megatron_layout import SIZES, SWITCHES
 from shardmath.models.model import Model
 
 GPU = "h100-80gb"
-#: Models with windows in some layers or in all, which no flag that is read says, and the words of the refusal.
-WITH_WINDOWS = {
-    "phi-3-mini-4k-instruct": "attention_window = 2047, window = sliding",
-    "phi-4-mini-instruct": "attention_window = 262144, window = sliding",
-    "starcoder2-15b": "attention_window = 4096, window = sliding",
-    "exaone-4.0-32b": "attention_window = 4096, full_attention_step = 4, window = sliding",
-}
 #: Models of which Megatron-Core has not the architecture, and the first part of it that it lacks.
 NOT_IN_MEGATRON = {
     "gpt-neox-20b": "residual = 'parallel'", "pythia-6.9b": "residual = 'parallel'",
@@ -35,7 +30,8 @@ NOT_IN_MEGATRON = {
     "apertus-8b-2509": "mlp = 'xielu'", "c4ai-command-r-v01": "normalisation = 'layer_unbiased'",
     "c4ai-command-a-03-2025": "normalisation = 'layer_unbiased'",
 }
-MODELS = [name for name in catalogued("models") if name not in {*WITH_WINDOWS, *NOT_IN_MEGATRON}]
+MODELS = [name for name in catalogued("models") if name not in NOT_IN_MEGATRON]
+
 
 def layouts(model: Model) -> list[dict[str, Any]]:
     """Legal layouts of a model: one GPU, tensor parallelism, a pipeline over nodes, and experts shared out."""
@@ -46,7 +42,7 @@ def layouts(model: Model) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"num_gpus": 1}, {"num_gpus": 2 * tensor, "tensor_parallel": tensor},
         {"num_gpus": 8 * stages, "tensor_parallel": 2 - tensor % 2, "pipeline_parallel": stages,
-         "context_parallel": 2, "global_batch_size": 32 * stages},
+         "context_parallel": 1 if model.attention_window else 2, "global_batch_size": 32 * stages},
     ]
     if model.num_experts:
         found += [{"num_gpus": 16, "expert_parallel": 8, "tensor_parallel": 2},
@@ -87,11 +83,20 @@ def test_every_model_of_the_catalogue_starts_and_is_read_back(name: str, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_WINDOWS)
-def test_windows_are_refused(name: str) -> None:
-    with pytest.raises(InputError) as caught:
-        written("megatron", shardmath.explain(name, GPU, seq_length=2048))
-    assert str(caught.value) == f"write = 'megatron': must be a format that can say {WITH_WINDOWS[name]}"
+@pytest.mark.filterwarnings("ignore::shardmath.errors.InputWarning")
+def test_sinks_windows_and_bounded_gates_are_read_back(tmp_path: Path) -> None:
+    """GPT-OSS, whose moments of a step are not counted, so that ``peak`` is said anew."""
+    config = json.loads((DATA / "public_configs.json").read_text())["openai/gpt-oss-20b"]["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = shardmath.explain(tmp_path / "config.json", GPU, num_gpus=16, expert_parallel=8, seq_length=2048)
+    file = tmp_path / "run.sh"
+    file.write_text(written("megatron", found))
+    run = read(file)
+    assert run.unknown == ()
+    model = run.model.model_dump(include={"attention_window", "full_attention_step", "attention_sinks", "mlp"})
+    assert model == {"attention_window": 128, "full_attention_step": 2, "attention_sinks": True,
+                     "mlp": "swiglu_clamped"}
+    assert run.explain(GPU, kernels={"peak": "saved"}).ranks == found.ranks
 
 
 @pytest.mark.slow

@@ -259,6 +259,8 @@ def _core() -> tuple[Tensor, ...]:
               attention=("eager",), sinks=_PLAIN),
         saved("probabilities_of_megatron", at, SCORES, 2, "megatron_core",
               "bf16 softmax after dropout, multiplied with v", attention=("unfused",)),
+        saved("window_mask", "softmax", (SEQUENCE, KEY_SEQUENCE), 1, "megatron_core",
+              "bool mask of the window, made anew in every layer", attention=("unfused",), window=("sliding",)),
         saved("probabilities_16", "softmax", SCORES, 2, "megatron_core",
               "16-bit softmax, multiplied with v where there is no dropout", attention=_SOFTMAX_16),
         saved("probabilities_dropped", at, SCORES, 2, "megatron_core", "softmax after dropout, multiplied with v",

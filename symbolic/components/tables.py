@@ -101,7 +101,7 @@ COMPONENTS = (
             *_mask("mask.eager", 2, ("mixed", "bf16")),
             *_mask("mask.eager_fp32", 4, ("autocast",)),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
-                   "bool causal mask, shared by all layers", options={"attention": ("unfused",)}),
+                   "bool causal mask, shared by all layers", options={"attention": ("unfused",), "window": ("none",)}),
             Tensor("scores", "core_attention", Role.BUFFER, (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE), 2, Lifetime.ONCE,
                    "megatron_core", "global memory buffer that the scores are added to; never freed",
                    options={"attention": ("unfused", "fused_softmax")}),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import FUSED_HEADS, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS
@@ -136,11 +136,12 @@ _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
     """The first choice but for the ``counted`` that needs a plain training step, in words; nothing if there is none.
 
-    Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with.
+    Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with; its
+    GeGLU keeps what its SwiGLU keeps.
     """
     special = (axis for axis, options in _PLAIN_ONLY.items()
                if choices[axis] in options and choices[axis] not in counted.get(axis, ())
-               and not (choices[axis] in UNGATED and choices["router"] not in TRANSFORMERS_ROUTERS))
+               and not (choices[axis] in (*UNGATED, "geglu") and choices["router"] not in TRANSFORMERS_ROUTERS))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 
@@ -155,7 +156,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
          choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
         (f"experts with mlp = {choices['mlp']}",
-         choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
+         choices["layers"] == "experts" and choices["mlp"] not in ("swiglu", "swiglu_clamped", *UNGATED)),
         ("biases of latent attention in Transformers",
          choices["router"] in TRANSFORMERS_ROUTERS and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
@@ -172,6 +173,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
+        ("windows in kernels of Megatron-Core that keep 16-bit scores: choose attention = flash or unfused",
+         choices["window"] == "sliding" and choices["attention"] in ("fused_softmax", "te_unfused")),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
          " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (
              ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),

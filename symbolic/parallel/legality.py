@@ -29,7 +29,8 @@ from .schedules import SCHEDULES, SPLIT_BACKWARD
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
-h, lk, mtp, load, cf, rn, q, gq, pos, lbias, win = symbols("h lk mtp load cf rn q gq pos lbias win")
+h, lk, mtp, load, cf, rn, q, gq, pos, lbias, win, wstep = symbols(
+    "h lk mtp load cf rn q gq pos lbias win wstep")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss, V, m = symbols("Lf Ll eemb eloss V m")
 
@@ -246,6 +247,10 @@ def _of_windows(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["attention"] == "eager":
         rules.append(Rule("windowed_recompute", "rfull", Eq(rfull, 0),
                           "must be 0 with attention = eager, whose masks of windows are not counted yet then"))
+    if choices["attention"] == "unfused":
+        rules.append(Rule("windowed_masks", "wstep", Eq(wstep, 0),
+                          "must be 0 with attention = unfused: layers with a mask of their own beside others with a"
+                          " shared one are not counted yet"))
     if choices["context"] == "ring":
         rules.append(Rule("windowed_context", "c", Eq(c, 1),
                           "must be 1: Transformer Engine has no windows in a ring; choose context = all_to_all"))

@@ -63,7 +63,28 @@ def gpt_oss(draw: Random) -> Keys:
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 
 
+def glm4_moe(draw: Random) -> Keys:
+    """GLM 4.5: sigmoids, half of each head rotary or all of it, biases of queries, keys and values."""
+    keys = experts(draw)
+    held = max(2, keys.pop("num_local_experts"))
+    return {
+        **keys, "n_routed_experts": held, "moe_intermediate_size": 8 * size(draw, 9),
+        "hidden_size": 8 * size(draw, 9), "n_shared_experts": draw.randint(1, 2), "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": True, "num_nextn_predict_layers": 0, "partial_rotary_factor": draw.choice((0.5, 1.0)),
+        "first_k_dense_replace": draw.randrange(keys["num_hidden_layers"]), "attention_bias": draw.random() < 0.5,
+        "use_qk_norm": draw.random() < 0.5,
+    }
+
+
+def hunyuan_v1_moe(draw: Random) -> Keys:
+    """Hunyuan-A13B: one shared expert as wide as a routed one, queries and keys normalised after they were turned."""
+    keys = experts(draw)
+    return {**keys, "hidden_size": 8 * size(draw, 9), "num_experts": keys.pop("num_local_experts"),
+            "moe_topk": keys.pop("num_experts_per_tok")}
+
+
 FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
+    (glm4_moe, "sdpa"), (glm4_moe, "eager"), (hunyuan_v1_moe, "sdpa"), (hunyuan_v1_moe, "eager"),
     (olmoe, "sdpa"), (olmoe, "eager"), (minimax_m2, "sdpa"), (minimax_m2, "eager"), (gpt_oss, "eager"),
 )
 

@@ -34,6 +34,8 @@ from shardmath.symbolic.implementations import Implementation
 ACTIVATIONS: dict[str, Any] = {
     "gelu": gelu, "squared_relu": squared_relu, "swiglu": silu, "swiglu_clamped": quick_gelu,
 }
+#: Parts of models that are drawn.
+DRAWN = {"layers": ("experts",), "mlp": ("gelu", "swiglu", "swiglu_clamped"), "scores": ("softmax", "softmax_all")}
 TERMS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts") for kind in ("saved", "buffer"))
 PARAMETERS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts")
                    for kind in ("parameters", "expert_parameters"))
@@ -92,12 +94,12 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     """Draw sizes by letter, and kernels by axis."""
     E = draw.randint(2, 6)
     kernels = {
-        "mlp": draw.choice(("gelu", "gelu", "swiglu", "swiglu_clamped")), "balance": draw.choice(("none", "sinkhorn")),
+        "mlp": draw.choice(("gelu", *DRAWN["mlp"])), "balance": draw.choice(("none", "sinkhorn")),
         "dispatch": draw.choice(("alltoall", "allgather")), "router_precision": draw.choice(("fp32", "bf16")),
         "expert_products": draw.choice(("grouped", "sequential")),
     }
     q = draw.randint(1, min(E, 3))
-    kernels["scores"] = "softmax_all" if q == 1 else draw.choice(("softmax", "softmax_all"))
+    kernels["scores"] = "softmax_all" if q == 1 else draw.choice(DRAWN["scores"])
     grouped = kernels["expert_products"] == "grouped"
     if kernels["mlp"] == "gelu" and grouped and draw.randint(0, 1):
         kernels["weighting"] = "fused"

@@ -20,7 +20,14 @@ from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.recompute import MODES
 
 LEDGER = MEGATRON_CPU.with_choices(normalisation="layer", dropout="masks", biases="linear")
-ACTIVATIONS = {"gelu": gelu, "swiglu": silu, "relu2": squared_relu}
+ACTIVATIONS = {"gelu": gelu, "geglu": gelu, "swiglu": silu, "relu2": squared_relu}
+GATED = ("geglu", "swiglu")
+POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "partial": "rope"}
+SINKS = {"none": "vanilla", "trained": "learnable"}
+#: Parts of models that are drawn.
+DRAWN = {
+    "mlp": tuple(ACTIVATIONS), "positions": tuple(POSITIONS), "sinks": tuple(SINKS), "window": ("none", "sliding"),
+}
 VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
     "flash": (GPT, LEDGER.with_choices(value="view")),
     "local": (LOCAL, LEDGER.with_choices(attention="unfused", norm="torch")),
@@ -46,28 +53,30 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
-    mlp, positions = draw.choice(("gelu", "swiglu", "relu2")), draw.choice(("learned", "rotary", "partial"))
+    mlp, positions = draw.choice(DRAWN["mlp"]), draw.choice(DRAWN["positions"])
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
     shape = random_layout(draw, variant) | switches
     others: dict[str, Any] = {
         "normalization": "LayerNorm", "add_bias_linear": bool(shape["lbias"]),
         "hidden_dropout": 0.1 * shape["drop"], "attention_dropout": 0.1 * shape["adrop"],
-        "gated_linear_unit": mlp == "swiglu", "activation_func": ACTIVATIONS[mlp],
-        "bias_activation_fusion": mlp != "relu2" and (bool(shape["lbias"]) or mlp == "swiglu"),
+        "gated_linear_unit": mlp in GATED, "activation_func": ACTIVATIONS[mlp],
+        "bias_activation_fusion": mlp != "relu2" and (bool(shape["lbias"]) or mlp in GATED),
     }
-    sinks = draw.choice(("none", "trained")) if variant == "local" else "none"
-    others["softmax_type"] = "learnable" if sinks == "trained" else "vanilla"
+    sinks = draw.choice(DRAWN["sinks"]) if variant == "local" else "none"
+    window = draw.choice(DRAWN["window"])
+    others |= {"softmax_type": SINKS[sinks], "window_size": (2, 0) if window == "sliding" else None}
     with one_rank(shape, draw):
         model = gpt_model(
             shape, config(shape, **others), kernels, rotary_share=0.5 if positions == "partial" else 1.0,
-            positions="learned_absolute" if positions == "learned" else "rope",
+            positions=POSITIONS[positions],
         )
         batch = Batch.of(shape)
-        batch = batch if variant == "local" else batch.with_mask(None)
+        batch = batch if variant == "local" and window == "none" else batch.with_mask(None)
         with Saved() as saved:
             output = forward(model, shape, batch)
         found = saved.bytes(model, batch.ids, batch.labels, batch.positions)
-    chosen = implementation.with_choices(mlp=mlp, positions=positions, sinks=sinks)
+    chosen = implementation.with_choices(mlp=mlp, positions=positions, sinks=sinks, window=window)
+    shape["win"] = 3 if window == "sliding" else 0
     shape["pos"] = shape["s"] if positions == "learned" else 0
     shape["dr"] = (shape["d"] // 2 + 1) // 2 * 2 if positions == "partial" else 0
     known = values({}, "", **shape) | {"B": shape["b"]}

@@ -58,7 +58,7 @@ _WITHOUT_EFFECT = """
     data-parallel-random-init init-method-std init-method-xavier-uniform embedding-init-method-std seed
     no-initialization use-cpu-initialization te-rng-tracker inference-rng-tracker mup-base-hidden-size
     batch-invariant-mode deterministic-mode apply-layernorm-1p rotary-interleaved
-    yarn-original-max-position-embeddings yarn-beta-fast yarn-beta-slow window-size window-attn-skip-freq
+    yarn-original-max-position-embeddings yarn-beta-fast yarn-beta-slow
     no-persist-layer-norm attention-softmax-in-fp32 apply-query-key-layer-scaling
     no-bias-gelu-fusion no-bias-dropout-fusion openai-gelu bert-no-binary-head onnx-safe flash-attention-version
     distributed-backend distributed-timeout-minutes distributed-timeout-seconds-after-init disable-jit-fuser
@@ -116,9 +116,6 @@ UNCOUNTED: Mapping[str, str] = {
     "use-transformer-engine-op-fuser": "operations fused by Transformer Engine",
     "use-te-activation-func": "Transformer Engine's activation",
     "log-max-attention-logit": "the largest logit of attention",
-    "activation-func-clamp-value": "a clamped activation",
-    "glu-linear-offset": "an offset in the activation",
-    "softmax-type": "the offset of the softmax",
     "high-priority-a2a-comm-stream": "streams of their own",
     "fp8-output-proj": "an output projection in FP8",
 }
@@ -137,7 +134,6 @@ REFUSED: Mapping[str, str] = {
     "use-torch-fsdp2": "Megatron-LM with FSDP is not counted yet",
     "use-megatron-fsdp": "Megatron-LM with FSDP is not counted yet",
     "use-custom-fsdp": "Megatron-LM with FSDP is not counted yet",
-    "quick-geglu": "GEGLU is not counted yet",
     "fp4-format": "FP4 is not counted yet",
     "distribute-saved-activations": "activations shared out over TP ranks are not counted yet",
     "freeze-all-layers": "frozen weights are not counted yet in Megatron-LM",

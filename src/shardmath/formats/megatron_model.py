@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from shardmath.errors import InputError
+from shardmath.formats.megatron_attention import attention_of, is_bounded
 from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of, rotary_part_of
 from shardmath.formats.options import Options
+from shardmath.formats.patterns import MOST_LAYERS, layer_pattern
 from shardmath.models.expert_families import first_layer_and_step
 from shardmath.models.model import LARGEST, Model
 
@@ -24,7 +25,8 @@ FLAGS_OF = {
     "learned_positions": "max-position-embeddings", "qkv_bias": "add-qkv-bias", "qk_norm": "qk-layernorm",
     "moe_layers": "moe-layer-freq", "first_dense_layers": "moe-layer-freq", "moe_layer_step": "moe-layer-freq",
     "mlp": "swiglu", "norm_epsilon": "norm-epsilon", "rope_base": "rotary-base",
-    "routed_scaling_factor": "moe-router-topk-scaling-factor",
+    "routed_scaling_factor": "moe-router-topk-scaling-factor", "attention_window": "window-size",
+    "full_attention_step": "window-attn-skip-freq", "attention_sinks": "softmax-type",
 }
 #: Rows of the vocabularies that a type of tokenizer always has.
 _VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "Llama3Tokenizer": 128256}
@@ -53,6 +55,9 @@ def _fields(options: Options) -> dict[str, Any]:
     swiglu, biases = options.is_on("swiglu"), not options.is_on("disable-bias-linear")
     if options.is_on("squared-relu") and swiglu:
         raise options.error("squared-relu", "must not be given together with --swiglu")
+    bounded = is_bounded(options)
+    if bounded and (swiglu or options.is_on("squared-relu")):
+        raise options.error("quick-geglu", "must not be given together with --swiglu or --squared-relu")
     ffn = options.number("ffn-hidden-size")
     if ffn is None:  # of the same size as without a gate, in multiples of 64
         ffn = int(4 * hidden * 2 / 3 / 64) * 64 if swiglu and abs(hidden) <= LARGEST else 4 * hidden
@@ -61,7 +66,8 @@ def _fields(options: Options) -> dict[str, Any]:
         "vocab_size": _vocabulary(options), "max_seq_length": positions,
         "tied_embeddings": not options.is_on("untie-embeddings-and-output-weights"),
         "normalisation": _NORMS[options.word("normalization", "LayerNorm", _NORMS)],
-        "mlp": "swiglu" if swiglu else "relu2" if options.is_on("squared-relu") else "gelu",
+        "mlp": "swiglu_clamped" if bounded else "swiglu" if swiglu else
+               "relu2" if options.is_on("squared-relu") else "gelu",
         "linear_bias": biases, "qkv_bias": options.is_on("add-qkv-bias") or biases,
         "qk_norm": options.is_on("qk-layernorm"),
         "learned_positions": positions if _learned(options) else 0,
@@ -69,6 +75,7 @@ def _fields(options: Options) -> dict[str, Any]:
     }
     latent = options.is_on("multi-latent-attention")
     fields |= _latent(options, heads) if latent else _grouped(options, hidden, heads)
+    fields |= attention_of(options, layers)
     fields["norm_epsilon"] = norm_epsilon_of(options)
     if not fields["learned_positions"]:
         fields |= rotary_of(options, latent)
@@ -138,10 +145,6 @@ def _experts(options: Options, layers: int, ffn: int) -> dict[str, Any]:
     }
 
 
-#: A list of zeros and ones as Python writes it: lists, products with numbers, and sums.
-_PATTERN = re.compile(r"\(?\s*\[([01](?:\s*,\s*[01])*)\s*\]\s*(?:\*\s*([0-9]{1,4}))?\s*\)?")
-
-
 def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
     """How many dense layers come first, and every how many-th layer has experts."""
     words = options.all("moe-layer-freq", ("1",))
@@ -150,7 +153,7 @@ def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
         written = f"[{','.join(words)}]"
     if written.isascii() and written.isdecimal() and 0 < int(written[:9]) <= LARGEST:
         frequency = int(written[:9])
-        positions = list(range(0, min(layers, _MOST_LAYERS), frequency))
+        positions = list(range(0, min(layers, MOST_LAYERS), frequency))
         if frequency == 1:
             return 0, 1
     else:
@@ -162,29 +165,6 @@ def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
         return first_layer_and_step(positions, layers, 1)
     except InputError as error:
         raise options.error("moe-layer-freq", error.rule) from None
-
-
-_MOST_LAYERS = 10_000
-
-
-def layer_pattern(written: str) -> list[bool]:
-    """Which layers have experts: zeros and ones of a list, with products and sums of lists, never evaluated as code.
-
-    Raises ValueError with the rule.
-    """
-    inner = written.strip()
-    repeat = re.fullmatch(r"\((.*)\)\s*\*\s*([0-9]{1,4})", inner)
-    terms, times = ([repeat[1]], int(repeat[2])) if repeat else ([inner], 1)
-    terms = terms[0].strip().removeprefix("(").removesuffix(")").split("+") if repeat is None else terms[0].split("+")
-    layers: list[bool] = []
-    for term in terms:
-        part = _PATTERN.fullmatch(term.strip())
-        if part is None:
-            raise ValueError("must be a number, or a list of 0 and 1 such as ([0]*3+[1]*58)")
-        layers += [digit == "1" for digit in re.findall("[01]", part[1])] * int(part[2] or 1)
-        if len(layers) * max(times, 1) > _MOST_LAYERS:
-            raise ValueError(f"must have at most {_MOST_LAYERS} layers")
-    return layers * times
 
 
 def _vocabulary(options: Options) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardmath.configuration.settings import libraries
 from shardmath.errors import InputError
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
+from shardmath.formats.megatron_attention import attention_flags
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
@@ -71,6 +72,7 @@ def model_flags(model: Model, seq_length: int) -> Iterator[Flag]:
         yield ("swiglu",)
     elif model.mlp == "relu2":
         yield ("squared-relu",)
+    yield from attention_flags(model)
     if not model.linear_bias:
         yield ("disable-bias-linear",)
         if model.qkv_bias:
@@ -132,7 +134,8 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield ("moe-permute-fusion",)
     if choices["expert_products"] == "grouped":
         yield ("moe-grouped-gemm",)
-    if explanation.model.mlp not in WORDS["mlp"].values():  # the fused kernel of GELU knows no weights of tokens
+    # The fused kernel of GELU knows no weights of tokens.
+    if explanation.model.mlp not in {*WORDS["mlp"].values(), "swiglu_clamped"}:
         yield ("no-bias-gelu-fusion",)
     if capacity := explanation.inputs["expert_capacity_percent"]:
         yield "moe-expert-capacity-factor", f"{capacity / 100:.15g}"

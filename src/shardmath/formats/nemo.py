@@ -186,7 +186,10 @@ def _of_bridge(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
         _choose(options, words, "mixed_precision", _PRECISIONS, "bf16_mixed")
     glu = flags.get("swiglu") == ("true",)
     activation = " ".join(words.get("model.activation_func", ("silu" if glu else "gelu",)))
-    if activation not in _BRIDGE_ACTIVATIONS or (activation == "silu") != glu:
+    if activation.rsplit(".", 1)[-1] == "quick_gelu" and glu:
+        del flags["swiglu"]
+        flags["quick-geglu"] = ()
+    elif activation not in _BRIDGE_ACTIVATIONS or (activation == "silu") != glu:
         raise InputError("model.activation_func", activation,
                          "must be silu with gated_linear_unit, or gelu or squared_relu without")
     if activation == "squared_relu":

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardmath.formats.megatron_model import layer_pattern
 from shardmath.formats.megatron_written import Flag, groups_of
 from shardmath.formats.nemo import FLAG_OF, OPPOSITE, TORCH_TYPES
+from shardmath.formats.patterns import layer_pattern
 from shardmath.formats.run import REPLACE, notes, title
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ _SECTION_OF = {
 }
 #: Flags that Megatron-Bridge has no key for: they follow from others, as positions do from the sequence length.
 _IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-bf16",
-            "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size", "squared-relu")
+            "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size", "squared-relu", "quick-geglu")
 #: Functions of PyTorch and Megatron-Core by what they are called in the ledger; that of NeMo where none is set is GELU.
-_ACTIVATIONS = {"swiglu": "torch.nn.functional.silu", "relu2": "megatron.core.activations.squared_relu"}
+_ACTIVATIONS = {"swiglu": "torch.nn.functional.silu", "relu2": "megatron.core.activations.squared_relu",
+                "swiglu_clamped": "megatron.core.fusions.fused_bias_geglu.quick_gelu"}
 
 
 def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
@@ -60,6 +61,8 @@ def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[
             sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
     if function := _ACTIVATIONS.get(explanation.model.mlp):
         sections["model"]["activation_func"] = f"{{_target_: {function}, _call_: false}}"
+    if ("quick-geglu",) in flags:
+        sections["model"]["gated_linear_unit"] = "true"
     sections["model"]["vocab_size"] = str(explanation.model.vocab_size)
     sections["model"].setdefault("cross_entropy_loss_fusion", "false")
     if explanation.model.kv_lora_rank:
@@ -80,6 +83,8 @@ def entry(flag: Flag) -> tuple[str, str, str]:
                 if other == name and key.partition(".")[0] == section and key not in _OF_NEMO), name.replace("-", "_"))
     if not words:
         return section, key, "true"
+    if name == "window-size":
+        return section, key, f"[{words[0].replace(',', ', ')}]"
     if name == "recompute-modules":
         return section, key, f"[{', '.join(words)}]"
     if name == "moe-layer-freq":

@@ -22,6 +22,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "gemma3_text": {**_SCALE, "rope": "shared_twice"},
     "glm": _PAIRS,
     "glm4": _PAIRS,
+    "glm4_moe": {"rope": "joined"},
     "gpt_oss": {"norm": "eager_fp32", "rope": "shared_half", "attention": "eager", "router": "huggingface_chosen",
                 "router_precision": "bf16"},
     "helium": {**_SCALE, "rope": "repeated"},

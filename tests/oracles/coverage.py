@@ -1,0 +1,218 @@
+"""Tables of docs/coverage.md, family by family: derived from the reader, the implementations and what the oracles try.
+
+A family of Transformers is counted where an oracle draws it. Of the other implementations the oracles draw parts of
+models; a family is counted there if each of its parts is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import test_experts_counted
+import test_gpt_counted
+import test_latent_counted
+from families import CONFIGS, DATA, read_config
+from oracles import (
+    huggingface,
+    huggingface_experts,
+    megatron_layouts,
+    public_families,
+    test_expert_families,
+    test_expert_family_bytes,
+    test_explained,
+    test_gpt2,
+    test_gpt_neox,
+    test_huggingface_experts,
+    test_huggingface_families,
+    test_huggingface_layer,
+    test_megatron_expert_mlps,
+    test_megatron_gpt,
+    test_megatron_stage,
+)
+
+from shardmath.compiler.evaluators import find
+from shardmath.configuration.choosing import choices_of
+from shardmath.errors import InputError
+from shardmath.models.config_json import FAMILIES
+from shardmath.models.model import Model
+from shardmath.symbolic.choices import ARCHITECTURE
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.parallel.demands import refuse_impossible
+
+
+def _file(module: object) -> str:
+    path = Path(str(getattr(module, "__file__", "")))
+    return str(path.relative_to(Path(__file__).resolve().parents[2]))
+
+
+COUNTED, ESTIMATED, NOT_YET = "counted", "estimated", "not yet"
+#: Architecture, and what follows from it.
+PARTS = (*ARCHITECTURE, "biases")
+#: Switches of a model that are no choice: letters that an oracle draws, and fields of models.
+SWITCHES: Mapping[str, str] = {"bias": "qkv_bias", "qkn": "qk_norm"}
+#: Where the most that is alive in a step is compared: models of ``huggingface.FAMILIES``, or measured runs.
+PEAKS: Mapping[str, str] = {
+    "huggingface": _file(test_explained), "megatron": "tests/test_peak_functional.py",
+    "nanotron": "tests/test_nanotron_runs.py", "torchtitan": "tests/test_torchtitan_counted.py",
+}
+#: Classes of Transformers under two names.
+SAME_CLASSES: Mapping[str, str] = {"kimi_k2": "deepseek_v3"}
+
+
+class Cell(NamedTuple):
+    """Words for parameters, saved bytes, peak and time, and what is missing."""
+
+    parameters: str
+    saved: str
+    peak: str
+    time: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A file of tests, with the families whose saved bytes it counts, and the parts of models."""
+
+    file: str
+    families: frozenset[str] = frozenset()
+    parts: frozenset[tuple[str, str]] = frozenset()
+
+
+def oracles() -> dict[str, tuple[Oracle, ...]]:
+    """Return the oracles of saved bytes by implementation, with all that they try."""
+    drawn = {model.config.model_type for draw in map(Random, range(12))
+             for make in test_huggingface_experts.MAKERS.values()
+             for model, _ in [make(draw, huggingface_experts.random_shape(draw) | {"E": 8, "q": 2})]}
+    return {
+        "huggingface": (
+            _of(test_huggingface_layer, huggingface.FAMILIES), _of(test_huggingface_families, public_families.FAMILIES),
+            _of(test_huggingface_experts, drawn), _of(test_gpt2, ["gpt2"]), _of(test_gpt_neox, ["gpt_neox"]),
+            _of(test_expert_family_bytes, {family.__name__ for family, _ in test_expert_family_bytes.FAMILIES}),
+        ),
+        "megatron": (
+            _parts(test_megatron_stage, megatron_layouts.VARIANTS.values(), {
+                field: ("true",) for letter, field in SWITCHES.items()
+                if letter in megatron_layouts.random_layout(Random(0), "fused")}),
+            _parts(test_megatron_gpt, test_megatron_gpt.VARIANTS.values(), test_megatron_gpt.DRAWN),
+            _parts(test_megatron_expert_mlps, (), test_megatron_expert_mlps.DRAWN),
+            _parts(test_gpt_counted, test_gpt_counted.VARIANTS.values()),
+            _parts(test_experts_counted, test_experts_counted.VARIANTS.values()),
+            _parts(test_latent_counted, test_latent_counted.VARIANTS.values()),
+        ),
+        "torchtitan": (Oracle("tests/test_torchtitan_counted.py", parts=_options([IMPLEMENTATIONS["torchtitan"]])),),
+        "nanotron": (Oracle("tests/test_nanotron_runs.py", parts=_options([IMPLEMENTATIONS["nanotron"]])),),
+    }
+
+
+def _of(module: object, families: Iterable[str]) -> Oracle:
+    return Oracle(_file(module), families=frozenset(families))
+
+
+def _parts(module: object, variants: Iterable[tuple[object, object]],
+           drawn: Mapping[str, tuple[str, ...]] | None = None) -> Oracle:
+    """The parts of Megatron-Core's variants, and those that are drawn."""
+    implementations = [part for variant in variants for part in variant if isinstance(part, Implementation)]
+    own = [each for each in implementations if each.framework == "megatron"]
+    more = {(axis, option) for axis, options in (drawn or {}).items() for option in options}
+    return Oracle(_file(module), parts=_options(own) | more)
+
+
+def _options(implementations: Iterable[Implementation]) -> frozenset[tuple[str, str]]:
+    return frozenset((axis, each.choices[axis]) for each in implementations for axis in PARTS)
+
+
+def models() -> dict[str, Model]:
+    """Return one model of each family: a published one, or the table's small one."""
+    public = json.loads((DATA / "public_configs.json").read_text())
+    configs = [*(row["config"] for row in public.values() if row["answer"] == "read"), *CONFIGS.values()]
+    found: dict[str, Model] = {}
+    with TemporaryDirectory() as folder:
+        for config in configs:
+            name = config["model_type"]
+            if name in FAMILIES and name not in found:
+                found[name] = read_config(Path(folder), config)
+    return found
+
+
+def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle], parameters: bool) -> Cell:
+    """Say what of a family is counted in an implementation, by these oracles."""
+    try:
+        chosen = find(implementation, choices_of(implementation, model)).choices
+        refuse_impossible(chosen)
+    except InputError as error:
+        own = "router of its classes" if error.field == "implementation" else f"{error.field} = {error.value}"
+        return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, own)
+    except ValueError as error:
+        return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, str(error).removeprefix("not counted yet: "))
+    parts = {pair for oracle in tried for pair in oracle.parts}
+    wanted = [(axis, chosen[axis]) for axis in PARTS]
+    wanted += [(field, "true") for field in SWITCHES.values() if getattr(model, field) and not model.linear_bias]
+    missing = [" = ".join(pair) for pair in wanted if pair not in parts] if parts else []
+    listed = {name for oracle in tried for name in oracle.families}
+    listed |= {name for name, same in SAME_CLASSES.items() if same in listed}
+    saved = COUNTED if (family in listed if listed else not missing) else ESTIMATED
+    alive, reason = _peak(implementation, chosen)
+    peak = saved if (not parts and family in huggingface.FAMILIES) or parts else ESTIMATED
+    why = [f"no oracle tries {', '.join(missing)}"] if missing else []
+    return Cell(COUNTED if parameters else ESTIMATED, saved, peak if alive else NOT_YET, ESTIMATED,
+                "; ".join([*why, *([reason] if reason else [])]))
+
+
+def _peak(implementation: str, chosen: Mapping[str, str]) -> tuple[bool, str]:
+    """Tell whether the moments of a step are counted with these choices, and why not."""
+    allowed = IMPLEMENTATIONS[implementation]
+    for option in ("megatron_te", "torch"):
+        if option in allowed.options("peak"):
+            try:
+                changed = allowed.with_choices(**{**chosen, "peak": option})
+                if chosen["peak"] == "saved" and implementation == "megatron":
+                    return False, "moments of a step are not counted: peak = saved"
+                refuse_impossible(changed.choices)
+            except ValueError as error:
+                return False, str(error).removeprefix("not counted yet: ").split(":")[0]
+            return True, ""
+    return True, ""
+
+
+def rows() -> Iterator[tuple[str, Cell, tuple[str, ...]]]:
+    """Yield implementation, cell and the families of which it holds, in the order of the implementations."""
+    known, tried = models(), oracles()
+    public = json.loads((DATA / "public_configs.json").read_text())
+    counted = {row["config"]["model_type"] for row in public.values() if row["answer"] == "read"}
+    counted |= {config["model_type"] for config in CONFIGS.values()}
+    counted |= {name for oracle in tried["huggingface"] for name in oracle.families}
+    counted |= {each.__name__ for each in test_expert_families.FAMILIES}
+    readers = {FAMILIES[name] for name in counted & {*FAMILIES}}
+    counted |= {name for name, reader in FAMILIES.items() if reader in readers}
+    for implementation in IMPLEMENTATIONS:
+        grouped: dict[Cell, list[str]] = defaultdict(list)
+        for family in sorted(FAMILIES):
+            model = known.get(family) or known[ALIASES[family]]
+            grouped[cell(implementation, family, model, tried[implementation], family in counted)].append(family)
+        yield from ((implementation, each, tuple(names)) for each, names in sorted(grouped.items()))
+
+
+#: Families under two names, and one that no published file at hand has, by the one that stands for it.
+ALIASES = {"bailing_moe_v2": "bailing_moe", "granitemoeshared": "granitemoe"}
+
+
+def tables() -> str:
+    """Return the tables of docs/coverage.md."""
+    tried = oracles()
+    found: dict[str, list[tuple[Cell, tuple[str, ...]]]] = defaultdict(list)
+    for implementation, each, families in rows():
+        found[implementation].append((each, families))
+    return "\n\n".join("\n".join((
+        f"### `{name}`", "", "| families | parameters | saved bytes | peak | time | what is missing |",
+        "|---|---|---|---|---|---|",
+        *(f"| {', '.join(f'`{family}`' for family in families)} | {' | '.join(each[:4])} | {each.why or '-'} |"
+          for each, families in lines),
+        "", f"Saved bytes: {', '.join(f'`{oracle.file}`' for oracle in tried[name])}. Peak: `{PEAKS[name]}`.",
+    )) for name, lines in found.items())
