@@ -16,6 +16,7 @@ from shardmath.symbolic.published import Counterpart, Figure, PublishedSet, all_
 from shardmath.symbolic.published.beside import difference, expanded, ledger_of
 from shardmath.symbolic.published.sets import new_terms, schedule_factor
 from shardmath.symbolic.sources import BY_KEY
+from shardmath.symbolic.systems import SYSTEMS
 
 SETS = {item.name: item for item in all_published()}
 ESTIMATES = {item.name: item for item in memory_estimates()}
@@ -70,6 +71,18 @@ class TestSet:
 
     def test_says_what_every_term_means(self, name: str) -> None:
         assert all(term.meaning and term.unit for term in SETS[name].terms.terms.values())
+
+
+def test_papers_of_systems_stand_in_the_supplement_beside_them() -> None:
+    named = {item.system for item in SETS.values()} - {""}
+    assert named == {"tensor_axes", "links", "gpus", "slices", "local_updates"}
+    text = (Path(__file__).resolve().parents[1] / "generated" / "supplement.tex").read_text(encoding="utf-8")
+    sections = dict(zip((one.axis.name for one in SYSTEMS), text.split("\\subsection{System: ")[1:], strict=True))
+    for item in SETS.values():
+        assert item.system in {"", *sections}
+        for name, section in sections.items():
+            is_there = f"{item.title}~\\cite" in section.split("\\section{")[0]
+            assert is_there == (item.system == name), (item.name, name)
 
 
 @pytest.mark.parametrize("name", ESTIMATES)

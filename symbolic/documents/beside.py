@@ -25,7 +25,7 @@ def beside() -> dict[str, Any]:
     return {
         "sets": [
             {"title": escape(item.title), "source": cite(item.source), "all": len(item.correspondence),
-             "rows": [_row(item, pair) for pair in chosen(item)]}
+             "rows": [row_of(item, pair) for pair in chosen(item)]}
             for item in all_published() if chosen(item)
         ],
     }
@@ -40,7 +40,8 @@ def chosen(item: PublishedSet) -> list[Counterpart]:
     return sorted(pairs.values(), key=lambda pair: pair.difference == 0)[:EACH]
 
 
-def _row(item: PublishedSet, pair: Counterpart) -> dict[str, str]:
+def row_of(item: PublishedSet, pair: Counterpart) -> dict[str, str]:
+    """Prepare one pair of terms: its difference in letters, the reason, and what is assumed."""
     assert pair.difference is not None
     ledger = ledger_of(item, pair)
     printer = LatexPrinter((*ledger.terms.values(), *item.terms.terms.values()), published=item.name)

@@ -13,13 +13,15 @@ from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import fixed_values, rules_for
 from ..parameters import BY_LETTER
 from ..printers.latex import LatexPrinter
+from ..published import all_published
 from ..systems import SYSTEMS
 from ..systems.system import System
 from ..terms import TermSet
 from ..timing import build_all, is_timed
 from ..timing.step import candidates
+from .beside import row_of
 from .forms import Form, form_of
-from .tex import code, escape, lines, math, operations
+from .tex import cite, code, escape, lines, math, operations
 
 
 def with_option(system: System, option: str) -> tuple[Implementation, Implementation]:
@@ -46,11 +48,16 @@ def is_alias(form: Form) -> bool:
 
 
 def systems() -> dict[str, Any]:
-    """Prepare the section: for every option of a system its rules, and the terms that it adds or changes."""
+    """Prepare the section: rules and changed terms of every option, and what the system's papers count otherwise."""
     return {"systems": [
         {"title": code(system.axis.name), "meaning": escape(system.axis.meaning),
          "frameworks": ", ".join(map(code, system.frameworks)),
-         "options": [_option(system, option) for option in system.axis.options if option != system.absent]}
+         "options": [_option(system, option) for option in system.axis.options if option != system.absent],
+         "published": [
+             {"title": escape(item.title), "source": cite(item.source),
+              "rows": [row_of(item, pair) for pair in item.correspondence if pair.difference is not None]}
+             for item in all_published() if item.system == system.axis.name
+         ]}
         for system in SYSTEMS
     ]}
 

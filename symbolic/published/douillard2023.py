@@ -33,5 +33,6 @@ SETS = (
             "The source counts communication between workers alone; what they do inside goes on in every step.",
         ),
         figures=(Figure(f"{NAME}.reduction", {"H": 500}, "500", "times", 1, "abstract"),),
+        system="local_updates",
     ),
 )

@@ -38,5 +38,6 @@ SETS = (
         figures=(
             Figure(f"{NAME}.reduction", {"H": 100, "ob": 4}, "400", "times", 1, "its 400 times, at H = 100 and 4 bits"),
         ),
+        system="local_updates",
     ),
 )

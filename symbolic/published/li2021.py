@@ -50,5 +50,6 @@ SETS = (
             Figure(f"{NAME}.speedup", {"p": 96, "sn": 256, "B": 2, "b": 1, "D": 1}, "6.75", "times", 1,
                    "section 4.1: the same on 96 stages of 4 GPUs", "the same"),
         ),
+        system="slices",
     ),
 )

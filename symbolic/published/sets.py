@@ -74,7 +74,7 @@ class PublishedSet:
     Names of terms start with the name of the set; every term has its own unit. Where there is a ``<name>.total``, it
     is an estimate of one GPU's memory in bytes. ``source`` is a key of ``sources.BY_KEY``. ``notes`` say what the
     formulas assume, ``figures`` are the source's own numbers, ``implementation`` names the implementation that the
-    formulas are about.
+    formulas are about. ``system`` is the axis of the system that the publication presents, if it does.
     """
 
     name: str
@@ -85,6 +85,7 @@ class PublishedSet:
     notes: tuple[str, ...] = ()
     implementation: str = "megatron"
     figures: tuple[Figure, ...] = ()
+    system: str = ""
 
     @property
     def own(self) -> tuple[Term, ...]:

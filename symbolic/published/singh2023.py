@@ -114,5 +114,6 @@ SETS = (
             "The weights of depth are gathered anew for each micro-batch of gradient accumulation.",
         ),
         figures=_figures(),
+        system="tensor_axes",
     ),
 )

@@ -37,5 +37,6 @@ SETS = (
             Figure(f"{NAME}.in_flight", {"p": 8, "sn": 4}, "11", "slices", 1,
                    "program, warm-up of megatron/core/pipeline_parallel/schedules.py with the layout of exp.sh"),
         ),
+        system="slices",
     ),
 )

@@ -82,5 +82,6 @@ SETS = (
             " so that nothing is sent between stages in them.",
         ),
         figures=_figures(),
+        system="gpus",
     ),
 )

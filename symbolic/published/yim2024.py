@@ -82,5 +82,6 @@ SETS = (
             " has a formula. 16 h² parameters in a layer are the program's; GPT has 12 h² and biases.",
         ),
         figures=_figures(),
+        system="links",
     ),
 )
