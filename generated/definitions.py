@@ -602,6 +602,15 @@ ASKED: dict[str, tuple[str, str]] = {
     "tensor_parallel_z": ('tensor_axes', 'three'),
 }
 
+#: What keeps something on the host, by axis and option: the parameter that less lies there with when smaller, and the
+#: option that keeps nothing there.
+HOSTS: dict[str, dict[str, tuple[str, str]]] = {
+    "activation_offload": {'layers': ('cpu_offloading_num_layers', 'none'), 'karma': ('cpu_offloading_num_layers', 'none')},
+    "local_updates": {'average': ('', 'none'), 'diloco': ('', 'none'), 'diloco_host': ('', 'diloco')},
+    "optimizer_offload": {'cpu': ('optimizer_offload_percent', 'none'), 'interleaved': ('', 'none')},
+    "zero_offload": {'optimizer': ('', 'none'), 'parameters': ('', 'none')},
+}
+
 #: Choices that go with an option of an axis unless they are made otherwise: nobody has counted it with others.
 NEEDED: dict[str, dict[str, dict[str, str]]] = {
     "fp8": {'delayed': {'peak': 'saved'}, 'current': {'peak': 'saved'}, 'block': {'peak': 'saved'}, 'mx': {'peak': 'saved'}},

@@ -56,7 +56,7 @@ HEAD_VARIANTS: dict[str, Implementation] = {
 
 # Everything on one rank, the vocabulary as given, nothing recomputed.
 DEFAULTS: dict[str, int] = {
-    **dict.fromkeys(("t", "c", "p", "D", "L", "b", "B", "g"), 1), "w": 4, "r": 0,
+    **dict.fromkeys(("t", "c", "p", "D", "L", "b", "B", "g"), 1), "w": 4, "r": 0, "N": 1, "gs": 8,
     **{parameter.letter: 0 for parameter in PARAMETERS if parameter.is_switch},
     **{parameter.letter: parameter.default for parameter in PARAMETERS if parameter.default is not None},
 }

@@ -22,6 +22,7 @@ from ..parameters import BY_LETTER, PARAMETERS
 from ..printers.python import PythonPrinter
 from ..published import memory_estimates
 from ..recompute import MODES, REGIONS
+from ..systems import SYSTEMS
 from ..timing.step import SHOWN
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
 from .evaluator import verdicts
@@ -36,6 +37,9 @@ def definitions() -> dict[str, Any]:
         "axes": AXES,
         "asked": {BY_LETTER[letter].name: (axis.name, option)
                   for axis in AXES for option, letters in axis.asked.items() for letter in letters.split()},
+        "hosts": {system.axis.name: {option: (BY_LETTER[letter].name if letter else "", lighter)
+                                     for option, (letter, lighter) in system.on_host.items()}
+                  for system in SYSTEMS if system.on_host},
         "needed": {axis.name: dict(axis.needs) for axis in AXES if axis.needs},
         "modes": {
             mode: {name: int(name in [BY_LETTER[letter].name for letter in letters]) for name in switches}

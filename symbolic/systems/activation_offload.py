@@ -49,7 +49,8 @@ def _rules(choices: Choices) -> Sequence[Rule]:
             Rule("karma_layers", "ol", Lt(ol + AGAIN, L - 1),
                  "plus the layers that are recomputed must leave 2 of num_layers on the GPU"),
             Rule("karma_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are swapped"),
-            Rule("karma_modules", "rcore", And(Eq(rcore, 0), Eq(rmlp, 0)), "must be 0 where layers are recomputed"),
+            Rule("karma_core", "rcore", Eq(rcore, 0), "must be 0 where layers are recomputed"),
+            Rule("karma_mlp", "rmlp", Eq(rmlp, 0), "must be 0 where layers are recomputed"),
         )
     return (
         Rule("offload_layers", "ol", Lt(ol, L), "must be less than num_layers"),
@@ -81,7 +82,7 @@ def _moved(elements: Expr, place: Place, choices: Choices) -> Expr:
 def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
     if "layer.moved" not in terms:
         return ()
-    return (terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
+    return (terms.add("stage.host_activation_offload", product(ol, terms["layer.moved"].symbol), "bytes",
                       "rank r, on the host: saved tensors of the first layers"),)
 
 
@@ -130,6 +131,6 @@ SYSTEM = System(
     }, rowless=("none", "layers", "karma"), asked={"layers": "ol"},
        needs={"layers": {"peak": "saved"}, "karma": {"peak": "saved", "recompute_method": "block"}}),
     ("megatron",),
-    rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time,
+    rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

@@ -103,7 +103,7 @@ def _averaged(terms: TermSet, choices: Choices) -> Expr:
 def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
     if choices[NAME] != "diloco_host":
         return ()
-    return (terms.add("stage.host_parameters", product(FP32, _elements(terms)), "bytes",
+    return (terms.add("stage.host_local_updates", product(FP32, _elements(terms)), "bytes",
                       "rank r, on the host: fp32 global parameters"),)
 
 
@@ -146,7 +146,7 @@ SYSTEM = System(
         "diloco_host": "the same with global parameters on the host, as torchft keeps them",
     }, rowless=("none", "average", *_DILOCO), asked={"diloco": "H fr lt ob Wo"}),
     ("megatron", "torchtitan"),
-    rules=_rules, refused=_refused, host=_host, time=_time,
+    rules=_rules, refused=_refused, host=_host, time=_time, lighter={"diloco_host": "diloco"},
     fixed=lambda choices: {"fr": 1, "lt": 0, "ob": 32} if choices[NAME] == "average" else {},
     states=lambda choices: _STATES.get(choices[NAME], ()),
     spent={"outer": "local updates are synchronised"},

@@ -78,11 +78,12 @@ def _elements(terms: TermSet) -> Expr:
 def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
     if choices[NAME] == "interleaved":
         elements = _elements(terms)
-        return (terms.add("stage.host_optimizer", total(product(HOST_BYTES, elements), interleaving.pinned(elements)),
-                          "bytes", "rank r, on the host: fp32 weights, gradients and moments; 16-bit weights to send"),)
+        size = total(product(HOST_BYTES, elements), interleaving.pinned(elements))
+        return (terms.add("stage.host_optimizer_offload", size, "bytes",
+                          "rank r, on the host: fp32 weights, gradients and moments; 16-bit weights to send"),)
     if choices[NAME] != "cpu":
         return ()
-    return (terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, _elements(terms)), "bytes",
+    return (terms.add("stage.host_optimizer_offload", product(HOST_BYTES * oo / 100, _elements(terms)), "bytes",
                       "rank r, on the host: fp32 weights, gradients and moments that are offloaded"),)
 
 
@@ -123,7 +124,7 @@ SYSTEM = System(
     ("megatron",),
     rules=_rules, refused=_refused, share=_share, host=_host, time=_time,
     spent={"host": "the optimizer on the host, and copies for it"},
-    fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1},
+    fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1}, amounts={"cpu": "oo"},
     transients=(
         Transient("subgroup", "Optimizer states of a subgroup on the GPU", tuple(SITES), _resident, "maurya2024",
                   {NAME: ("interleaved",)}),

@@ -65,7 +65,9 @@ class System:
     * ``passes``: passes of the pipeline that a micro-batch is cut into;
     * ``in_flight``: by letter, units in flight at a peak, where they are not those of the schedule;
     * ``silent``: groups of ranks (``rates``) that reduce no gradients in a step;
-    * ``host``: terms of the bytes on the host for rank r, which it adds to the terms of memory;
+    * ``host``: terms of the bytes on the host for rank r, which it adds to the terms of memory, called
+      ``stage.host_`` and its axis; ``amounts`` are letters, by option, that less lies there with when they are smaller,
+      ``lighter`` options, by option, that keep nothing there, where that is not the first;
     * ``links``: by group of ranks, the bandwidth of its slowest link between nodes (bytes/s of one GPU), where it is
       not the network's; for ``path`` the mean of all links of a pipeline;
     * ``across``: by name, figures of all stages together where each has a machine of its own: the ``slowest`` stage,
@@ -90,11 +92,24 @@ class System:
     in_flight: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
     silent: Callable[[Choices], Sequence[str]] = _nothing
     host: Callable[[TermSet, Choices], Sequence[Symbol]] = _nothing
+    amounts: Mapping[str, str] = field(default_factory=dict)
+    lighter: Mapping[str, str] = field(default_factory=dict)
     links: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
     across: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
     time: Callable[[TermSet, Choices], Sequence[Part]] = _nothing
     spent: Mapping[str, str] = field(default_factory=dict)
     transients: tuple[Transient, ...] = ()
+
+    @property
+    def on_host(self) -> dict[str, tuple[str, str]]:
+        """By option, a letter with which less lies on the host when smaller, and an option that keeps nothing there.
+
+        Empty for a system that keeps nothing there.
+        """
+        return {} if self.host is _nothing else {
+            option: (self.amounts.get(option, ""), self.lighter.get(option, self.absent))
+            for option in self.axis.options if option != self.absent
+        }
 
     @property
     def absent(self) -> str:

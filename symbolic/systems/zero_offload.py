@@ -63,7 +63,7 @@ def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
     sizes = [product(_FP32 + w, trained)]
     if choices[NAME] == "parameters":
         sizes.append(product(_BF16, every))
-    return (terms.add("stage.host_zero", total(*sizes), "bytes",
+    return (terms.add("stage.host_zero_offload", total(*sizes), "bytes",
                       "rank r, on the host: fp32 weights, gradients and moments, summed gradients, and parameters"),)
 
 

@@ -24,7 +24,7 @@ def test_diloco(draw: Random) -> None:
     elements = LAYERS * width**2
     one_way = {"R": 2, "fr": fragments, "ob": 32}
     assert counted.momentum == 4 * elements
-    assert counted.backup == ledger("diloco_host", "stage.host_parameters", elements)
+    assert counted.backup == ledger("diloco_host", "stage.host_local_updates", elements)
     states = TORCHTITAN.with_choices(local_updates="diloco")
     assert build_all(states)["stage.optimizer"].expression.coeff(
         build_all(states)["stage.shard_elements"].symbol) == 8 + (counted.momentum + counted.backup) // elements

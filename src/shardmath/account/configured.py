@@ -131,6 +131,8 @@ def _configuration(run: Run) -> Configuration:
     if (run.kernels or {}).get("gpus") == "mixed":
         raise InputError("gpus", "mixed", "must not be given without kinds in a cluster file", "alike")
     machine = {name: checked(name, run.others[name]) for name in MACHINE if name in run.others}
+    if (run.kernels or {}).get("links") == "measured" and as_cluster(run.gpu, run.network).links is None:
+        raise InputError("links", "measured", "must not be given without measured links in a cluster file", "uniform")
     cluster = on_nodes(as_cluster(run.gpu, run.network), run.node_size)
     anchor = None if run.anchor is None else anchored(run.anchor)
     others = {**({} if anchor is None else anchor.constants), **cluster.memory_parameters,

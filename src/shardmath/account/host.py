@@ -9,19 +9,10 @@ from math import ceil
 from shardmath.configuration.job import Job
 from shardmath.configuration.settings import ON_HOST
 from shardmath.errors import InputError
+from shardmath.generated.definitions import HOSTS
 from shardmath.machines.gpu import GIB
 
 Numbers = Mapping[str, int | Fraction]
-#: The parameter that says how much goes to the host, by the term of what it makes.
-_AMOUNTS = {
-    "stage.host_optimizer": "optimizer_offload_percent",
-    "stage.host_activations": "cpu_offloading_num_layers",
-}
-#: The axis that chooses what else goes there, by the same, and its option that leaves it on the GPU.
-_CHOICES = {
-    "stage.host_parameters": ("local_updates", "diloco"),
-    "stage.host_zero": ("zero_offload", "none"),
-}
 
 
 def fullest_host(job: Job, ranks: Sequence[Numbers]) -> int:
@@ -54,15 +45,15 @@ def full_host(
 
     ``numbers`` are the terms of one of its ranks. Blamed is the system that offloads most.
     """
-    parts = {name: Fraction(size) for name, size in numbers.items() if name.startswith("stage.host_")}
-    largest = max(parts, key=parts.__getitem__)
+    start = f"{ON_HOST}_"
+    parts = {name.removeprefix(start): Fraction(size) for name, size in numbers.items() if name.startswith(start)}
+    axis = max(parts, key=parts.__getitem__)
     rule = (f"must keep what the GPUs of a server offload, {float(offloaded / GIB):.0f} GiB, within the"
             f" {memory / GIB:.0f} GiB of its host")
-    if largest not in _AMOUNTS:
-        axis, without = _CHOICES[largest]
-        return InputError(axis, choices[axis], rule, without)
-    field = _AMOUNTS[largest]
-    own = parts[largest] / sum(parts.values()) * Fraction(offloaded)
+    field, lighter = HOSTS[axis][choices[axis]]
+    if not field:
+        return InputError(axis, choices[axis], rule, lighter)
+    own = parts[axis] / sum(parts.values()) * Fraction(offloaded)
     return InputError(field, values[field], rule, str(max(0, int(values[field] * (own + memory - offloaded) / own))))
 
 

@@ -241,8 +241,9 @@ configuration_options = _apply([
 ])
 
 
-#: Parameters of a layout, and those that ask for adapters or a system, with one value in a search.
-LAYOUT_PARAMETERS = tuple(name for name in OTHERS if (PARAMETERS[name][4] == "layout" or name in ASKED)
+#: Parameters of a layout, and those of adapters and systems, with one value in a search.
+LAYOUT_PARAMETERS = tuple(name for name in OTHERS
+                          if (PARAMETERS[name][4] == "layout" or PARAMETERS[name][1] == "groups" or name in ASKED)
                           and name not in (*names_of(Layouts), *RECOMPUTE_REGIONS.values()))
 #: Options that restrict the layouts of a search.
 axis_options = _apply([

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from shardmath.symbolic.implementations import Implementation
+
+#: An axis whose option is that of the cluster, which no kernel choice changes.
+_OF_CLUSTER = "gpus"
 
 
 class Evaluator(NamedTuple):
@@ -258,8 +261,22 @@ def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
     except ValueError as refused:
         asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
         rule = f"must be a combination that has been counted; {refused}"
-        raise InputError("kernel", asked, rule) from refused
+        raise InputError("kernel", asked, rule, " or ".join(_counted_without(implementation, changed))) from refused
     return chosen
+
+
+def _counted_without(implementation: str, changed: Mapping[str, str]) -> Iterator[str]:
+    """Single choices that make a combination one that is counted: those of the implementation itself."""
+    from shardmath.symbolic.parallel.demands import refuse_impossible
+
+    usual = IMPLEMENTATIONS[implementation]["choices"]
+    for axis in changed:
+        if axis not in (*ARCHITECTURE, _OF_CLUSTER) and changed[axis] != usual[axis]:
+            try:
+                refuse_impossible(_chosen(implementation, {**changed, axis: usual[axis]}).choices)
+            except ValueError:
+                continue
+            yield f"{axis}={usual[axis]}"
 
 
 def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:

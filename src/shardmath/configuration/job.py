@@ -15,7 +15,7 @@ from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, r
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ABSENT_RANKS, DEFAULTS, model_ranks
+from shardmath.generated.definitions import ABSENT_RANKS, ASKED, DEFAULTS, model_ranks
 from shardmath.input.parameters import checked, other_values, refuse_illegal
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -102,11 +102,20 @@ def _refuse_other_stages(stages: str | None, is_listed: bool) -> None:
 
 
 def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
-    """Refuse expert parallelism of a dense model and the like."""
+    """Refuse expert parallelism of a dense model and the like, and what asks for a system that is not chosen."""
     for name, least in without_effect(evaluator).items():
         if values[name] != least:
             choices = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
             raise InputError(name, values[name], f"must be {least}: {model.name} lacks {choices}", str(least))
+    for name, (axis, option) in ASKED.items():
+        usual, chosen = DEFAULTS[name], evaluator.choices[axis]
+        if values.get(name, usual) != usual and chosen != option and not _has(evaluator, name):
+            raise InputError(name, values[name], f"must be {usual}: {axis} = {chosen} does not have it", str(usual))
+
+
+def _has(evaluator: Evaluator, name: str) -> bool:
+    """Tell whether some formula has a parameter."""
+    return name in evaluator.terms.INPUTS or (evaluator.is_timed and name in evaluator.times.INPUTS)
 
 
 def without_effect(evaluator: Evaluator) -> dict[str, int]:
@@ -148,4 +157,5 @@ def filling_batch(values: Mapping[str, Any], schedule: str) -> Any:
     """
     p = values["pipeline_parallel"]
     filled = 1 + (p > 1) * (2 * p + (schedule == "dualpipev") - 1)
-    return values["micro_batch_size"] * values["data_parallel"] * filled
+    sharing = values.get("tensor_parallel_z", 1)  # ranks of the third tensor axis have sequences of their own
+    return values["micro_batch_size"] * values["data_parallel"] * sharing * filled

@@ -77,8 +77,8 @@ def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
     return Legal(part, np.concatenate([rows.numbers for rows in parts]), symbols)
 
 
-def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
-    """Those of some configurations that are legal."""
+def constrained(part: Part, numbers: NDArray[np.int64]) -> Legal:
+    """Those of some configurations that meet what follows from axes and derived symbols, legal or not."""
     symbols: dict[str, Any] = {name: float(value) for name, value in part.fixed.items()}
     places = np.unravel_index(numbers, [axis.size for axis in part.axes])
     for axis, place in zip(part.axes, places, strict=True):
@@ -89,7 +89,13 @@ def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
     symbols = dict(rows.symbols)
     for name, text in part.derived.items():
         symbols[name] = formula_column(text, symbols)
-    rows = _kept(replace(rows, symbols=symbols), rules_met(part.evaluator.terms, symbols))
+    return replace(rows, symbols=symbols)
+
+
+def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
+    """Those of some configurations that are legal."""
+    rows = constrained(part, numbers)
+    rows = _kept(rows, rules_met(part.evaluator.terms, rows.symbols))
     declared = [constraint.text for constraint in part.constraints if not constraint.automatic]
     return _kept(rows, [rows.holds(text) for text in declared])
 

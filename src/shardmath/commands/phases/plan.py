@@ -59,7 +59,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def plan_of(declared: Mapping[str, Any]) -> Plan:
     """Return the plan that plain data describes. Raises InputError as ``read_plan`` does."""
-    _refuse_unknown(declared, (*_JOB, "network", "implementation", "storage"))
+    _refuse_unknown(declared, (*_JOB, "network", "implementation", "storage", "tokens"))
     _refuse_absent(declared, _JOB)
     listed = declared["phases"]
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST:
@@ -68,6 +68,9 @@ def plan_of(declared: Mapping[str, Any]) -> Plan:
     for index, phase in enumerate(listed):
         with inside(f"phases[{index}]"):
             planned.append(_phase(phase, index))
+    tokens = sum(phase.tokens for phase in planned)
+    if "tokens" in declared and _whole(declared, "tokens", LONGEST) != tokens:
+        raise InputError("tokens", declared["tokens"], "must be the tokens of all phases together", str(tokens))
     names = [phase.name for phase in planned]
     for name in names:
         if names.count(name) > 1:
@@ -116,7 +119,8 @@ def _rates(storage: object) -> tuple[int | None, int | None]:
 def _whole(declared: Mapping[str, Any], name: str, largest: int) -> int:
     value = declared[name]
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        near = str(min(max(value, 1), largest)) if type(value) is int else None
+        is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+        near = str(min(max(int(value), 1), largest)) if is_whole else None
         raise InputError(name, value, f"must be an integer from 1 to {largest}", near)
     return value
 

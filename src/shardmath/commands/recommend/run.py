@@ -23,9 +23,9 @@ from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
 from shardmath.search.choosing import choose, seconds_of
-from shardmath.search.hosts import full_hosts
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import as_arguments, offered
+from shardmath.search.refusals import refusal
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
 from shardmath.search.spaces.standard import layouts
 from shardmath.search.untried import untried
@@ -64,7 +64,7 @@ def recommend(
     with as_arguments(num_gpus):
         answers = asked.answers
     if not answers.legal:
-        raise full_hosts(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
+        raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
         choice_of(item.role, sizes_of(item.configuration), neighbours(item.configuration),
                   _explained(item.configuration, chosen, cluster, training))

@@ -18,8 +18,8 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
-from shardmath.search.hosts import full_hosts
 from shardmath.search.offered import as_arguments, offered
+from shardmath.search.refusals import refusal
 from shardmath.search.sizes import sizes_of
 from shardmath.search.spaces import Best
 from shardmath.search.spaces.standard import layouts
@@ -58,7 +58,7 @@ class Point(Answer):
     """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
 
     refusal: str = ""
-    """What the layout that offloads least breaks, where hosts refuse all that are legal otherwise; empty elsewhere."""
+    """What the layout that breaks fewest rules breaks, where none is legal; empty elsewhere."""
 
     @property
     def missing(self) -> str:
@@ -150,7 +150,7 @@ def _point(
     answers = answered(spaces, lambda _: (Best("best", BY_TIME, 1),))
     best = answers.first()
     if best is None:
-        return Point(size, batch, answers.legal, refusal=str(full_hosts(answers) or "")), untried(answers.parts)
+        return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), untried(answers.parts)
     time = step_time(best.part.evaluator, best.values, error=cluster.error)
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(

@@ -15,9 +15,9 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
-from shardmath.search.hosts import full_hosts
 from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
+from shardmath.search.refusals import refusal
 from shardmath.search.spaces import Space
 from shardmath.search.spaces.conditions import HOST
 from shardmath.search.stages import ONE_STAGE
@@ -91,7 +91,7 @@ class SweepResult(Reported, room="sweep", table="best"):
     kinds: tuple[GpusOfKind, ...] = ()
     """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
     refusal: str = ""
-    """What the layout that offloads least breaks, where hosts refuse all that are legal otherwise; empty elsewhere."""
+    """What the layout that breaks fewest rules breaks, where none is legal; empty elsewhere."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
@@ -117,7 +117,7 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
         answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
         untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
-        next(iter(layouts["smallest"]), None), refusal=str(full_hosts(answered) or ""),
+        next(iter(layouts["smallest"]), None), refusal=str(refusal(answered) or ""),
     )
 
 
