@@ -258,6 +258,7 @@ AXES: tuple[Axis, ...] = (
         "huggingface": "Hugging Face Transformers: softmax of all logits in fp32",
         "huggingface_low": "the same with logits in 16 bits before their sigmoid (MiniMax M2)",
         "huggingface_chosen": "the same with a 16-bit softmax of the chosen logits (GPT-OSS)",
+        "huggingface_mixer": "two experts drawn one after the other by their 16-bit softmax (SparseMixer, Phi-3.5-MoE)",
     }),
     Axis("router_precision", "precision of logits, scores and of the weights of experts' results", {
         "fp32": "fp32",
@@ -287,9 +288,10 @@ AXES: tuple[Axis, ...] = (
     Axis("biases", "biases of the projections", {
         "qkv": "none but those of queries, keys and values where the model has them",
         "linear": "all projections may have one (GPT)",
-        "some": "all projections, that after attention, those of MLPs, and the LM head may have one",
-    }, {"qkv": ("lbias", "obias", "mbias", "hbias"), "linear": ("obias", "mbias", "hbias")},
-         rowless=("qkv", "linear", "some")),
+        "some": "all projections, that after attention, and those of MLPs may have one",
+        "head": "as some, and the LM head may have one (Phi 2, Phi-3.5-MoE)",
+    }, {"qkv": ("lbias", "obias", "mbias", "hbias"), "linear": ("obias", "mbias", "hbias"), "some": ("hbias",)},
+         rowless=("qkv", "linear", "some", "head")),
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes, and in nanotron the MLP's backward pass",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
@@ -340,7 +342,9 @@ GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")
 UNGATED: tuple[str, ...] = ("gelu", "relu2")
 
 #: Routers of Transformers.
-TRANSFORMERS_ROUTERS: tuple[str, ...] = ("huggingface", "huggingface_low", "huggingface_chosen")
+TRANSFORMERS_ROUTERS: tuple[str, ...] = (
+    "huggingface", "huggingface_low", "huggingface_chosen", "huggingface_mixer",
+)
 
 #: The symbols of all letters that formulas do not speak of with some option.
 EVERY_ABSENT: frozenset[Symbol] = frozenset(

@@ -104,7 +104,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "mlp": ("xielu",), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
-    "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
+    "router": TRANSFORMERS_ROUTERS, "biases": ("head",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",

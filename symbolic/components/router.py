@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq
 
-from ..choices import BY_NAME, TRANSFORMERS_ROUTERS
+from ..choices import BY_NAME
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -126,7 +126,7 @@ def _huggingface() -> tuple[Tensor, ...]:
     # Classes with sigmoid scores compute their logits in fp32; MiniMax M2's does so in 16 bits.
     first: Any = {"router": ("huggingface",)}
     on: Any = {"router": ("huggingface", "huggingface_low")}
-    every: Any = {"router": TRANSFORMERS_ROUTERS}
+    chosen: Any = {"router": ("huggingface", "huggingface_low", "huggingface_chosen")}
     softmax: Any = {"scores": ("softmax", "softmax_all")}
     sigmoid: Any = {"scores": ("sigmoid",)}
     hf = "transformers"
@@ -143,7 +143,16 @@ def _huggingface() -> tuple[Tensor, ...]:
         # Groups of experts are chosen by indices alone, so nothing of them is kept.
         saved("hf.chosen_scores", _AT, _CHOSEN, 4, hf, "fp32 scores of the chosen experts", **sigmoid, **on),
         saved("hf.score_sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **sigmoid, **on),
-        saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **every),
+        saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **chosen),
+        *(saved(f"mixer.{name}_{turn}", _AT, shape, size, hf, f"{meaning}, of the {turn} expert",
+                router=("huggingface_mixer",))
+          for turn in ("first", "second")
+          for name, shape, size, meaning in (
+              ("mask", _ALL, 1, "bool mask of experts with low scores"),
+              ("probabilities", _ALL, 2, "16-bit softmax of the others' logits"),
+              ("drawn", _TOKENS, 8, "int64 number drawn"),
+              ("probability", _TOKENS, 2, "its 16-bit probability"),
+          )),
         saved("hf.chosen_softmax", _AT, _CHOSEN, 2, hf, "16-bit softmax of the chosen logits",
               router=("huggingface_chosen",)),
         saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts",

@@ -161,9 +161,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["router"] in TRANSFORMERS_ROUTERS and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
          choices["router"] in TRANSFORMERS_ROUTERS and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
-        ("balance = loss with latent attention or sigmoid scores in Transformers: choose balance = none",
+        ("balance = loss with latent attention, sigmoid scores or SparseMixer in Transformers: choose balance = none",
          choices["balance"] != "none" and choices["router"] in TRANSFORMERS_ROUTERS
-         and (choices["heads"] == "latent" or choices["scores"] == "sigmoid")),
+         and (choices["heads"] == "latent" or choices["scores"] == "sigmoid"
+              or choices["router"] == "huggingface_mixer")),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
         (f"{special} with the moments of PyTorch's own step: choose peak = saved",
          bool(special) and choices["peak"] == "torch"),

@@ -83,9 +83,18 @@ def hunyuan_v1_moe(draw: Random) -> Keys:
             "moe_topk": keys.pop("num_experts_per_tok")}
 
 
+def phimoe(draw: Random) -> Keys:
+    """Phi-3.5-MoE, whose heads share out the residual stream."""
+    keys = experts(draw)
+    del keys["head_dim"]
+    return {**keys, "num_local_experts": max(2, keys["num_local_experts"]), "num_experts_per_tok": 2,
+            "attention_bias": draw.random() < 0.5, "lm_head_bias": draw.random() < 0.5}
+
+
 FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
-    (glm4_moe, "sdpa"), (glm4_moe, "eager"), (hunyuan_v1_moe, "sdpa"), (hunyuan_v1_moe, "eager"),
-    (olmoe, "sdpa"), (olmoe, "eager"), (minimax_m2, "sdpa"), (minimax_m2, "eager"), (gpt_oss, "eager"),
+    *((family, attention) for family in (glm4_moe, hunyuan_v1_moe, phimoe, olmoe, minimax_m2)
+      for attention in ("sdpa", "eager")),
+    (gpt_oss, "eager"),
 )
 
 

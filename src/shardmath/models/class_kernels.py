@@ -32,6 +32,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "olmo2": {"norm": "eager_fp32", "rope": "shared_fp32"},
     "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
     "phi": {"rope": "joined"},
+    "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16"},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
     "stablelm": {"rope": "joined"},
     "starcoder2": {},

@@ -102,6 +102,31 @@ class GptOss(Windows):
         }
 
 
+class PhiMoe(Windows):
+    """Phi-3.5-MoE: LayerNorm, biases of attention and of the LM head, two experts drawn one after the other."""
+
+    has_experts = True
+    derived_from: ClassVar[Mapping[str, str]] = {**Windows.derived_from, "head_bias": "lm_head_bias"}
+
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 1_000_000
+    attention_bias: bool = False
+    head_bias: bool = Field(False, validation_alias=keys("lm_head_bias"))
+    router_jitter_noise: float = 0.01
+    input_jitter_noise: Annotated[float, only(0.0, why=": a factor of the input is not counted yet")] = 0.0
+    num_experts: Size = Field(16, validation_alias=keys("num_local_experts", "num_experts"))
+    moe_topk: Annotated[int, only(2, why=": its router draws two")] = Field(
+        2, validation_alias=keys("num_experts_per_tok"))
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {
+            **super().fields(), "normalisation": "layer", "moe_ffn_hidden_size": self.ffn_hidden_size,
+            "expert_scores": "softmax",
+        }
+
+
 class Bailing(Partial):
     """Ling and Ring: experts in all but the first layers, shared ones beside them.
 
@@ -154,6 +179,6 @@ class Bailing(Partial):
 
 FURTHER_EXPERTS: Mapping[str, type[Family]] = {
     "bailing_moe": Bailing, "bailing_moe_v2": Bailing, "gpt_oss": GptOss, "minimax_m2": MiniMaxM2,
-    "olmoe": Olmoe,
+    "olmoe": Olmoe, "phimoe": PhiMoe,
 }
 """These families, by ``model_type``."""

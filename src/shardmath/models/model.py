@@ -165,7 +165,9 @@ class Model(Record):
     @property
     def biases(self) -> str:
         """The option of the axis of biases: what has one beside queries, keys and values."""
-        if self.attention_output_bias or self.mlp_bias or self.head_bias:
+        if self.head_bias:
+            return "head"
+        if self.attention_output_bias or self.mlp_bias:
             return "some"
         return "linear" if self.linear_bias else "qkv"
 

@@ -97,7 +97,7 @@ def remarks(
     precision = keys.get("torch_dtype", keys.get("dtype"))
     if precision in ("float32", "float64"):
         yield f"torch_dtype = {precision}: weights are counted in the precision of the implementation"
-    yield from (f"{shown[name]} is not counted yet" for name in _NOT_COUNTED if keys.get(name))
+    yield from (f"{shown[name]} is not counted yet" for name in _NOT_COUNTED if keys.get(name) and name not in read)
     said = {"architectures", "quantization_config", "auto_map", *_SUBNETWORKS, *_DROPOUT, *_WINDOWS, *_NOT_COUNTED,
             "output_router_logits"}
     unknown = [name for name in keys if name not in {*read, *_WITHOUT_EFFECT, *said}]

@@ -22,7 +22,7 @@ _MAMBA = "state-space layers (Mamba 2)"
 UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "bloom": ("gpt_neox", "positions as a slope of the scores (ALiBi), and a norm after the embedding"),
     "falcon": ("gpt_neox", "attention of its own, which keeps a mask and repeated keys and values"),
-    "dbrx": ("mixtral", "LayerNorm without a shift"),
+    "dbrx": ("mixtral", "LayerNorm without a shift, clipped queries, keys and values, and experts in a loop"),
     "falcon_h1": ("llama", f"{_MAMBA} beside attention"),
     "falcon_mamba": ("llama", "state-space layers (Mamba)"),
     "gemma3n": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
@@ -43,7 +43,6 @@ UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "mllama": ("llama", "cross-attention layers, which read an image"),
     "nemotron_h": ("nemotron", f"{_MAMBA}, and layers of one part alone"),
     "opt": ("gpt2", "an MLP with ReLU"),
-    "phimoe": ("mixtral", "a bias of the LM head, and LayerNorm"),
     "qwen3_next": ("qwen3_moe", _LINEAR),
     "qwen3_5": ("qwen3", _LINEAR),
     "qwen3_5_moe": ("qwen3_moe", _LINEAR),
