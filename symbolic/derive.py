@@ -20,6 +20,7 @@ from .documents.definitions import definitions
 from .documents.evaluator import evaluator
 from .documents.formulas import formulas
 from .documents.planned import functions
+from .documents.records import records
 from .documents.supplement import SUPPLEMENT, of_examples, of_terms, of_work
 from .documents.systems import systems
 from .documents.totals import bibliography
@@ -91,7 +92,7 @@ def derive_published(published: PublishedSet) -> dict[str, str]:
 
 #: What is derived independently of the rest, the longest first: files by name, and sections of the supplement.
 _PARTS: tuple[Callable[[], Part], ...] = (
-    lambda: (_tables(), of_terms()),  # which have the same forms
+    lambda: ({**_tables(), "formulas.jsonl": records()}, of_terms()),  # which have the same forms
     *(lambda part=part: ({}, part()) for part in (of_examples, of_work, systems)),
     lambda: (_appendix(), {}),
     *(lambda item=item: (derive_implementation(item), {}) for item in IMPLEMENTATIONS.values()),

@@ -203,8 +203,13 @@ def derivation(terms: TermSet, name: str, fixed: Mapping[str, int]) -> tuple[Ste
 
     A published term stays as it is printed.
     """
+    return _derivation(terms, name, frozenset(fixed.items()))
+
+
+@cache
+def _derivation(terms: TermSet, name: str, fixed: frozenset[tuple[str, int]]) -> tuple[Step, ...]:
     rules = () if terms[name].owner == terms.name else RULES
-    first, *others = simplify(spelled_out(terms, terms[name].expression, fixed), rules, terms[name].symbol)
+    first, *others = simplify(spelled_out(terms, terms[name].expression, dict(fixed)), rules, terms[name].symbol)
     shown = [first]
     for step in others:
         if _in_no_order(step.expression) != _in_no_order(shown[-1].expression):

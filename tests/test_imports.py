@@ -107,7 +107,7 @@ SHOW_FORMULAS = {
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
     "shardmath.commands.fit.formula", "shardmath.commands.formula.assuming", "shardmath.commands.formula.calling",
     "shardmath.commands.formula.computing",
-    "shardmath.commands.formula.named", "shardmath.commands.formula.published", "shardmath.commands.formula.run",
+    "shardmath.commands.formula.named", "shardmath.commands.formula.run",
     "shardmath.commands.moves.formulas", "shardmath.commands.page.typesetting", "shardmath.commands.phases.change",
     "shardmath.commands.phases.run", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
     "shardmath.steps.step",
@@ -338,6 +338,13 @@ def _loaded_after(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(result.stdout.split())
+
+
+@pytest.mark.process
+def test_a_term_of_the_package_is_shown_without_sympy() -> None:
+    shown = "from shardmath.commands.formula.report import show; show(shardmath.formula('fujii2024.total'))"
+    assert "sympy" not in _loaded_after(f"import shardmath; import os; sys.stdout = open(os.devnull, 'w'); {shown};"
+                                        " sys.stdout = sys.__stdout__")
 
 
 @pytest.mark.process

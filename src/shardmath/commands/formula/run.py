@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardmath.answers import Answer
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
-from shardmath.commands.formula.published import CountedTerms, SourceNumber, counted_terms, source_numbers
+from shardmath.commands.formula.published import CountedTerms, SourceNumber, source_numbers
+from shardmath.commands.formula.stored import stored
 from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_names
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from shardmath.symbolic.parallel.rules import Rule
     from shardmath.symbolic.simplify import Step as Simplified
     from shardmath.symbolic.terms import TermSet
+
+#: Kernel choices as sorted pairs of axis and option.
+_Kernels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ class Formula(Answer, Symbolic):
 
     @cached_property
     def _form(self) -> Expr:
-        return _steps(self.name, self.implementation, self.kernels, self.assumptions, self.expanded)[-1].expression
+        return _steps(
+            self.name, self.implementation, _items(self.kernels), self.assumptions, self.expanded)[-1].expression
 
     def __repr__(self) -> str:
         """Return one line: name, assumptions and the expression."""
@@ -130,43 +135,76 @@ def formula(
     Raises InputError for an unknown term, implementation or kernel choice, and for assumptions that cannot be read or
     that no legal configuration meets.
     """
+    texts = tuple(read_clauses(assume).texts) if assume else ()
+    question = (name, implementation, _items(kernels), texts, expand)
+    owner, record = _stored(name, implementation) if not (kernels or texts or expand) else ("", None)
+    if record is None:
+        owner, record = _derived(*question)
+    return Formula(
+        name, owner, dict(kernels or {}), texts, expand, record["unit"], record["meaning"],
+        tuple(Row(*row) for row in record["rows"]), tuple(Step(*step) for step in record["steps"]),
+        dict(record["uses"]), LaterForms(*question), source_numbers(record.get("numbers", ())),
+        tuple(CountedTerms(**terms) for terms in record.get("counterparts", ())),
+    )
+
+
+def _stored(name: str, implementation: str) -> tuple[str, dict[str, Any] | None]:
+    """Return whose a term of the package is, and its record with the definitions of what it uses."""
+    for owner in (name.partition(".")[0], implementation):
+        record = stored(owner, name)
+        if record is not None:
+            used = {letter: stored(owner, part) for letter, part in record["uses"]}
+            return owner, {**record, "uses": {
+                letter: definition["steps"][-1][1] for letter, definition in used.items() if definition is not None}}
+    return "", None
+
+
+def _derived(
+    name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...], expand: bool,
+) -> tuple[str, dict[str, Any]]:
+    """Return whose a term is, and its record with the definitions of what it uses.
+
+    Raises InputError for an unknown term.
+    """
+    from shardmath.symbolic.documents.records import of_source, record_of
     from shardmath.symbolic.printers.text import LinePrinter
+    from shardmath.symbolic.published import published_set
     from shardmath.symbolic.simplify import derivation, spelled_out
 
-    home = _home(name, implementation, kernels)
+    home, line = _home(name, implementation, kernels), LinePrinter()
     terms, fixed = home.terms, home.fixed
     if name not in terms:
         raise InputError("term", name, f"must be a term of {terms.name}", nearest_names(name, terms.terms))
-    texts = tuple(read_clauses(assume).texts)
-    term, line = terms[name], LinePrinter()
-    steps = _steps(name, implementation, kernels or {}, texts, expand)
+    steps = _steps(name, implementation, kernels, assumptions, expand)
 
     def spelled(expression: Expr) -> Expr:
         written = spelled_out(terms, expression, fixed)
-        if not texts:
+        if not assumptions:
             return written
-        return _assumed(name, implementation, _items(kernels), texts).of(written, expand=False)
+        return _assumed(name, implementation, kernels, assumptions).of(written, expand=False)
 
-    rows = tuple(
-        Row(
-            f"{row.component.name}.{row.tensor.name}",
-            " * ".join(dimension.name for dimension in row.tensor.shape) or "scalar",
-            row.tensor.bytes, row.tensor.lifetime.value, row.tensor.source, row.tensor.meaning,
-            line.doprint(spelled(row.expression)),
-        )
-        for row in term.rows
-    )
-    defined = {other.symbol: other for other in terms.terms.values()}
-    uses = {
-        line.doprint(symbol): line.doprint(derivation(terms, defined[symbol].name, fixed)[-1].expression)
-        for symbol in sorted(set().union(*(step.expression.free_symbols for step in steps)), key=str)
-        if symbol in defined
-    }
-    return Formula(
-        name, home.name, dict(kernels or {}), texts, expand, term.unit, term.meaning, rows,
-        tuple(Step(step.rule, line.doprint(step.expression), step.operations) for step in steps), uses,
-        forms_of(steps[-1].expression, terms), *_of_source(home.name, name),
-    )
+    record = record_of(terms, name, fixed, steps, spelled)
+    uses = {letter: line.doprint(derivation(terms, part, fixed)[-1].expression) for letter, part in record["uses"]}
+    item = published_set(home.name)
+    return home.name, {**record, "uses": uses, **({} if item is None else of_source(item, name))}
+
+
+class LaterForms(Forms):
+    """Forms that are printed when somebody asks for one of them."""
+
+    def __init__(
+        self, name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...], expand: bool,
+    ) -> None:
+        """Keep the question."""
+        self.__dict__["question"] = (name, implementation, kernels, assumptions, expand)
+
+    def __getattr__(self, form: str) -> str:
+        """Print all forms when the first is asked for."""
+        if form not in Forms.__dataclass_fields__:
+            raise AttributeError(form)
+        question = self.question
+        self.__dict__.update(vars(forms_of(_steps(*question)[-1].expression, _home(*question[:3]).terms)))
+        return str(self.__dict__[form])
 
 
 def forms_of(expression: Expr, terms: TermSet) -> Forms:
@@ -180,16 +218,9 @@ def forms_of(expression: Expr, terms: TermSet) -> Forms:
                  LatexPrinter(terms.terms.values()).doprint(expression), UnicodePrinter().doprint(expression))
 
 
-def _of_source(owner: str, name: str) -> tuple[tuple[SourceNumber, ...], tuple[CountedTerms, ...]]:
-    """The numbers of the source and the counterparts of a term; none for one of an implementation."""
-    from shardmath.symbolic.published import published_set
-
-    item = published_set(owner)
-    return ((), ()) if item is None else (source_numbers(item, name), counted_terms(item, name))
-
-
+@lru_cache(maxsize=64)
 def _steps(
-    name: str, implementation: str, kernels: Mapping[str, str], assumptions: tuple[str, ...], expand: bool,
+    name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...], expand: bool,
 ) -> tuple[Simplified, ...]:
     """The forms of a term, the first as written; with assumptions the second is what these leave of it."""
     from shardmath.symbolic.simplify import Step as Form
@@ -200,7 +231,7 @@ def _steps(
     steps = derivation(home.terms, name, home.fixed)
     if not assumptions and not expand:
         return steps
-    formulas = _assumed(name, implementation, _items(kernels), assumptions)
+    formulas = _assumed(name, implementation, kernels, assumptions)
     left = formulas.of(steps[0].expression, expand=expand)
     rule = "under the assumptions" if assumptions else "written out"
     count = operations(left)
@@ -212,20 +243,20 @@ def _steps(
 _MOST_OPERATIONS = 3_000
 
 
-def _items(kernels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+def _items(kernels: Mapping[str, str] | None) -> _Kernels:
     return tuple(sorted((kernels or {}).items()))
 
 
 @lru_cache(maxsize=64)
 def _assumed(
-    name: str, implementation: str, kernels: tuple[tuple[str, str], ...], assumptions: tuple[str, ...],
+    name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...],
 ) -> Assumed:
     """The formulas of the set that ``name`` belongs to, under assumptions and the rules of legal configurations."""
     from sympy import Integer
 
     from shardmath.symbolic.parameters import BY_LETTER, symbol
 
-    home, clauses = _home(name, implementation, dict(kernels)), read_clauses(assumptions)
+    home, clauses = _home(name, implementation, kernels), read_clauses(assumptions)
     for letter, value in home.fixed.items():
         assumed = clauses.values.setdefault(symbol(letter), Integer(value))
         if assumed != value:
@@ -304,7 +335,7 @@ class _Home:
     rules: tuple[Rule, ...]
 
 
-def _home(name: str, implementation: str, kernels: Mapping[str, str] | None) -> _Home:
+def _home(name: str, implementation: str, kernels: _Kernels) -> _Home:
     from shardmath.symbolic.accounts import build
     from shardmath.symbolic.implementations import IMPLEMENTATIONS
     from shardmath.symbolic.parallel.legality import fixed_values, rules_for
@@ -314,7 +345,7 @@ def _home(name: str, implementation: str, kernels: Mapping[str, str] | None) -> 
     item = published_set(name.partition(".")[0])
     if item is not None:
         return _Home(item.name, item.terms, {}, ())
-    chosen = _chosen(implementation, kernels)
+    chosen = _chosen(implementation, dict(kernels))
     terms = build(chosen)
     if name not in terms and (is_timed(chosen) or name in build_all(IMPLEMENTATIONS[implementation])):
         refuse_untimed(chosen.choices)
