@@ -92,9 +92,9 @@ def derive_published(published: PublishedSet) -> dict[str, str]:
 
 #: What is derived independently of the rest, the longest first: files by name, and sections of the supplement.
 _PARTS: tuple[Callable[[], Part], ...] = (
-    lambda: ({**_tables(), "formulas.jsonl": records()}, of_terms()),  # which have the same forms
-    *(lambda part=part: ({}, part()) for part in (of_examples, of_work, systems)),
-    lambda: (_appendix(), {}),
+    lambda: ({**_tables(), "formulas.jsonl": records()}, {**of_terms(), **of_work()}),  # which have the same forms
+    lambda: ({}, systems()),
+    lambda: (_appendix(), of_examples()),
     *(lambda item=item: (derive_implementation(item), {}) for item in IMPLEMENTATIONS.values()),
     *(lambda item=item: (derive_published(item), {}) for item in all_published()),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import prod
 
-from sympy import Add, Basic, Expr, Integer, Mul, Piecewise, Pow, Symbol, count_ops
+from sympy import Add, Basic, Expr, Integer, Mul, Piecewise, Pow, S, Symbol, count_ops, sympify
 
 from .functions import Iverson
 from .ledger import Component, Lifetime, Tensor
@@ -81,13 +81,16 @@ class TermSet:
 
         Raises ValueError if the name is taken or a symbol of the expression is not known yet.
         """
+        return self._append(Term(name, term_symbol(name), expression, unit, meaning, rows))
+
+    def _append(self, term: Term) -> Symbol:
+        name = term.name
         if name in self.terms:
             raise ValueError(f"term {name} defined twice")
         plain = _plain(name)
         if plain in self.identifiers:
             raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
         self.identifiers[plain] = name
-        term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         if self.base is not None:
             known = self.base.by_symbol
             if needed := [known[part].name for part in term.symbols if part in known and part not in self.by_symbol]:
@@ -104,7 +107,7 @@ class TermSet:
         assert self.base is not None
         for term in self.base.closure(names):
             if term.name not in self.terms:
-                self.add(term.name, term.expression, term.unit, term.meaning, term.rows)
+                self._append(term)
 
     def __getitem__(self, name: str) -> Term:
         return self.terms[name]
@@ -172,7 +175,17 @@ def operations(expression: Expr) -> int:
 
     SymPy counts them: a comparison costs nothing but what it compares, a bracket one. Cases cost one for each value.
     """
-    return int(count_ops(expression)) + sum(len(part.args) - 1 for part in _all_cases(expression))
+    return _counted(expression) + sum(len(part.args) - 1 for part in _all_cases(expression))
+
+
+@cache
+def _counted(expression: Expr) -> int:
+    """Count the operations of every summand once: a sum shares most of them with its other forms and other sums."""
+    if not isinstance(expression, Add):
+        return int(count_ops(expression))
+    negative = [part.as_coeff_Mul()[0].is_negative for part in expression.args]
+    parts = (-part if minus else part for part, minus in zip(expression.args, negative, strict=True))
+    return len(negative) - 1 + all(negative) + sum(map(_counted, parts))
 
 
 def _all_cases(expression: Basic) -> Iterator[Basic]:
@@ -188,9 +201,9 @@ def product(*factors: Expr) -> Expr:
     """A flat product in the given order, without factors that are 1; 0 if one of them is 0."""
     flat: list[Expr] = []
     for factor in factors:
-        parts = factor.args if isinstance(factor, Mul) else (factor,)
-        flat.extend(part for part in parts if part != 1)
-    if any(part == 0 for part in flat):
+        parts = factor.args if isinstance(factor, Mul) else (sympify(factor),)
+        flat.extend(part for part in parts if part is not S.One)
+    if any(part is S.Zero for part in flat):
         return Integer(0)
     if len(flat) < 2:
         return flat[0] if flat else Integer(1)
@@ -204,7 +217,7 @@ def times(number: Expr, rest: Expr) -> Expr:
 
 def total(*summands: Expr) -> Expr:
     """A sum in the given order, without the summands that are 0."""
-    kept = [summand for summand in summands if summand != 0]
+    kept = [summand for summand in map(sympify, summands) if summand is not S.Zero]
     if not kept:
         return Integer(0)
     return kept[0] if len(kept) == 1 else Add(*kept, evaluate=False)

@@ -31,6 +31,7 @@ class Node:
         return self.op in ops.CONDITIONS
 
 
+_ZERO, _ONE = Fraction(0), Fraction(1)
 _NUMBERS: dict[str, Callable[..., Fraction]] = {
     ops.DIV: lambda over, under: over / under,
     ops.CEIL_DIV: lambda over, under: Fraction(-(-over // under)),
@@ -88,15 +89,16 @@ class Graph:
 
     def add(self, parts: Iterable[Node]) -> Node:
         """A sum; multiples of one node become one multiple."""
-        constant, multiples = Fraction(0), dict[Node, Fraction]()
+        constant, multiples = _ZERO, dict[Node, Fraction]()
         for part in parts:
             if part.op == ops.NUMBER:
                 constant += _value(part)
             else:
                 count, rest = self.coefficient(part)
-                multiples[rest] = multiples.get(rest, Fraction(0)) + count
+                multiples[rest] = multiples[rest] + count if rest in multiples else count
         summands = [
-            rest if count == 1 else self.mul((self.number(count), rest)) for rest, count in multiples.items() if count
+            rest if count is _ONE or count == 1 else self.mul((self.number(count), rest))
+            for rest, count in multiples.items() if count
         ]
         if constant or not summands:
             summands.append(self.number(constant))
@@ -105,11 +107,11 @@ class Graph:
     def mul(self, parts: Iterable[Node]) -> Node:
         """A product; its number, if any, comes first."""
         flat = [inner for part in parts for inner in (part.args if part.op == ops.MUL else (part,))]
-        constant = prod((_value(part) for part in flat if part.op == ops.NUMBER), start=Fraction(1))
+        constant = prod((_value(part) for part in flat if part.op == ops.NUMBER), start=_ONE)
         factors = self._cancelled([part for part in flat if part.op != ops.NUMBER])
         if constant == 0 or not factors:
             return self.number(constant)
-        if constant != 1:
+        if constant is not _ONE and constant != 1:
             factors.append(self.number(constant))
         return factors[0] if len(factors) == 1 else self._node(ops.MUL, _sorted(factors))
 
@@ -147,7 +149,7 @@ class Graph:
         if node.op == ops.MUL and node.args[0].op == ops.NUMBER:
             rest = node.args[1:]
             return _value(node.args[0]), rest[0] if len(rest) == 1 else self._node(ops.MUL, rest)
-        return Fraction(1), node
+        return _ONE, node
 
     def binary(self, op: str, left: Node, right: Node) -> Node:
         """A quotient, a rounded one, a least common multiple or a comparison of two numbers."""

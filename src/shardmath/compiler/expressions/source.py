@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar
 
 from . import ops
@@ -62,6 +63,10 @@ class Reader:
 
     def __init__(self, graph: Graph, resolve: Callable[[str], Node]) -> None:
         self.graph, self.resolve = graph, resolve
+
+    @cached_property
+    def _minus(self) -> Node:
+        return self.graph.number(-1)
 
     def read(self, tree: ast.expr) -> Node:
         """The node of one expression. Raises FormulaError for what is not a formula."""
@@ -125,7 +130,7 @@ class Reader:
 
     def _binary(self, tree: ast.BinOp) -> Node:
         left, right = self.quantity(tree.left), self.quantity(tree.right)
-        graph, minus = self.graph, self.graph.number(-1)
+        graph, minus = self.graph, self._minus
         match tree.op:
             case ast.Add():
                 return graph.add((left, right))
