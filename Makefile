@@ -9,6 +9,8 @@ DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
 EVIDENCE := .[plots,calibrate]
+# The checks of accessibility that the tests of the page run; nothing else comes from npm.
+AXE := .cache/npm/node_modules/axe-core/axe.min.js
 LOCKED := parquet yaml shell dask plots calibrate mcp
 EXTRAS := .[dev,parquet,bench,dask,plots,calibrate]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
@@ -52,7 +54,7 @@ appendix: build/appendix.pdf build/supplement.pdf ## typeset the appendix and it
 docs: $(DEVELOPMENT) ## build the documentation as a site in build/site, and refuse broken links
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --config-file website/mkdocs.yml
 
-page: $(DEVELOPMENT) | chromium ## write build/page.html, and try the page in Chromium
+page: $(DEVELOPMENT) $(AXE) | chromium ## write build/page.html, and try the page in Chromium
 	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html
 	@$(RUN) -m pytest -n 2 -m browser tests/browser
 
@@ -127,6 +129,11 @@ define install
 	@$(PIP) install --upgrade 'setuptools>=77'
 	@$(PIP) install --no-build-isolation --editable '$(1)'
 endef
+
+$(AXE):
+	@if command -v npm >/dev/null; then mkdir -p .cache/npm && \
+	npm install --silent --no-save --no-audit --no-fund --prefix .cache/npm axe-core@4.14.1; \
+	else echo "The tests of accessibility need npm; install it." >&2; fi
 
 $(RUNTIME): pyproject.toml
 	$(call install,.)

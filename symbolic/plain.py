@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardmath.files.rendering import rendered
 
 from .accounts import build
+from .accounts.row_sizes import row_sizes
 from .documents.evaluator import Form, as_written, evaluator, script
 from .documents.row_tables import row_tables
 from .implementations import Implementation
@@ -43,8 +44,9 @@ def _form(simplified: bool) -> Form:
 
 
 def derive_script(implementation: Implementation) -> str:
-    """The evaluator of one implementation in JavaScript: memory, rules, and the time of a step where it is counted."""
+    """The evaluator of one implementation in JavaScript: memory and rules, and where they are counted time and rows."""
     title = f"Sharded training: {implementation.title}"
     times = build_times(implementation) if is_timed(implementation) else None
-    data = script(implementation.name, title, build(implementation), rules_for(implementation), times)
+    rows = row_sizes(implementation) if implementation.choices["layers"] == "dense" else None
+    data = script(implementation.name, title, build(implementation), rules_for(implementation), times, rows)
     return rendered("evaluator.js", data)

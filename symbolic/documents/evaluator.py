@@ -40,10 +40,13 @@ def evaluator(
     }
 
 
-def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule], times: TermSet | None) -> dict[str, Any]:
+def script(
+    name: str, title: str, terms: TermSet, rules: Sequence[Rule], times: TermSet | None, rows: TermSet | None,
+) -> dict[str, Any]:
     """Data of ``evaluator.js.jinja``: what Python's evaluators have, and the verdicts, as ``shardmath.<name>``.
 
-    ``times`` are the terms of step time; None where no time is counted. Each rule has its own inputs and terms.
+    ``times`` are the terms of step time, ``rows`` the sizes of single tensors; None where they are not counted. Each
+    rule has its own inputs and terms.
     """
     printer = JavascriptPrinter()
     data = evaluator(title, terms, rules, printer, computed)
@@ -56,20 +59,22 @@ def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule], times: 
             for rule, item in zip(rules, data["rules"], strict=True) for own in [_rule_terms(terms, [rule])]
         ],
         "peak": _alone(terms, "peak", printer, computed),
-        **_times_beside(terms, times, printer),
+        "times": None, "rows": None,
+        **({} if times is None else _beside("times", "time_inputs", terms, times, printer)),
+        **({} if times is None else {"seconds": _alone(times, "step.time", printer, as_written)}),
+        **({} if rows is None else _beside("rows", "row_inputs", terms, rows, printer)),
     }
 
 
-def _times_beside(terms: TermSet, times: TermSet | None, printer: JavascriptPrinter) -> dict[str, Any]:
-    """The terms of time that memory does not have, with the names of those that it has, and step time alone."""
-    if times is None:
-        return {"times": None}
-    every = list(times.terms.values())
+def _beside(
+    name: str, inputs: str, terms: TermSet, others: TermSet, printer: JavascriptPrinter,
+) -> dict[str, Any]:
+    """Further terms that memory does not have, under ``name``, with those that it has, and with all ``inputs``."""
+    every = list(others.terms.values())
     return {
-        "times": [_term(times, term, printer, as_written) for term in every if term.name not in terms],
-        "known": [_term(times, term, printer, as_written) for term in every if term.name in terms],
-        "time_inputs": _inputs(times, every, ()),
-        "seconds": _alone(times, "step.time", printer, as_written),
+        name: [_term(others, term, printer, as_written) for term in every if term.name not in terms],
+        f"known_{name}": [_term(others, term, printer, as_written) for term in every if term.name in terms],
+        inputs: _inputs(others, every, ()),
     }
 
 

@@ -25,6 +25,11 @@ function count(number) {
   return number.toLocaleString("en-US", { maximumFractionDigits: 0 });
 }
 
+// Words for those who do not see what stands beside them.
+function unseen(text) {
+  return element("span", { class: "unseen" }, text);
+}
+
 function percent(share) {
   return `${(100 * share).toFixed(1)}%`;
 }
@@ -46,7 +51,8 @@ function termButton(term, text, more = {}) {
 }
 
 function row(kind, ...cells) {
-  return element("tr", {}, ...cells.map((cell) => element(kind, kind === "th" ? { scope: "col" } : {}, cell)));
+  return element("tr", {}, ...cells.map((cell) =>
+    (kind === "th" && cell !== "" ? element("th", { scope: "col" }, cell) : element("td", {}, cell))));
 }
 
 function badge(verdict) {

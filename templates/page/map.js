@@ -16,8 +16,8 @@ function mapCell(x, y) {
   const { broken, peak, verdict } = evaluator ? peakOf(evaluator, valuesOf(there)) : { broken: "another program" };
   const words = broken ?? `${gib(peak)} GiB, ${evaluator.VERDICTS[verdict][0]}`;
   const text = broken ? "·" : VERDICT_SIGN[verdict] + Math.round(peak / GIB);
-  return element("td", { class: broken ? "illegal" : VERDICT_CLASS[verdict], title: words, "aria-label": `${place}: ${words}`,
-    ...common }, text);
+  return element("td", { class: broken ? "illegal" : VERDICT_CLASS[verdict], title: words, ...common },
+    element("span", { "aria-hidden": "true" }, text), unseen(`${place}: ${words}`));
 }
 
 function showMap() {

@@ -67,7 +67,7 @@ function entryRow(entry, place, list, shown, memory) {
   const chosen = isChosen(entry);
   return element("tr", chosen ? { class: "chosen" } : {},
     element("th", { scope: "row" }, element("button", { type: "button", "data-list": list, "data-best": place,
-      "aria-pressed": chosen, "aria-label": `Take over: ${entry.role ?? `number ${place + 1}`}` }, entry.role ?? `${place + 1}`)),
+      "aria-pressed": chosen }, unseen("Take over "), entry.role ?? `${place + 1}`)),
     ...shown.map((name) => element("td", {}, String(values[name]))),
     element("td", {}, values.sequence_parallel ? "on" : "off"), element("td", {}, String(values.data_parallel)),
     element("td", { class: "strong" }, seconds(entry.seconds)), element("td", {}, count(rates.tokensPerSecondPerGpu)),
@@ -82,7 +82,7 @@ function showRanking() {
   const every = [...ranked.choices, ...ranked.fastest];
   const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
   const head = element("thead", {}, row("th", "", ...shown.map(shortName), "SP", "DP", "seconds", "tokens/s/GPU", "MFU", "GiB",
-    ""));
+    "besides"));
   const body = (list, title, entries) => element("tbody", {},
     element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 8 }, title)),
     ...entries.map((entry, place) => entryRow(entry, place, list, shown, memory)));

@@ -29,12 +29,9 @@ function showChart(values, accounts, chosen) {
   const scale = 1.01 * Math.max(values.gpu_memory, ...accounts.map((account) => account.total));
   byId("chart").replaceChildren(...shownRanks(accounts).map((account) => element(
     "button",
-    {
-      type: "button", "data-rank": account.rank, "aria-pressed": account.rank === chosen.rank,
-      "aria-label": `rank ${account.rank}: ${gib(account.total)} GiB, ${account.verdict}`,
-    },
+    { type: "button", "data-rank": account.rank, "aria-pressed": account.rank === chosen.rank },
     element("span", {}, `rank ${account.rank}`), bar(account.byRole, scale, values.gpu_memory),
-    element("span", { class: "number" }, gib(account.total)),
+    element("span", { class: "number" }, gib(account.total), unseen(` GiB, ${account.verdict}`)),
   )));
   byId("legend").replaceChildren(
     ...DATA.roles.filter((role) => accounts.some((account) => account.byRole[role])).map((role) => element(

@@ -1,7 +1,8 @@
 // Everything follows from the state: what is chosen is shown at once, and written into the link.
 async function ready(chosen = state) {
   const near = partsOf(chosen).filter((part) => part.schedule === partOf(chosen).schedule || hasPipeline(part).alone);
-  await Promise.all([...new Set([evaluatorName(chosen), ...near.map((part) => part.evaluator)])].map(load));
+  const others = kept ? [evaluatorName(kept)] : [];
+  await Promise.all([...new Set([evaluatorName(chosen), ...others, ...near.map((part) => part.evaluator)])].map(load));
 }
 
 function show() {
@@ -12,13 +13,33 @@ function show() {
   shownNumbers = chosen ? { ...chosen.numbers, ...time.ranks?.[chosen.rank] } : {};
   showHeadline(values, accounts, time, broken);
   showTime(time);
-  for (const id of ["stages", "account"]) byId(id).hidden = Boolean(broken);
-  if (chosen) showChart(values, accounts, chosen);
-  if (chosen) showAccount(chosen);
+  for (const id of ["stages", "account", "memory-time", "pipeline"]) byId(id).hidden = Boolean(broken);
+  if (chosen) {
+    showChart(values, accounts, chosen);
+    showAccount(chosen);
+    showTimeline(values, chosen);
+    showPipeline(values, accounts, time);
+  }
+  showComparison();
   showMap();
   history.replaceState(null, "", toLink());
   search();
   document.documentElement.dataset.ready = "";
+}
+
+// Light or dark: as the system says, until somebody switches.
+function isDark() {
+  const { theme } = document.documentElement.dataset;
+  return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function showTheme() {
+  byId("theme").setAttribute("aria-pressed", isDark());
+}
+
+function switchTheme() {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  showTheme();
 }
 
 let updates = 0;
@@ -34,7 +55,9 @@ async function update() {
 async function onClick({ target }) {
   const button = target.closest("button, td[data-x]");
   if (!button) return;
-  const { rank, term, list, best, x, y } = button.dataset;
+  const { rank, term, list, best, x, y, close, take } = button.dataset;
+  if (close) return byId(close).close();
+  if (take) return EXPORTS[take][1]();
   if (term) return openFormula(term);
   if (rank !== undefined) pick("rank", Number(rank));
   else if (best) takeOver(ranked[list][best]);
@@ -58,13 +81,19 @@ async function start() {
   use(await unpacked());
   fromLink(location.hash);
   build();
+  showTheme();
   document.addEventListener("input", onInput);
   document.addEventListener("click", onClick);
   byId("map").addEventListener("keydown", onMapKey);
   byId("stop").addEventListener("click", stopSearch);
   byId("again").addEventListener("click", () => search(true));
-  byId("close").addEventListener("click", () => byId("drawer").close());
-  byId("drawer").addEventListener("click", (event) => event.target === byId("drawer") && byId("drawer").close());
+  for (const [id, act] of Object.entries({ import: () => byId("importer").showModal(), take: takePasted, keep: keepLayout,
+    drop: dropLayout, copy: copyLink, theme: switchTheme })) byId(id).addEventListener("click", act);
+  for (const dialog of document.querySelectorAll("dialog"))
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  byId("export-list").append(...Object.entries(EXPORTS).map(([name, [title]]) =>
+    element("button", { type: "button", "data-take": name }, title)));
+  byId("exports").addEventListener("keydown", (event) => { if (event.key === "Escape") byId("exports").open = false; });
   addEventListener("hashchange", open);
   await open();
 }

@@ -47,6 +47,7 @@ const START_NUMBERS = {
   account_for_loss: 0,
 };
 let state = { numbers: {} };
+let kept; // the layout that it is compared with
 
 function startOf(model) {
   START = { model, gpu: "h100-80gb", implementation: MODELS.get(model).implementation, schedule: "1f1b",
@@ -97,10 +98,14 @@ function settle() {
 }
 
 function pick(name, value) {
+  const wasFixed = "expert_tensor_parallel" in DATA.evaluators[evaluatorName(state)].fixed;
   if (name === "model") Object.assign(state.numbers, MODELS.get(value).values);
   if (name in state.numbers) state.numbers[name] = value;
   else state[name] = value;
-  if (name === "model" || name === "implementation") state.schedule = START.schedule;
+  if (name === "model" || name === "implementation") { // what the one before could not change is as usual again
+    state.schedule = START.schedule;
+    if (wasFixed) state.numbers.expert_tensor_parallel = START_NUMBERS.expert_tensor_parallel;
+  }
   settle();
 }
 
@@ -113,6 +118,7 @@ function takeOver({ values, labels, part }) {
 
 function toLink(chosen = state) {
   const asked = new URLSearchParams();
+  if (kept && chosen === state) asked.set("against", toLink(kept).slice(1));
   const own = { ...START, implementation: MODELS.get(chosen.model).implementation };
   if (schedulesOf(chosen).length < 2) own.schedule = chosen.schedule;
   const { fixed } = DATA.evaluators[evaluatorName(chosen)];
@@ -133,6 +139,12 @@ function fromLink(link) {
     asked.delete(name);
   };
   const takeOption = (name) => take(name, asked.has(name) && optionsOf(name).includes(asked.get(name)), asked.get(name));
+  kept = undefined;
+  if (asked.has("against") && !asked.get("against").includes("against=")) {
+    ignored.push(...fromLink(`#${asked.get("against")}`));
+    kept = structuredClone(state);
+    asked.delete("against");
+  }
   state = startOf(DATA.start);
   takeOption("model");
   if (!asked.has("implementation")) state.implementation = MODELS.get(state.model).implementation;

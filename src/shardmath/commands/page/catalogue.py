@@ -13,11 +13,12 @@ from shardmath.configuration.choosing import following
 from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import DEFAULTS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES, SPLIT_BACKWARD
+from shardmath.generated.definitions import DEFAULTS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES
 from shardmath.input.parameters import limits, model_values
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
+from shardmath.steps.step import refuse_unreplayed
 
 #: Parameters of a layout where nothing is said of them.
 _SINGLE = {"virtual_pipeline": 1, "expert_parallel": 1, **RECOMPUTE_MODES["none"]}
@@ -73,7 +74,7 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
         "following": following(evaluator, {}),
         "momentsCounted": evaluator.choices["peak"] != "saved",
         "untimed": _untimed(evaluator),
-        "splitsBackward": evaluator.choices["schedule"] in SPLIT_BACKWARD,
+        "replay": _replay(evaluator),
         "lines": [(name, component, moment or role) for name, (component, role, moment, _) in lines.items()],
         "sites": {
             name: {"meaning": meaning, "freed": sorted(
@@ -83,6 +84,17 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
             for name, (meaning, _) in SITES.items() if f"stage.{name}.all" in terms
         },
     }
+
+
+def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
+    """Rows, scripts and sums of the replay of a step with even stages; in words why there is none."""
+    stage = {"pipeline_parallel": 2, "recompute_full": 0, "virtual_pipeline": 1}
+    try:
+        refuse_unreplayed({**evaluator.choices, "stages": "even"}, stage)
+    except InputError as error:
+        return str(error)
+    rows = evaluator.rows
+    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS}
 
 
 def _untimed(evaluator: Evaluator) -> str:

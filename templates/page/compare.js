@@ -1,0 +1,58 @@
+// Two layouts side by side: one that is kept, and the one that is chosen.
+function metricsOf(own) {
+  const { values, broken, accounts, time } = examined(own);
+  const peak = largest(accounts);
+  const name = (word) => `${shortName(word)}`;
+  const sizes = [...SIZES, "data_parallel"].map((word) => [name(word), values[word], String]);
+  const rows = [["model", own.model], ["GPU", own.gpu], ["program", own.implementation], ...sizes,
+    ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)]];
+  if (broken) return [...rows, ["not a layout", broken]];
+  const timed = time.unknown ? [["step, s", "unknown"]] : [
+    ["step, s", time.seconds, seconds, -1], ["tokens/s", time.tokensPerSecond, count, 1], ["MFU", time.mfu, percent, 1],
+    ...(time.costPerToken ? [["a million tokens cost", 1e6 * time.costPerToken, (value) => value.toPrecision(3), -1]] : []),
+    ...Object.entries(time.spent).map(([part, value]) => [`· ${part}, s`, value, seconds, -1])];
+  return [...rows, ["verdict", peak.verdict], ["peak, GiB", peak.total, gib, -1],
+    ...DATA.roles.map((role) => [`· ${role}, GiB`, peak.byRole[role], gib, -1]), ...timed];
+}
+
+// The change from one number to another, in percent, and whether it is for the better.
+function changeOf(before, after, better) {
+  if (typeof before !== "number" || typeof after !== "number" || before === after || !before || !better) return [];
+  const change = after / before - 1;
+  if (Math.abs(change) < 5e-4) return [];
+  return [element("span", { class: change * better > 0 ? "better" : "worse" },
+    `${change > 0 ? "+" : "−"}${percent(Math.abs(change))} ${change * better > 0 ? "better" : "worse"}`)];
+}
+
+function showComparison() {
+  byId("comparison").hidden = !kept;
+  byId("keep").textContent = kept ? "Compare with this" : "Keep to compare";
+  if (!kept) return;
+  const [before, after] = [metricsOf(kept), metricsOf(state)].map((rows) => new Map(rows.map(([name, ...rest]) => [name, rest])));
+  const shown = ([value, format = String] = []) => (value === undefined ? "" : format(value));
+  const zero = ([value] = []) => value === 0 || value === undefined;
+  const names = [...new Set([...before.keys(), ...after.keys()])].filter((name) => !zero(before.get(name)) || !zero(after.get(name)));
+  byId("compared").replaceChildren(
+    element("thead", {}, row("th", "", "kept", "this layout", "change")),
+    element("tbody", {}, ...names.map((name) => {
+      const [left, right] = [before.get(name), after.get(name)];
+      const differs = shown(left) !== shown(right);
+      return element("tr", differs ? { class: "differs" } : {}, element("th", { scope: "row" }, name),
+        element("td", {}, shown(left)), element("td", {}, shown(right)),
+        element("td", {}, ...changeOf(left?.[0], right?.[0], right?.[2])));
+    })),
+  );
+}
+
+function keepLayout() {
+  kept = structuredClone(state);
+  showComparison();
+  history.replaceState(null, "", toLink());
+}
+
+function dropLayout() {
+  kept = undefined;
+  showComparison();
+  history.replaceState(null, "", toLink());
+  byId("keep").focus();
+}

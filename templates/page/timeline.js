@@ -1,0 +1,80 @@
+// Memory over one step of the chosen rank, pass by pass, and the peak at every moment of it.
+const HEIGHT = 240;
+
+// What is stacked, from below: what lasts by role, saved tensors by component, what exists at one moment.
+function seriesOf(points) {
+  const named = new Set(points.flatMap(({ at }) => Object.keys(at)).filter((name) => points.some(({ at }) => at[name])));
+  const components = [...named].filter((name) => !LASTING.includes(name) && name !== "transient");
+  return [...LASTING.filter((name) => named.has(name)).map((name) => [name, ROLE_CLASS(name)]),
+    ...components.map((name, place) => [name, `shade-${place % 6}`]),
+    ...(named.has("transient") ? [["transient", ROLE_CLASS("transient")]] : [])];
+}
+
+// One area for each series: the moment of every pass at which most is in use.
+function areas(points, series, scale) {
+  const lower = points.map(() => 0);
+  return series.map(([name, kind]) => {
+    const upper = points.map(({ at }, place) => lower[place] + (at[name] ?? 0));
+    const y = (bytes) => (HEIGHT * (1 - bytes / scale)).toFixed(2);
+    const above = upper.map((bytes, place) => `L${place},${y(bytes)}H${place + 1}`).join("");
+    const below = lower.map((bytes, place) => `L${place + 1},${y(bytes)}H${place}`).reverse().join("");
+    upper.forEach((bytes, place) => { lower[place] = bytes; });
+    return element("path", { class: kind, d: `M0,${y(0)}${above}${below}Z` }, element("title", {}, name));
+  });
+}
+
+function passName({ kind, chunk, microbatch }) {
+  const names = { F: "forward", B: "backward", I: "input gradients", W: "weight gradients", optimizer: "optimizer step" };
+  return kind === "optimizer" ? names[kind] : `${names[kind]} of micro-batch ${microbatch}${chunk ? `, chunk ${chunk}` : ""}`;
+}
+
+function timelineFigure(points, memory) {
+  const most = Math.max(...points.map(({ peak }) => peak));
+  const scale = 1.05 * Math.max(memory, most);
+  const series = seriesOf(points);
+  const drawn = element("svg", { viewBox: `0 0 ${points.length} ${HEIGHT}`, preserveAspectRatio: "none", height: HEIGHT,
+    role: "img", "aria-label": `${points.length} passes; at most ${gib(most)} GiB of ${gib(memory)} GiB` }, ...areas(points, series, scale));
+  for (const [share, kind] of [[0.8, "limit soft"], [1, "limit"]]) {
+    const y = HEIGHT * (1 - (share * memory) / scale);
+    drawn.append(element("line", { class: kind, x1: 0, x2: points.length, y1: y, y2: y, "vector-effect": "non-scaling-stroke" }));
+  }
+  points.forEach((point, place) => drawn.append(element("rect", { class: "hover", x: place, y: 0, width: 1, height: HEIGHT },
+    element("title", {}, `${passName(point)}: ${gib(point.peak)} GiB`))));
+  const strip = element("svg", { viewBox: `0 0 ${points.length} 10`, preserveAspectRatio: "none", height: 12, "aria-hidden": "true" },
+    ...points.map(({ kind, microbatch }, place) => element("rect",
+      { class: kind === "optimizer" ? "role-optimizer" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
+  const keys = series.map(([name, kind]) => element("li", {}, element("span", { class: `swatch ${kind}` }), `${name} `,
+    element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Math.round((share * scale) / GIB)}`)).reverse();
+  return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
+    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys)];
+}
+
+// Peaks of the chosen rank at every moment of a step, in its order.
+function momentBars(values, account) {
+  const evaluator = shardmath[evaluatorName(state)];
+  const known = DATA.evaluators[evaluatorName(state)];
+  const moments = Object.keys(known.sites).map((site) => ({ site, ...linesAt(evaluator, known, account.numbers, site) }))
+    .map((moment) => ({ ...moment, total: Object.values(moment.byRole).reduce((sum, size) => sum + size, 0) }))
+    .filter(({ byRole, site }) => byRole.transient > 0 || site === account.site);
+  const scale = 1.01 * Math.max(values.gpu_memory, ...moments.map(({ total }) => total));
+  return moments.map(({ site, byRole, total }) => element("div", { class: "moment" },
+    element("span", {}, known.sites[site].meaning), bar(byRole, scale, values.gpu_memory),
+    element("span", { class: "number" }, termButton(`stage.${site}.all`, gib(total)))));
+}
+
+function showTimeline(values, account) {
+  const why = untraced(state, values);
+  byId("timeline-why").textContent = why ? `The order of allocations is not known here: ${why}.` : "";
+  byId("timeline").replaceChildren();
+  if (!why) {
+    const microbatches = account.numbers.num_microbatches;
+    const { points, walked } = tracedStep(state, values, account, microbatches);
+    byId("timeline").replaceChildren(...timelineFigure(points, values.gpu_memory));
+    byId("timeline-why").textContent = walked < microbatches
+      ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`;
+  }
+  byId("timeline-rank").textContent = `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; the strip below is `
+    + "its micro-batch.";
+  byId("moments").replaceChildren(...momentBars(values, account));
+}

@@ -1,0 +1,132 @@
+"""What the page takes in and gives away: pasted files and links, kept layouts, exported files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import shardmath
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
+              "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048, "hidden_act": "silu"},
+    "qwen2": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+              "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768, "hidden_act": "silu",
+              "tie_word_embeddings": True},
+    "mixtral": {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 16, "num_attention_heads": 16,
+                "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 4096, "hidden_act": "silu",
+                "num_local_experts": 4, "num_experts_per_tok": 2},
+}
+FLAGS = """torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 \\
+  --sequence-parallel --num-layers 16 --hidden-size=2048 --ffn-hidden-size 8192 --num-attention-heads 32 \\
+  --group-query-attention --num-query-groups 8 --kv-channels 64 --seq-length 4096 --micro-batch-size 2 \\
+  --global-batch-size 256 --lr 1e-4 --swiglu --vocab-size 128256"""
+SIZES = ("hidden_size", "ffn_hidden_size", "num_layers", "num_attention_heads", "num_kv_heads", "head_dim",
+         "vocab_size", "tied_embeddings", "num_experts", "moe_topk", "moe_ffn_hidden_size")
+
+
+def paste(tab: Any, text: str) -> dict[str, Any]:
+    """The state after a text was pasted."""
+    tab.click("#import")
+    tab.fill("#pasted", text)
+    tab.click("#take")
+    tab.wait_for_selector("html[data-ready]")
+    state: dict[str, Any] = tab.evaluate("structuredClone(state)")
+    return state
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_config_is_read_as_by_the_commands(family: str, opened: Callable[..., Any], tmp_path: Path) -> None:
+    config = {"model_type": family, **CONFIGS[family]}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    expected = shardmath.explain(tmp_path / "config.json", "h100-80gb", tensor_parallel=2, num_gpus=8,
+                                 global_batch_size=64, seq_length=2048)
+    tab = opened("#tensor_parallel=2&pipeline_parallel=1&num_gpus=8&global_batch_size=64&seq_length=2048")
+    numbers = paste(tab, json.dumps(config))["numbers"]
+    assert {name: numbers[name] for name in SIZES} == {name: expected.inputs[name] for name in SIZES}
+    assert tab.inner_text("#tile-memory .figure").startswith(f"{expected.peak.total / 2**30:.2f}")
+    assert f"Read: {family} model" in tab.inner_text("#notice")
+
+
+def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    state = paste(tab, FLAGS)
+    asked = {"tensor_parallel": 2, "pipeline_parallel": 4, "num_layers": 16, "hidden_size": 2048,
+             "ffn_hidden_size": 8192, "num_kv_heads": 8, "head_dim": 64, "seq_length": 4096, "micro_batch_size": 2,
+             "global_batch_size": 256, "sequence_parallel": 1, "vocab_size": 128256}
+    assert {name: state["numbers"][name] for name in asked} == asked
+    assert (state["implementation"], state["recompute"]) == ("megatron", "none")
+
+
+def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    before = tab.url
+    for text, said in (("hello", "Nothing here is a link"), ("{", "This is no JSON"),
+                       ('{"model_type": "mamba"}', "model_type = mamba: the page reads ")):
+        paste(tab, text)
+        assert tab.inner_text("#unread").startswith(said)
+        tab.click("[data-close=importer]")
+    assert tab.url == before
+
+
+def test_two_layouts_side_by_side(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=1")
+    tab.click("#keep")
+    tab.fill("#number-tensor_parallel", "2")
+    tab.wait_for_selector("html[data-ready]")
+    cells = [line.split("\t") for line in tab.inner_text("#compared").splitlines()]
+    rows = {line[0]: line[1:] for line in cells}
+    job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 16, "global_batch_size": 64}
+    both = [shardmath.explain(**job, tensor_parallel=size) for size in (4, 2)]
+    assert rows["TP"][:2] == ["4", "2"]
+    assert rows["peak, GiB"][:2] == [f"{item.peak.total / 2**30:.2f}" for item in both]
+    assert rows["step, s"][:2] == [f"{item.time.seconds:.2f}" for item in both]
+    change = both[1].peak.total / both[0].peak.total - 1
+    assert rows["peak, GiB"][2] == f"+{change:.1%} worse"
+    again = opened(f"#{tab.url.partition('#')[2]}")
+    assert again.inner_text("#compared") == tab.inner_text("#compared")
+    again.click("#drop")
+    assert not again.is_visible("#comparison")
+
+
+def test_exports_say_what_the_page_says(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=2"
+                 "&virtual_pipeline=2&sequence_parallel=0&recompute=mlp")
+    tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+    arguments = shlex.split(tab.evaluate("commandOf(state)"))
+    assert arguments[:3] == ["shardmath", "explain", "llama-3.1-8b"]
+    asked = dict(zip(arguments[3::2], arguments[4::2], strict=False))
+    assert {name: asked[name] for name in ("--tensor-parallel", "--pipeline-parallel", "--virtual-pipeline")} == {
+        "--tensor-parallel": "4", "--pipeline-parallel": "2", "--virtual-pipeline": "2"}
+    assert "--no-sequence-parallel" in arguments
+    expected = shardmath.explain("llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64, tensor_parallel=4,
+                                 pipeline_parallel=2, virtual_pipeline=2, sequence_parallel=False, recompute="mlp")
+    account = list(csv.DictReader(io.StringIO(tab.evaluate("accountCsv()"))))
+    assert [(int(line["rank"]), line["term"]) for line in account if line["role"] == "weight"] == [
+        (rank.rank, line.term) for rank in expected.ranks for line in rank.lines if line.role == "weight"]
+    first = sum(float(line["bytes"]) for line in account if line["rank"] == "0")
+    assert first == pytest.approx(expected.ranks[0].total)
+    layouts = list(csv.DictReader(io.StringIO(tab.evaluate("layoutsCsv()"))))
+    assert layouts[0]["role"] == "the fastest that fits"
+    picture = ElementTree.fromstring(tab.evaluate("picture()"))
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) > 20
+    assert "var(" not in tab.evaluate("picture()")
+    assert tab.evaluate("bibliography()").count("@misc{") > 1
+
+
+def test_the_theme_can_be_switched(opened: Callable[..., Any]) -> None:
+    tab = opened(scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.evaluate(ground)
+    assert tab.get_attribute("#theme", "aria-pressed") == "true"
+    tab.click("#theme")
+    assert tab.evaluate(ground) == "rgb(255, 255, 255)" != dark
+    assert tab.get_attribute("#theme", "aria-pressed") == "false"
