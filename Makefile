@@ -52,7 +52,7 @@ appendix: build/appendix.pdf build/supplement.pdf ## typeset the appendix and it
 	@echo "$^"
 
 docs: $(DEVELOPMENT) ## build the documentation as a site in build/site, and refuse broken links
-	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --config-file website/mkdocs.yml
+	@SHARDMATH_LIVE_PAGE=1 NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --config-file website/mkdocs.yml
 
 page: $(DEVELOPMENT) $(AXE) | chromium ## write build/page.html, and try the page in Chromium
 	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html

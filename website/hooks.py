@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -17,6 +18,9 @@ PAGES = {
     "index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md",
     "formulas.md": "generated/formulas.md",
 }
+#: The page of `shardmath page`, which takes a minute where its formulas are not kept yet: `make docs` asks for it.
+LIVE = "live.html"
+WITH_LIVE = bool(os.environ.get("SHARDMATH_LIVE_PAGE"))
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _MATH = re.compile(r"```math\n(.*?)\n```", re.DOTALL)
 _ALIGNED = re.compile(r"\\(?:begin|end)\{aligned\}|&")
@@ -30,6 +34,10 @@ def on_files(files: Files, config: Any) -> Files:
     for path in _linked():
         files.append(File.generated(config, f"files/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference.md", content=reference()))
+    if WITH_LIVE:
+        from shardmath.commands.page import page
+
+        files.append(File.generated(config, LIVE, content=page()))
     return files
 
 
@@ -37,6 +45,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links lead to where the site has their files, and write displays as MathML; code stays as it is."""
     markdown = _MATH.sub(lambda display: _displayed(display[1]), markdown)
     source = PAGES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    if WITH_LIVE and page.file.src_uri == "page.md":
+        title, _, rest = markdown.partition("\n")
+        markdown = f"{title}\n\n[Open the page with all models]({LIVE}). It was written by this command:\n{rest}"
     parts = _FENCE.split(markdown)
     parts[::2] = [_LINK.sub(lambda link: _moved(link, source, page.file.src_uri), part) for part in parts[::2]]
     return "".join(parts)

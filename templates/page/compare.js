@@ -31,7 +31,9 @@ function showComparison() {
   const [before, after] = [metricsOf(kept), metricsOf(state)].map((rows) => new Map(rows.map(([name, ...rest]) => [name, rest])));
   const shown = ([value, format = String] = []) => (value === undefined ? "" : format(value));
   const zero = ([value] = []) => value === 0 || value === undefined;
-  const names = [...new Set([...before.keys(), ...after.keys()])].filter((name) => !zero(before.get(name)) || !zero(after.get(name)));
+  const idle = (name) => [before, after].every((side) => side.get(name)?.[0] === 1) && !["TP", "PP", "mbs", "DP"].includes(name);
+  const names = [...new Set([...before.keys(), ...after.keys()])]
+    .filter((name) => !idle(name) && (!zero(before.get(name)) || !zero(after.get(name))));
   byId("compared").replaceChildren(
     element("thead", {}, row("th", "", "kept", "this layout", "change")),
     element("tbody", {}, ...names.map((name) => {
@@ -39,7 +41,7 @@ function showComparison() {
       const differs = shown(left) !== shown(right);
       return element("tr", differs ? { class: "differs" } : {}, element("th", { scope: "row" }, name),
         element("td", {}, shown(left)), element("td", {}, shown(right)),
-        element("td", {}, ...changeOf(left?.[0], right?.[0], right?.[2])));
+        element("td", {}, ...(differs ? changeOf(left?.[0], right?.[0], right?.[2]) : [])));
     })),
   );
 }

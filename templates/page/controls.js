@@ -3,8 +3,8 @@ const TITLES = { model: "Model", gpu: "GPU", implementation: "Implementation", r
   schedule: "Order of passes" };
 
 function label(name) {
-  const { meaning } = DATA.parameters[name];
-  return meaning[0].toUpperCase() + meaning.slice(1);
+  const { meaning, unit } = DATA.parameters[name];
+  return meaning[0].toUpperCase() + meaning.slice(1) + (unit === "cents" ? ", in cents" : "");
 }
 
 function selectFor(name) {

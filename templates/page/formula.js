@@ -30,8 +30,9 @@ function showFormula() {
   const [, meaning] = meaningOf(shownTerm);
   byId("formula-title").textContent = shownTerm;
   const value = element("p", { class: "value number" }, `= ${valueOf(shownTerm)}`);
-  if (!formula) {
-    byId("formula").replaceChildren(element("p", {}, meaning), value);
+  if (!formula?.form.length) {
+    byId("formula").replaceChildren(element("p", {}, meaning), value,
+      element("p", { class: "hint" }, `It joins several ranks: shardmath formula ${shownTerm} has its form.`));
     return;
   }
   const { symbol, form, uses, sources } = formula;

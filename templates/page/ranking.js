@@ -20,9 +20,9 @@ function search(again = false) {
   showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
   worker = workerFor(state);
   worker.onmessage = ({ data }) => {
-    if (data.done) ranked = data;
     showSearch(data);
-    if (data.done) showRanking();
+    if (data.choices) ranked = data;
+    if (data.choices) showRanking();
   };
   worker.onerror = (event) => showSearch({ stopped: `The search failed: ${event.message}.` });
   return undefined;
@@ -30,7 +30,7 @@ function search(again = false) {
 
 function stopSearch() {
   worker?.terminate();
-  showSearch({ stopped: "Stopped." });
+  showSearch({ stopped: ranked.choices.length ? "Stopped: these are the best so far." : "Stopped." });
 }
 
 function showSearch({ share = 1, done = false, legal = 0, verdicts = [0, 0, 0], refused = 0, stopped = "" }) {
@@ -68,12 +68,12 @@ function entryRow(entry, place, list, shown, memory) {
   return element("tr", chosen ? { class: "chosen" } : {},
     element("th", { scope: "row" }, element("button", { type: "button", "data-list": list, "data-best": place,
       "aria-pressed": chosen }, unseen("Take over "), entry.role ?? `${place + 1}`)),
+    element("td", { class: "strong" }, seconds(entry.seconds)),
+    element("td", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` }, VERDICT_SIGN[verdict] + gib(peak)),
+      unseen(shardmath[evaluatorName(state)].VERDICTS[verdict][0])),
     ...shown.map((name) => element("td", {}, String(values[name]))),
     element("td", {}, values.sequence_parallel ? "on" : "off"), element("td", {}, String(values.data_parallel)),
-    element("td", { class: "strong" }, seconds(entry.seconds)), element("td", {}, count(rates.tokensPerSecondPerGpu)),
-    element("td", {}, percent(rates.mfu)),
-    element("td", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` }, gib(peak)), element("br"),
-      verdict ? element("span", { class: "note" }, shardmath[evaluatorName(state)].VERDICTS[verdict][0]) : ""),
+    element("td", {}, count(rates.tokensPerSecondPerGpu)), element("td", {}, percent(rates.mfu)),
     element("td", { class: "words" }, wordsOf(entry)));
 }
 
@@ -81,7 +81,7 @@ function showRanking() {
   const memory = GPUS.get(state.gpu).values.gpu_memory;
   const every = [...ranked.choices, ...ranked.fastest];
   const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
-  const head = element("thead", {}, row("th", "", ...shown.map(shortName), "SP", "DP", "seconds", "tokens/s/GPU", "MFU", "GiB",
+  const head = element("thead", {}, row("th", "", "seconds", "GiB", ...shown.map(shortName), "SP", "DP", "tokens/s/GPU", "MFU",
     "besides"));
   const body = (list, title, entries) => element("tbody", {},
     element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 8 }, title)),

@@ -42,6 +42,7 @@ function switchTheme() {
   showTheme();
 }
 
+let readyAfter; // milliseconds since the file was opened
 let updates = 0;
 
 // Show the state, after the evaluators that it needs are there; of several states only the last one.
@@ -96,6 +97,7 @@ async function start() {
   byId("exports").addEventListener("keydown", (event) => { if (event.key === "Escape") byId("exports").open = false; });
   addEventListener("hashchange", open);
   await open();
+  readyAfter = performance.now();
 }
 
 start();

@@ -6,15 +6,19 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
     const numbers = evaluator.times(entry.values, evaluator.terms(entry.values));
     return { ...entry, rates: { tokensPerSecondPerGpu: numbers["step.tokens_per_second_per_gpu"], mfu: numbers["step.mfu"] } };
   };
+  // The answers so far, with rates of the layouts that are shown.
   const plain = (answers) => ({
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(rated),
     fastest: distinct(answers.best, 10).map(rated), excluded: excludedBy(answers), front: answers.everything.entries,
   });
-  let last = performance.now();
-  const answers = searched(state, (share, { legal, verdicts }) => {
-    if (performance.now() - last < 100) return;
-    last = performance.now();
-    postMessage({ share, legal, verdicts });
+  let [last, shown] = [performance.now(), performance.now()];
+  const answers = searched(state, (share, sofar) => {
+    const now = performance.now();
+    if (now - last < 100) return;
+    last = now;
+    const full = now - shown > 2000;
+    if (full) shown = now;
+    postMessage({ share, ...(full ? plain(sofar) : { legal: sofar.legal, verdicts: sofar.verdicts }) });
   });
   postMessage({ share: 1, done: true, ...plain(answers) });
 };

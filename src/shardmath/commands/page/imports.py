@@ -1,4 +1,4 @@
-"""What the page reads of pasted files: keys of ``config.json`` by family, and flags of Megatron-LM by parameter."""
+"""Read pasted files on the page: keys of ``config.json`` by family, and flags of Megatron-LM by parameter."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _COPIES = (*PEAK_RANKS, "model", "whole", "alone")
 def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
     """Symbol, form, used terms and sources of every term of any one rank, by name; the form is cut before its summands.
 
-    Forms of memory are simplified, those of time as written.
+    Forms of memory are simplified, those of time as written. A term of several ranks has its symbol alone.
     """
 
     def derived() -> str:
@@ -83,11 +83,10 @@ def _typeset(terms: TermSet, form_of: Any) -> Any:
             continue
         form = form_of(name)
         uses = [terms.by_symbol[symbol] for symbol in form.free_symbols & terms.by_symbol.keys()]
-        if any(other.owner in _COPIES for other in uses):  # the peak over all ranks
-            continue
+        of_one_rank = not any(other.owner in _COPIES for other in uses)  # else as the peak over all ranks
         yield name, {
-            "symbol": printer.doprint(term.symbol), "form": printer.pieces(form),
-            "uses": sorted(other.name for other in uses),
+            "symbol": printer.doprint(term.symbol), "form": printer.pieces(form) if of_one_rank else [],
+            "uses": sorted(other.name for other in uses) if of_one_rank else [],
             "sources": sorted({row.tensor.source for row in term.rows}),
         }
 
