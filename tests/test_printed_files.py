@@ -160,7 +160,9 @@ def test_formulas_of_the_page(name: str) -> None:
     for term, parts in of_page.items():
         mathml = reader(name).mathml
         assert mathml.read(parts["symbol"]) is node(f".{reader(name).terms[term].symbol.name}")
-        reader(name).check(mathml, term, "".join(parts["form"]))
+        if parts["form"]:  # none of a term that joins several ranks
+            reader(name).check(mathml, term, "".join(parts["form"]))
+    assert sum(not parts["form"] for parts in of_page.values()) < len(of_page) / 10
 
 
 #: Terms with several steps, rows or definitions; some steps have symbols that the last one has lost.
