@@ -13,7 +13,8 @@ from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parallel.demands import refuse_impossible
-from shardmath.symbolic.parameters import BY_NAME
+from shardmath.symbolic.parameters import BY_NAME, symbol
+from shardmath.symbolic.timing import build_all
 
 COUNTED = table("zero_offload")
 
@@ -82,3 +83,15 @@ def test_a_host_that_is_too_small() -> None:
 def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         refuse_impossible({**HUGGINGFACE.choices, **changed})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", table("deepspeed_counted"), ids=lambda row: row["offload"])
+def test_collectives_of_a_step(row: dict[str, str]) -> None:
+    """Weights gathered once, as so few stay gathered for the backward pass, and gradients reduced once."""
+    kernels = {"data_parallel": "deepspeed", "precision": "mixed", "zero_offload": row["offload"], "peak": "saved"}
+    every = build_all(HUGGINGFACE.with_choices(**kernels))
+    elements = int(row["layers"]) * int(row["width"]) ** 2
+    known = {every["stage.buffer_elements"].symbol: elements, symbol("w"): 2, symbol("zero3"): 1}
+    for term, column in (("stage.gathered_bytes", "gathered"), ("stage.reduced_bytes", "reduced")):
+        assert every[term].expression.xreplace(known).doit() == int(row[column])

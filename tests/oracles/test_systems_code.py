@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PROGRAMS = ("torchft", "hivemind")
+PROGRAMS = ("torchft", "hivemind", "deepspeed")
 
 
 @pytest.mark.process
