@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .graph import Graph, Node
@@ -41,7 +42,7 @@ def formulas(
     With ``wanted``, only the terms of these names are read, those that they are made of, and the rules. ``values`` are
     put in for inputs by name while reading, so that what becomes constant is never made.
     """
-    tree, lines = ast.parse(source), source.splitlines()
+    tree, lines = _parsed(source), source.splitlines()
     constants: dict[str, list[Any]] = {"INPUTS": [], "RULES": []}
     for item in tree.body:
         if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name) and item.targets[0].id in constants:
@@ -69,6 +70,10 @@ def formulas(
             rules += map(EvaluatorReader(graph, known.__getitem__).condition, result.elts)
     names = (name for name, _, _ in constants["RULES"])
     return Formulas(graph, inputs, terms, tuple(zip(names, rules, strict=True)))
+
+
+#: A search reads the same evaluator for several questions; nobody changes the tree.
+_parsed = lru_cache(maxsize=2)(ast.parse)
 
 
 def _result(function: ast.FunctionDef) -> ast.expr | None:
