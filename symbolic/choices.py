@@ -308,6 +308,7 @@ AXES: tuple[Axis, ...] = (
     Axis("context", "how context parallelism exchanges the sequence inside attention", {
         "ring": "every rank attends with its own queries to keys and values that go around",
         "all_to_all": "heads instead of tokens are shared out inside attention (Ulysses)",
+        "all_gather": "every rank gathers all keys and values, in each pass (Llama 3)",
     }),
     Axis("weight_gradient", "where the gradient of a linear weight is made", {
         "fused": "added to the gradient buffer by the product itself; autograd gets one dummy for each shape",

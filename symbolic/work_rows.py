@@ -191,7 +191,7 @@ def over_vocabulary(rows: Iterable[Work]) -> Iterator[Work]:
 
 
 def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
-    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
+    """Keys and values that go round the context-parallel ranks or are gathered, or heads exchanged for tokens.
 
     ``size`` are the bytes of one key and its value for each element of ``width``, and those of a query and its output.
     The ring's c messages backward carry keys and values, then those with their gradients, then gradients alone: twice
@@ -208,6 +208,9 @@ def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
                "outputs, or gradients of queries, with those of a further part of the keys", 0, when=others, **ring),
         Stream("ring.gradients", at, (SEQUENCE, BATCH, KV_HEADS, width), 0, 24, "transformer_engine",
                "gradients of keys and values with those of a further part of the queries", 0, when=others, **ring),
+        Transfer("gathered_keys", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), size, ONE, Integer(2),
+                 "transformer_engine", "keys and values gathered in each pass, their gradients summed and scattered",
+                 when=Iverson(c > 1), options={"context": ("all_gather",)}),
         Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), size, ONE, ONE, "jacobs2023",
                  "queries and outputs, heads exchanged for tokens", **heads),
         Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), size, ONE, ONE, "jacobs2023",

@@ -133,7 +133,8 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
     ("--no-create-attention-mask-in-dataloader", "mask", None), ("--no-rope-fusion", "rope", "unfused"),
     ("--cross-entropy-loss-fusion", "loss", "native_fused"), ("--cross-entropy-fusion-impl te", "loss", None),
     ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss", "te_fused"),
-    ("--cp-comm-type a2a", "context", "all_to_all"), ("--optimizer sgd", "optimizer", "sgd_momentum"),
+    ("--cp-comm-type a2a", "context", "all_to_all"), ("--cp-comm-type all_gather", "context", "all_gather"),
+    ("--optimizer sgd", "optimizer", "sgd_momentum"),
     ("--optimizer sgd --sgd-momentum 0", "optimizer", "sgd"), ("--optimizer muon", "optimizer", "muon"),
     ("--fp8-format hybrid", "fp8", "delayed"), ("--fp8-format e4m3 --fp8-recipe mxfp8", "fp8", "mx"),
     ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", "recompute_method", "block"),
@@ -172,7 +173,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
      "--num-layers-per-virtual-pipeline-stage", "must divide the 8 layers"),
     ("--optimizer unknown", "--optimizer", f"must be one of {', '.join(WORDS['optimizer'])}: others are not counted"),
     ("--swiglu maybe", "--swiglu", "true or false"),
-    ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a for all layers"),
+    ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a, all_gather for all layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", "--optimizer-offload-fraction", "whole number"),
     ("--global-batch-size nan", "--global-batch-size", "must be an integer"),
 ])

@@ -11,6 +11,7 @@ from counted import DEFAULTS
 from shardmath.errors import InputError
 from shardmath.models.gated_families import pattern_of
 from shardmath.models.windows import step_of, windows_of
+from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parameters import BY_NAME
@@ -84,3 +85,20 @@ def test_a_window_as_long_as_the_sequence_hides_nothing() -> None:
     sizes = {"p": 1, "r": 0, "L": 6, "s": 64, "a": 2, "k": 2, "d": 8, "b": 1, "Lf": 0, "Ll": 0}
     assert core_flops("even", **sizes, win=64, wstep=0)[1] == core_flops("even", **sizes, win=9999, wstep=3)[1]
     assert BY_NAME["attention_window"].default == 0
+
+
+def test_gathered_keys_and_values_do_not_know_the_window() -> None:
+    """All keys and values travel once forward and twice backward; the outputs of both halves of the tokens stay."""
+    sizes = {"c": 4, "s": 64, "b": 3, "a": 8, "k": 2, "d": 16, "h": 8, "f": 8, "L": 1, "u": 8, "B": 3}
+    sizes |= {"A": 8 * 16, "K": 2 * 16}
+    kept: dict[str, int] = {}
+    for context in ("ring", "all_gather"):
+        for window in ("none", "sliding"):
+            implementation = MEGATRON.with_choices(context=context, window=window)
+            times, saved = build_times(implementation), build(implementation)
+            names = [f"attention.context_{way}_bytes" for way in ("forward", "backward")]
+            known = {**DEFAULTS, **sizes, "win": 5 if window == "sliding" else 0, "wstep": 0}
+            forward, backward = (evaluate(tuple(times.closure(names)), known)[name] for name in names)
+            kept[context] = int(evaluate(tuple(saved.closure(["attention.saved"])), known)["attention.saved"])
+            assert (forward, backward) == (2 * 2 * 64 * 3 * 2 * 16, 2 * 2 * 2 * 64 * 3 * 2 * 16)
+    assert kept["all_gather"] - kept["ring"] == 2 * (64 // 4) * 3 * 8 * 16

@@ -272,6 +272,9 @@ def _core() -> tuple[Tensor, ...]:
         saved("context.of_heads", at, QUERY, 2, "transformer_engine",
               "output of core attention before heads are exchanged back for tokens", when=Iverson(c > 1),
               attention=_FLASH, context=("all_to_all",)),
+        saved("context.of_halves", at, QUERY, 2, "transformer_engine",
+              "outputs of core attention for both halves of the rank's tokens, before they are joined",
+              when=Iverson(c > 1), attention=_FLASH, context=("all_gather",)),
         # The recompute of core attention keeps its arguments, and v drags the fused projection along.
         saved("checkpoint.q", "checkpoint", QUERY, 2, "megatron_core", "queries, kept as an input",
               storage="attention.q", checkpoint="core_attention", positions=_ROTARY),

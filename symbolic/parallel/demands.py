@@ -174,6 +174,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
+        ("latent attention with keys and values gathered: choose context = ring or all_to_all",
+         choices["heads"] == "latent" and choices["context"] == "all_gather"),
         ("windows in kernels of Megatron-Core that keep 16-bit scores: choose attention = flash or unfused",
          choices["window"] == "sliding" and choices["attention"] in ("fused_softmax", "te_unfused")),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"

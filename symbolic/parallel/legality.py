@@ -253,7 +253,8 @@ def _of_windows(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                           " shared one are not counted yet"))
     if choices["context"] == "ring":
         rules.append(Rule("windowed_context", "c", Eq(c, 1),
-                          "must be 1: Transformer Engine has no windows in a ring; choose context = all_to_all"))
+                          "must be 1: Transformer Engine has no windows in a ring; choose context = all_to_all or"
+                          " all_gather"))
     return tuple(rules)
 
 
@@ -294,9 +295,9 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_latent_attention(choices)
     if choices["positions"] == "learned":
         needed += (_POSITIONS,)
-    if (choices["sinks"], choices["context"]) == ("trained", "ring"):
+    if choices["sinks"] == "trained" and choices["context"] != "all_to_all":
         needed += (Rule("sinks_context", "c", Eq(c, 1),
-                        "must be 1: Transformer Engine has no sinks in a ring; choose context = all_to_all"),)
+                        "must be 1: Transformer Engine has no sinks then; choose context = all_to_all"),)
     if choices["window"] == "sliding":
         needed += _of_windows(choices)
     needed += state_rules(choices)

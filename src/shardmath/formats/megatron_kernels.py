@@ -12,7 +12,7 @@ from shardmath.models.model import Model
 #: Words of flags, and the options that they are here.
 FP8_RECIPES = {"delayed": "delayed", "tensorwise": "current", "mxfp8": "mx", "blockwise": "block"}
 LOSSES = {"native": "native_fused", "te": "te_fused"}
-CONTEXTS = {"p2p": "ring", "a2a": "all_to_all"}
+CONTEXTS = {"p2p": "ring", "a2a": "all_to_all", "all_gather": "all_gather"}
 MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 #: Widths that Megatron-Core has with its precision-aware optimizer alone.
 _WIDTHS = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
