@@ -76,6 +76,8 @@ AXES: tuple[Axis, ...] = (
         "gathered": "torch cross entropy on fp32 logits of the whole vocabulary on every tensor-parallel rank",
         "liger": "Liger's fused linear cross entropy: logits of some tokens, gradients made in the forward pass",
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
+        "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
+        "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -328,7 +330,9 @@ ARCHITECTURE: tuple[str, ...] = (
 )
 
 #: Losses that never have the logits of all tokens, and all others.
-FUSED_HEADS: tuple[str, ...] = ("liger", "trl")
+FUSED_HEADS: tuple[str, ...] = ("liger", "trl", "cut")
+#: Those that make the logits once more in the backward pass.
+RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
 )

@@ -103,7 +103,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
     "mlp": ("xielu",), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
-    "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
+    "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl", "cut", "log_probs"),
     "router": TRANSFORMERS_ROUTERS, "biases": ("head",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {

@@ -175,6 +175,14 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/linkedin/Liger-Kernel",
     ),
     Source(
+        "cut_cross_entropy", "Apple", "cut-cross-entropy 25.1.1, bytes counted with PyTorch 2.13",
+        2025, "program", "https://github.com/apple/ml-cross-entropy",
+    ),
+    Source(
+        "llamafactory", "LLaMA-Factory", "LLaMA-Factory 0.9.5, log-probabilities of preference training",
+        2026, "program", "https://github.com/hiyouga/LLaMA-Factory",
+    ),
+    Source(
         "trl", "Hugging Face", "TRL 1.16, fused language-model head, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/huggingface/trl",
     ),

@@ -18,7 +18,7 @@ COUNTED = table("fused_heads")
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
 
 
-@pytest.mark.parametrize("loss", ["liger", "trl"])
+@pytest.mark.parametrize("loss", ["liger", "trl", "cut"])
 def test_bytes_kept_behind_the_forward_pass(loss: str) -> None:
     rows = [row for row in COUNTED if row["loss"] == loss]
     assert {row["head"] for row in rows} == {"trained", "frozen"}

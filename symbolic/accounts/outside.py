@@ -14,7 +14,7 @@ from sympy import Expr, Integer, Symbol
 from ..functions import CeilDiv, Iverson, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import Lifetime, Role
-from ..parallel.data import bytes_per_element, states
+from ..parallel.data import states
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from . import deepspeed_moments, frozen_moments
@@ -31,7 +31,7 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
     """Add the peaks of rank r outside of a step, and what the host then keeps for the first rank."""
     if implementation.choices["loading"] == "none":
         return
-    width = bytes_per_element(states(implementation.choices), Role.WEIGHT)
+    width = next(state.bytes for state in states(implementation.choices) if state.role is Role.WEIGHT)
     whole = product(width, terms["stage.all_parameters"].symbol)
     between = total(terms["stage.weight"].symbol, terms["stage.optimizer"].symbol)
     terms.add("stage.loading", _loading(terms, implementation, width), "bytes",

@@ -1,7 +1,8 @@
-"""Losses that compute the head's logits for some tokens at a time: Liger's fused linear cross entropy, TRL's head.
+"""Losses that never have all logits: Liger's fused linear cross entropy, TRL's head, cut cross entropy.
 
 Liger makes the gradients of the head's input and of its matrix in the forward pass and keeps them. TRL keeps the scored
-tokens' hidden states and computes the logits again in the backward pass, whose gradients it sums in fp32.
+tokens' hidden states and computes the logits again in the backward pass, whose gradients it sums in fp32. Cut cross
+entropy keeps the head's input and computes them again too, a tile at a time in registers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..dimensions import (
     HIDDEN,
     SCORED_SEQUENCE,
     SEQUENCE,
+    SEQUENCE_SP,
     SHIFTED_SEQUENCE,
     TILE_TOKENS,
     TILE_VOCAB,
@@ -84,6 +86,29 @@ def _trl() -> tuple[Tensor, ...]:
     )
 
 
+def _cut() -> tuple[Tensor, ...]:
+    on: Any = {"loss": ("cut",)}
+    src = "cut_cross_entropy"
+    return (
+        saved("head_input_kept", "loss", (SEQUENCE_SP, BATCH, HIDDEN), 2, src, "bf16 input of the head",
+              storage="head.normed", lifetime=Lifetime.ONCE, **on),
+        saved("log_sums", "loss", _SCORED, 4, src, "fp32 logarithms of sums of exponentials", lifetime=Lifetime.ONCE,
+              **on),
+        saved("scored_places", "loss", _SCORED, 8, src, "int64 places of scored labels", lifetime=Lifetime.ONCE, **on),
+        saved("mean_logits", "loss", (VOCAB,), 4, src, "fp32 mean logit of every word, which orders the backward pass",
+              lifetime=Lifetime.ONCE, **on),
+        transient("label_logits", "loss", _SCORED, 4, src, "fp32 logits of labels, later losses", _FORWARD, **on),
+        transient("value_of_cut", "loss", (), 4, src, "fp32 mean loss", ("after_forward", *_FORWARD, *_BACKWARD), **on),
+        transient("word_order", "loss", (VOCAB,), 4, src, "int32 order of words", _BACKWARD, **on),
+        transient("token_locks", "loss", _SCORED, 4, src, "int32 locks of gradients of tokens", _BACKWARD, **on),
+        transient("word_locks", "loss", (VOCAB,), 4, src, "int32 locks of gradients of words", _BACKWARD, **on),
+        transient("cut_input_gradient", "loss", (SEQUENCE, BATCH, HIDDEN), 2, src, "bf16 gradient of the head's input",
+                  _BACKWARD, **on),
+        transient("cut_head_gradient", "loss", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the head's matrix",
+                  _BACKWARD, **on, **_TRAINED),
+    )
+
+
 def _work() -> tuple[Stream, ...]:
     """Return the traffic of logits: read twice and overwritten in one pass, or once in each."""
     logits = (SEQUENCE, BATCH, VOCAB)
@@ -101,7 +126,7 @@ COMPONENTS = (
         (
             transient("head_input", "loss", (SEQUENCE, BATCH, HIDDEN), 2, "transformers",
                       "bf16 output of the final norm, held by the model", _FORWARD),
-            *_liger(), *_trl(),
+            *_liger(), *_trl(), *_cut(),
         ),
         options={"loss": FUSED_HEADS},
         work=_work(),

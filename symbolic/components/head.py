@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import BY_NAME, MEGATRON_PEAKS, WITH_LOGITS
+from ..choices import BY_NAME, MEGATRON_PEAKS, RECOMPUTED_LOGITS, WITH_LOGITS
 from ..dimension import ONE
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
@@ -73,9 +73,10 @@ COMPONENTS = (
         work=(
             Product("logits", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "megatron_core",
                     "hidden states times the output matrix, which may be the embedding's", weights=True,
-                    options={"loss": tuple(loss for loss in BY_NAME["loss"].options if loss != "trl")}),
+                    options={"loss": tuple(loss for loss in BY_NAME["loss"].options if loss not in RECOMPUTED_LOGITS)}),
             Product("logits_again", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "trl",
-                    "the same, once more in the backward pass", weights=True, backward=3, options={"loss": ("trl",)}),
+                    "the same, once more in the backward pass", weights=True, backward=3,
+                    options={"loss": RECOMPUTED_LOGITS}),
             *over_vocabulary(column_parallel("head", "head", width=HIDDEN)),
         ),
     ),

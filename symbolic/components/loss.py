@@ -7,7 +7,16 @@ from typing import Any
 from sympy import Integer
 
 from ..choices import MEGATRON_PEAKS
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SHIFTED_SEQUENCE, TENSOR_RANKS, VOCAB, WHOLE_VOCAB
+from ..dimensions import (
+    BATCH,
+    HIDDEN,
+    SCORED_SEQUENCE,
+    SEQUENCE,
+    SHIFTED_SEQUENCE,
+    TENSOR_RANKS,
+    VOCAB,
+    WHOLE_VOCAB,
+)
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
@@ -146,6 +155,23 @@ def _torch_bf16() -> tuple[Tensor, ...]:
     )
 
 
+def _log_probs() -> tuple[Tensor, ...]:
+    """Log-probabilities of labels, gathered from the log-softmax of fp32 logits that the trainer holds."""
+    on: Any = {"loss": ("log_probs",)}
+    src, scored = "llamafactory", (SCORED_SEQUENCE, BATCH, VOCAB)
+    return (
+        saved("scored_log_softmax", "loss", scored, 4, src, "fp32 log-softmax of scored tokens",
+              lifetime=Lifetime.ONCE, **on),
+        saved("scored_labels_kept", "loss", (SCORED_SEQUENCE, BATCH), 8, src, "int64 labels that are scored",
+              lifetime=Lifetime.ONCE, **on),
+        saved("scored_mask_kept", "loss", (SCORED_SEQUENCE, BATCH), 1, src, "bool mask of scored labels",
+              lifetime=Lifetime.ONCE, **on),
+        transient("logits_held", "loss", _LOGITS, 4, src, "fp32 logits, held by the trainer", _ALL, **on),
+        transient("gathered_gradient", "loss", scored, 8, src, "fp32 gradients of log-softmax and of scored logits",
+                  _BACKWARD, **on),
+    )
+
+
 def _dtensor() -> tuple[Tensor, ...]:
     """PyTorch's cross entropy on fp32 logits; with TP every rank has its part of the vocabulary (loss_parallel)."""
     on: Any = {"loss": ("dtensor",)}
@@ -231,6 +257,7 @@ def loss_work() -> tuple[Work, ...]:
             (("te_fused", "te_fused_fp32"), _LOGITS, 6, 4, 2, "transformer_engine", "statistics, then the gradient"),
             (("float", "huggingface", "huggingface_freed"), _LOGITS, 14, 22, 3, "pytorch",
              "fp32 copy and log-softmax; gradients of both, and a cast"),
+            (("log_probs",), _LOGITS, 14, 22, 3, "llamafactory", "fp32 copy, log-softmax; gradients of both, a cast"),
             (("bf16",), _LOGITS, 4, 8, 2, "pytorch", "bf16 log-softmax and its gradient"),
             (("dtensor",), _LOGITS, 26, 34, 6, "torchtitan", "fp32 copy and sharded log-softmax; its gradient, a cast"),
             (("nanotron",), _LOGITS, 38, 14, 8, "nanotron", "fp32 copy, maximum, exponentials and quotients"),
@@ -243,7 +270,7 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_dtensor(), *_nanotron()),
+         *_gathered(), *_log_probs(), *_dtensor(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

@@ -23,11 +23,13 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("llamafactory-cli", "train"), "llamafactory", ("",)), (("src/train.py",), "llamafactory", ("",)),
     (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
     (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
-    (("trl", "sft"), "trl", ("config",)), (("tune", "run"), "torchtune", ("config",)),
+    (("trl", "sft"), "trl", ("config",)), (("trl/scripts/sft.py",), "trl", ("config",)),
+    (("trl", "dpo"), "trl_dpo", ("config",)), (("trl/scripts/dpo.py",), "trl_dpo", ("config",)),
+    (("tune", "run"), "torchtune", ("config",)),
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
-_OTHERS = {("swift", "rlhf"): "preference training", ("trl", "dpo"): "preference training",
+_OTHERS = {("swift", "rlhf"): "preference training",
            ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "preference training",
            ("megatron", "sft"): "ms-swift with Megatron-Core", ("megatron", "pt"): "ms-swift with Megatron-Core",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}

@@ -27,6 +27,8 @@ _ATTENTION = {
 }
 #: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
 LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
+#: Losses that settings switch on one by one.
+LOSSES = {"cut_loss": "cut", "log_probs": "log_probs", "trl_loss": "trl"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
 #: Words of ``optim``, and the optimizers that they are here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
@@ -41,14 +43,16 @@ OPTIMIZERS: dict[str, dict[str, str]] = {
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
     """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     model = model_of(options)
-    micro = options.needed("per_device_train_batch_size")
+    micro = options.needed("per_device_train_batch_size") * (2 if options.is_on("pairs") else 1)
     passes = 1 if _is_auto(options, "gradient_accumulation_steps") else options.size("gradient_accumulation_steps", 1)
-    kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options) | _liger(options)
+    kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options) | _liger(options) | _losses(options)
     arguments: dict[str, Any] = {
         "implementation": "huggingface", "seq_length": _length(options), "micro_batch_size": micro,
         "recompute": "full" if options.is_on("gradient_checkpointing") else "none", **_gpus(options, num_gpus),
     }
     adapted = adapters_of(options)
+    if options.is_on("reference") and not (adapted or _has_reference(options)):
+        kernels["reference"] = "copy"
     sharded = sharding_of(options, model, arguments.get("num_gpus"), weights_of(options), bool(adapted))
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
@@ -131,6 +135,16 @@ def _liger(options: Options) -> dict[str, str]:
     """Kernels of Liger: all of them, or those that are named one by one."""
     whole = options.is_on("use_liger_kernel")
     return {axis: option for name, (axis, option) in LIGER.items() if options.is_on(name) or whole}
+
+
+def _losses(options: Options) -> dict[str, str]:
+    chosen = [loss for name, loss in LOSSES.items() if options.is_on(name)]
+    return {"loss": chosen[0]} if chosen else {}
+
+
+def _has_reference(options: Options) -> bool:
+    """Tell whether preference training does without a model as reference: computed before, or a loss without one."""
+    return options.is_on("precompute_ref_log_probs") or options.is_on("without_reference")
 
 
 def _is_auto(options: Options, name: str) -> bool:

@@ -1,0 +1,69 @@
+"""Preference training: pairs are two sequences, the reference is a copy of the weights, and what readers make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counted import table
+
+from shardmath import explain, formats
+from shardmath.errors import InputError
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.implementations import HUGGINGFACE, TORCHTITAN
+
+#: TRL's own examples in trl/scripts/dpo.py (release 1.16), on a model of the catalogue.
+FLAGS = ("--dataset_name trl-lib/ultrafeedback_binarized --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct"
+         " --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --eval_strategy steps")
+LORA = " --use_peft --lora_r 32 --lora_alpha 16"
+
+
+def read(folder: Path, text: str, name: str = "run.sh") -> dict[str, Any]:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return dict(formats.read(path).arguments)
+
+
+@pytest.mark.parametrize("start", ["trl dpo", "python trl/scripts/dpo.py"])
+def test_trl(start: str, tmp_path: Path) -> None:
+    whole = read(tmp_path, f"{start} {FLAGS}\n")
+    assert (whole["micro_batch_size"], whole["seq_length"], whole["recompute"]) == (4, 1024, "full")
+    assert whole["kernels"] == {"optimizer": "adamw", "loss": "trl", "reference": "copy", "precision": "bf16"}
+    for more in (LORA, " --precompute_ref_log_probs true"):
+        assert "reference" not in read(tmp_path, f"{start} {FLAGS}{more}\n")["kernels"]
+    with pytest.raises(InputError, match="sync_ref_model"):
+        read(tmp_path, f"{start} {FLAGS} --sync_ref_model true\n")
+
+
+def test_llamafactory(tmp_path: Path) -> None:
+    text = ("model_name_or_path: qwen2.5-7b\nstage: dpo\nfinetuning_type: full\ncutoff_len: 2048\ntemplate: qwen\n"
+            "per_device_train_batch_size: 1\nbf16: true\nenable_liger_kernel: true\ndeepspeed: ds_z3_config.json\n")
+    run = read(tmp_path, text, "dpo.yaml")
+    assert run["micro_batch_size"] == 2
+    assert (run["kernels"]["loss"], run["kernels"]["reference"]) == ("log_probs", "copy")
+    assert "reference" not in read(tmp_path, f"{text}pref_loss: simpo\n", "dpo.yaml")["kernels"]
+    with pytest.raises(InputError, match="stage"):
+        read(tmp_path, text.replace("dpo", "ppo"), "dpo.yaml")
+
+
+@pytest.mark.slow
+def test_the_reference_lies_as_the_weights_do() -> None:
+    parameters = 6_738_415_616
+    for kernels, ranks, bytes_of_each in (({}, 1, 2), ({"data_parallel": "fsdp", "precision": "mixed"}, 8, 4)):
+        run: dict[str, Any] = {"implementation": "huggingface", "num_gpus": 8, "seq_length": 2048, "recompute": "full"}
+        sizes = [explain("llama-7b", "h100-80gb", **run, kernels={**kernels, "reference": kind}).peak.by_role["weight"]
+                 for kind in ("none", "copy")]
+        assert sizes[1] - sizes[0] == bytes_of_each * parameters // ranks == sizes[0]
+    with pytest.raises(InputError, match="frozen weights are the reference"):
+        explain("llama-7b", "h100-80gb", implementation="huggingface", lora_rank=8, kernels={"reference": "copy"})
+
+
+@pytest.mark.slow
+def test_float8_of_torchao_keeps_what_16_bits_keep() -> None:
+    for row in table("float8_saved"):
+        assert int(row["saved"]) == 2 * int(row["tokens"]) * int(row["inputs"])
+    plain, float8 = (build(TORCHTITAN.with_choices(float8=kind)) for kind in ("none", "rowwise"))
+    assert plain["layer.saved"].expression == float8["layer.saved"].expression
+    with pytest.raises(ValueError, match="float8"):
+        HUGGINGFACE.with_choices(float8="rowwise")
