@@ -33,7 +33,7 @@ def test_torchft(row: dict[str, str]) -> None:
         assert numbers(row["beside"]) == 2 * [*(turn - 1) * [0], copy]
         assert (row["momentum"], row["backup"]) == ("0", "0")
         return
-    assert int(row["backup"]) == ledger("diloco_host", "stage.host_parameters", elements)
+    assert int(row["backup"]) == ledger("diloco_host", "stage.host_local_updates", elements)
     assert int(row["momentum"]) + int(row["backup"]) == 8 * elements
     clones = 4 * width**2 * min(2, layers // fragments)
     during = ledger(kind, "stage.outer_gradients", elements, fr=fragments, lt=overlap)
