@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import FUSED_HEADS, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS
@@ -156,7 +156,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
          choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
         (f"experts with mlp = {choices['mlp']}",
-         choices["layers"] == "experts" and choices["mlp"] not in ("swiglu", "swiglu_clamped", *UNGATED)),
+         choices["layers"] == "experts"
+         and (choices["mlp"] not in (*GATED, *UNGATED) or choices["mlp"] == "geglu")),
         ("biases of latent attention in Transformers",
          choices["router"] in TRANSFORMERS_ROUTERS and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
