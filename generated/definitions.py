@@ -428,7 +428,8 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "layer_plain": "LayerNorm: no weights (OLMo 1)",
     }),
     "norms": ("norms of a layer beside attention and MLP", {
-        "pre": "one before each; or one after each, which keeps as much (OLMo 2, EXAONE 4)",
+        "pre": "one before each",
+        "post": "one after each, which keeps as much (OLMo 2, EXAONE 4)",
         "both": "one before and one after each (Gemma 2 and 3, GLM 4)",
     }),
     "qk_norms": ("norms of queries and keys, where there are any", {

@@ -195,9 +195,10 @@ AXES: tuple[Axis, ...] = (
         "layer_plain": "LayerNorm: no weights (OLMo 1)",
     }),
     Axis("norms", "norms of a layer beside attention and MLP", {
-        "pre": "one before each; or one after each, which keeps as much (OLMo 2, EXAONE 4)",
+        "pre": "one before each",
+        "post": "one after each, which keeps as much (OLMo 2, EXAONE 4)",
         "both": "one before and one after each (Gemma 2 and 3, GLM 4)",
-    }, rowless=("pre",)),
+    }, rowless=("pre", "post")),
     Axis("qk_norms", "norms of queries and keys, where there are any", {
         "head": "over every head, with one scale for all heads (Qwen3)",
         "heads": "over every head, each with a scale of its own (Command R+)",

@@ -120,7 +120,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 
 #: Axes of which some options are counted with a plain training step alone: none of FP8, adapters, autocast, moments.
 _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
-    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
+    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"), "qk_norms": ("heads", "width"),
     "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu2", "xielu"),
     "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
     "rope": ("shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",

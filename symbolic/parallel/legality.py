@@ -71,6 +71,9 @@ _STEP: tuple[Rule, ...] = (
     Rule("zero3", "zero3", Le(zero3, zero2), "needs sharded gradients"),
 )
 _POSITIONS = Rule("positions", "s", Le(s, pos), "must be at most learned_positions: the table has no more rows")
+_WHOLE_HEADS = Rule("context_heads", "c", _implies(Ge(c, 2), And(Divides(c * t, a), Divides(c * t, k))),
+                    "times tensor_parallel must divide num_attention_heads and num_kv_heads with context = all_to_all,"
+                    " which shares out whole heads")
 _EXPERTS: tuple[Rule, ...] = (
     Rule("shared_experts", "t", Divides(t, fs), "must divide shared_expert_ffn_hidden_size"),
     Rule("some_experts", "E", Ge(E, 1), "must be 1 or more in layers with experts"),
@@ -293,6 +296,8 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_experts(choices)
     if choices["heads"] == "latent":
         needed += _of_latent_attention(choices)
+    if choices["context"] == "all_to_all":
+        needed += (_WHOLE_HEADS,)
     if choices["positions"] == "learned":
         needed += (_POSITIONS,)
     if choices["sinks"] == "trained" and choices["context"] != "all_to_all":

@@ -79,7 +79,7 @@ class Olmo2(GatedFamily):
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""
-        return {**super().fields(), "qk_norm": True, "qk_norms": "width"}
+        return {**super().fields(), "norms": "post", "qk_norm": True, "qk_norms": "width"}
 
 
 class Olmo3(Olmo2, Windows):
@@ -237,7 +237,7 @@ class Exaone4(Windows):
 
     def fields(self) -> dict[str, Any]:
         """As the base class says; with windows the other layers have no rotary embedding."""
-        fields = {**super().fields(), "qk_norm": True}
+        fields = {**super().fields(), "norms": "post", "qk_norm": True}
         return {**fields, "note": UNTURNED if fields["attention_window"] else ""}
 
 
