@@ -343,8 +343,8 @@ TERMS = {
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
 RULES = (
-    ("tensor_parallel", "tensor_parallel", "must be 1: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
-    ("context_parallel", "context_parallel", "must be 1: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
+    ("tensor_parallel", "tensor_parallel", "must be 1: tensor parallelism of Transformers (tp_size) is not counted yet"),
+    ("context_parallel", "context_parallel", "must be 1: context parallelism of Transformers is not counted yet"),
     ("pipeline_parallel", "pipeline_parallel", "must be 1: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("sequence_parallel", "sequence_parallel", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("recompute_core_attention", "recompute_core_attention", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),

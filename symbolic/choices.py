@@ -60,6 +60,7 @@ AXES: tuple[Axis, ...] = (
         "joined": "as shared, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
         "joined_repeated": "as joined with cosines and sines as in repeated (GLM)",
         "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
+        "cast": "every layer keeps bf16 cosines and sines, cast from one fp32 table (torchtitan's Qwen3)",
         "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
     Axis("loss", "kernel of the cross entropy", {
@@ -262,6 +263,7 @@ AXES: tuple[Axis, ...] = (
         "huggingface_low": "the same with logits in 16 bits before their sigmoid (MiniMax M2)",
         "huggingface_chosen": "the same with a 16-bit softmax of the chosen logits (GPT-OSS)",
         "huggingface_mixer": "two experts drawn one after the other by their 16-bit softmax (SparseMixer, Phi-3.5-MoE)",
+        "torchtitan": "torchtitan: fp32 scores of all experts, on every tensor-parallel rank for all tokens",
     }),
     Axis("router_precision", "precision of logits, scores and of the weights of experts' results", {
         "fp32": "fp32",
@@ -271,14 +273,17 @@ AXES: tuple[Axis, ...] = (
         "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
         "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
         "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
+        "torchtitan": "torchtitan: sent all at once, in padded groups for a grouped matrix product",
     }),
     Axis("expert_products", "products of the experts of one rank", {
         "grouped": "one grouped product for all of them, in streams with workspaces of their own (Transformer Engine)",
         "sequential": "one expert after another",
     }, rowless=("sequential",)),
-    Axis("weighting", "weights of tokens in experts without a gate", {
+    Axis("weighting", "where tokens of experts are weighted: in Megatron-Core without a gate, and in torchtitan", {
         "separate": "a product after the activation, which keeps its result",
         "fused": "one kernel with the activation, of which its input alone is kept (squared ReLU of Megatron-Core)",
+        "results": "a product of fp32 matrices behind the experts (torchtitan's DeepSeek and Qwen)",
+        "input": "in fp32 before the experts (torchtitan's Llama 4)",
     }),
     Axis("permute", "kernel that sorts tokens by expert", {
         "fused": "Transformer Engine: keeps maps of int32",

@@ -10,7 +10,7 @@ from sympy import Integer
 
 from .dimension import Dimension
 from .expert_layers import experts_before
-from .functions import CeilDiv, Max, Min, power_of_two_from
+from .functions import CeilDiv, Max, Min, pad_to, power_of_two_from
 from .parameters import symbols
 
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
@@ -65,6 +65,9 @@ EXPERT_RANKS = Dimension("expert_ranks", e * et, "ranks whose tokens are gathere
 SENT = Dimension("sent", xs, "tokens that a rank sends to experts")
 RECEIVED = Dimension("received", xn, "tokens that the experts of a rank work on")
 RECEIVED_SHARE = Dimension("received_share", xn / et, "the same before expert-tensor-parallel ranks gather them")
+DISPATCHED = Dimension("dispatched", xs * et, "the tokens sent where all ranks that share an expert's width send them")
+PADDED_RECEIVED = Dimension("padded_received", pad_to(xn, Integer(8)) + 8 * E / e,
+                            "received tokens in groups of whole eights, with as many rows more for every expert")
 EXPERT_FFN = Dimension("expert_ffn", fe, "inner width of a routed expert")
 EXPERT_GATE_UP = Dimension("expert_gate_up", 2 * fe, "rows of a routed expert's fused gate and up projection")
 SHARED_FFN = Dimension("shared_ffn", fs, "inner width of the shared experts")
@@ -101,7 +104,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     TENSOR_RANKS, ALL_QKV_FEATURES, HIDDEN_COLUMNS, HIDDEN_PART,
     ROUTED, EXPERT_LAYERS, TOPK,
     EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
-    RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
+    RECEIVED_SHARE, DISPATCHED, PADDED_RECEIVED,
+    EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,

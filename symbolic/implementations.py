@@ -17,7 +17,8 @@ class Implementation:
     """A named set of choices, one for every axis.
 
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
-    training parameters that a user of the framework gets without asking. ``allowed`` lists, for axes of which not every
+    training parameters that a user of the framework gets without asking. ``uncounted`` says of fixed letters what else
+    the framework has. ``allowed`` lists, for axes of which not every
     option is counted in the framework, those that are. ``replayed`` says if the order in which its steps allocate is
     known well enough to replay them; docs/validation.md has how well.
     """
@@ -29,6 +30,7 @@ class Implementation:
     fixed: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[str, int] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    uncounted: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
     replayed: bool = False
 
@@ -98,13 +100,14 @@ LLAMA: dict[str, str] = {
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
-    "rope": ("joined", "complex", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
+    "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"),
     "qk_norms": ("heads", "width"), "mlp": ("xielu",), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl", "cut", "log_probs"),
-    "router": TRANSFORMERS_ROUTERS, "biases": ("head",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
+    "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",), "dispatch": ("huggingface", "torchtitan"),
+    "weighting": ("results", "input"), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
@@ -142,10 +145,16 @@ HUGGINGFACE = Implementation(
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1, "og": 1, "ow": 1},
+    uncounted={
+        "t": "tensor parallelism of Transformers (tp_size)",
+        "e": "expert parallelism of Transformers (ep_size), which exchanges tokens or sums results,",
+        "c": "context parallelism of Transformers",
+    },
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",), "adapter_parts": ("apart",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
-             "weighting": ("separate",), "expert_products": ("grouped",), "peak": ("saved", "torch"),
+             "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "weighting": ("separate",),
+             "expert_products": ("grouped",), "peak": ("saved", "torch"),
              "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
@@ -169,17 +178,21 @@ TORCHTITAN = Implementation(
         **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "complex",
         "loss": "dtensor", "precision": "mixed", "data_parallel": "fsdp", "peak": "torch",
         "projections": "separate", "gathered_input": "kept", "token_ids": "whole", "units": "ends",
-        "reshard": "default",
+        "reshard": "default", "router": "torchtitan", "dispatch": "torchtitan", "weighting": "results",
+        "balance": "bias",
     },
-    fixed={"e": 1, "et": 1, "cf": 0, **_NO_REGIONS},
+    fixed={"cf": 0, "sgate": 0, **_NO_REGIONS},
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
         **_LLAMA_ONLY, "optimizer": optimizers_of("torchtitan"),
-        "stages": ("even", "listed"), "recompute_method": ("each", "every"),
+        "stages": ("even", "uneven", "listed"), "recompute_method": ("each", "every"),
         "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
         "projections": ("separate",), "gathered_input": ("kept",), "token_ids": ("whole",), "units": ("ends",),
-        "peak": ("saved", "torch"), "loss": ("dtensor",), "rope": ("complex",), "swiglu": ("eager",),
+        "peak": ("saved", "torch"), "loss": ("dtensor",), "rope": ("complex", "cast"), "swiglu": ("eager",),
         "value": ("copy",), "norm": ("fused", "torch"), "attention": ("sdpa",),
+        "heads": ("grouped", "latent"), "layers": ("dense", "experts"), "router": ("torchtitan",),
+        "router_precision": ("fp32",), "dispatch": ("torchtitan",), "weighting": ("results", "input"),
+        "permute": ("fused",), "balance": ("none", "bias"), "expert_products": ("grouped",),
     },
 )
 NANOTRON = Implementation(

@@ -166,11 +166,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("values", "field", "part"), [
     ({"model.name": "flux"}, "model.name", "other models of torchtitan are not counted yet"),
     ({"model.flavor": "9B"}, "model.flavor", "must be one of debugmodel, 8B, 70B, 405B of llama3"),
+    ({"parallelism.expert_parallel_comm_backend": "deepep"}, "parallelism.expert_parallel_comm_backend",
+     "DeepEP sends tokens to are not counted yet"),
     ({"model.converters": "float8"}, "model.converters", "FP8 is not counted yet with torchtitan"),
     ({"training.seq_len": "x"}, "training.seq_len", "must be an integer"),
     ({"training.enable_cpu_offload": "true"}, "training.enable_cpu_offload", "must be false"),
-    ({"parallelism.pipeline_parallel_degree": "4"}, "parallelism.pipeline_parallel_first_stage_less_layers",
-     "and 4 stages must share out the layers evenly"),
+    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "GPipe"},
+     "parallelism.pipeline_parallel_first_stage_less_layers", "must let 4 stages share out the layers evenly"),
     ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "LoopedBFS"},
      "parallelism.pipeline_parallel_schedule", "must be one of 1F1B"),
     ({"activation_checkpoint.mode": "memory_budget"}, "activation_checkpoint.mode", "others are not counted yet"),
@@ -182,6 +184,37 @@ def test_keys_of_torchtitan_are_checked(values: dict[str, str], field: str, part
         read(DATA / "torchtitan_llama3_8b.toml", values)
     assert caught.value.field == field
     assert part in caught.value.rule
+
+
+@pytest.mark.parametrize(("name", "flavor", "ranks", "model", "degrees"), [
+    ("deepseek_v3", "16B", "8", "deepseek-v2-lite", (8, 1)), ("deepseek_v3", "671B", "1", "deepseek-v3", (1, 4)),
+    ("qwen3", "30B-A3B", "8", "qwen3-30b-a3b", (8, 1)), ("llama4", "17bx16e", "16", "llama-4-scout-17b-16e", (16, 1)),
+])
+def test_models_with_experts_of_torchtitan(
+    name: str, flavor: str, ranks: str, model: str, degrees: tuple[int, int]
+) -> None:
+    run = read(DATA / "torchtitan_llama3_8b.toml", {
+        "model.name": name, "model.flavor": flavor, "parallelism.expert_parallel_degree": ranks,
+        "parallelism.tensor_parallel_degree": "4",
+    })
+    assert (run.model.name, run.model.num_mtp_layers) == (model, 0)
+    assert (run.arguments["expert_parallel"], run.arguments["expert_tensor_parallel"]) == degrees
+
+
+@pytest.mark.parametrize(("flavor", "stages", "schedule", "arguments"), [
+    ("405B", "8", "1F1B", {"account_for_embedding": 1, "account_for_loss": 1}),
+    ("405B", "8", "Interleaved1F1B", {"account_for_embedding": 1, "account_for_loss": 1, "virtual_pipeline": 2}),
+    ("8B", "4", "1F1B", {"pipeline_layout": "8,9,8,7"}),
+])
+def test_stages_with_embedding_and_head_as_layers(
+    flavor: str, stages: str, schedule: str, arguments: dict[str, Any]
+) -> None:
+    """torchtitan 0.2.2 shares out 8B so itself: ``generate_llm_fqn_per_model_part(4, 32, 1, 1)``."""
+    run = read(DATA / "torchtitan_llama3_8b.toml", {
+        "model.flavor": flavor, "parallelism.pipeline_parallel_degree": stages,
+        "parallelism.pipeline_parallel_schedule": schedule,
+    })
+    assert {name: run.arguments[name] for name in arguments} == arguments
 
 
 def test_a_pipeline_of_torchtitan() -> None:

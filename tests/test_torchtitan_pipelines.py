@@ -43,10 +43,34 @@ def test_peaks_of_whole_steps(schedule: str) -> None:
             assert abs(total(row) / int(row["peak"]) - 1) * 100 < SPLIT_PER_CENT[schedule], row
 
 
+def test_uneven_stages_are_those_of_even_models() -> None:
+    """A rank knows nothing of other stages: it keeps what it does where all have as many layers, which is counted."""
+    uneven = TORCHTITAN.with_choices(pipeline="torch", stages="uneven")
+    even = TORCHTITAN.with_choices(pipeline="torch")
+    known = {**DEFAULTS, "h": 64, "a": 4, "k": 2, "d": 16, "f": 96, "u": 128, "s": 32, "b": 2, "p": 4, "D": 4, "rn": 1,
+             "B": 64, **fixed_values(even), "w": 4}
+    for rank, layers in enumerate((1, 2, 2, 1)):
+        apart = {**known, "r": rank, "L": 6, "eemb": 1, "eloss": 1}
+        terms = evaluate(tuple(build(uneven).terms.values()), apart)
+        alike = evaluate(tuple(build(even).terms.values()), {**known, "r": rank, "L": 4 * layers})
+        assert terms["stage.total"] == alike["stage.total"], rank
+
+
+def test_listed_stages_are_the_uneven_ones() -> None:
+    asked: dict[str, Any] = {"implementation": "torchtitan", "pipeline_parallel": 4, "num_gpus": 16, "seq_length": 4096,
+                             "global_batch_size": 64}
+    model = shardmath.Model(**{**shardmath.load_model("llama-3.1-8b").model_dump(), "num_layers": 30})
+    listed = shardmath.explain(model, "h100-80gb", pipeline_layout="7,8,8,7", **asked)
+    uneven = shardmath.explain(model, "h100-80gb", account_for_embedding=1, account_for_loss=1, **asked)
+    assert [rank.total for rank in listed.ranks] == [rank.total for rank in uneven.ranks]
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"schedule": "zbv", "recompute": "full"}, "split backward"),
     ({"schedule": "interleaved", "virtual_pipeline": 4}, "at most 3"),
     ({"schedule": "zbv", "virtual_pipeline": 3}, "must be 2"),
+    ({"schedule": "gpipe", "pipeline_layout": "8,9,8,7"}, "another schedule than 1F1B"),
+    ({"schedule": "zbv", "account_for_loss": 1}, "uneven stages in another schedule"),
     ({"schedule": "zbv", "implementation": "megatron"}, "must be one of 1f1b, interleaved"),
 ])
 def test_what_is_not_counted_is_refused(arguments: dict[str, Any], words: str) -> None:

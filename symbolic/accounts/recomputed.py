@@ -56,7 +56,12 @@ def recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _kinds(terms: TermSet) -> list[Expr]:
-    return [terms[f"{layer}.saved"].symbol for layer in ("layer", "expert_layer") if f"{layer}.saved" in terms]
+    """The saved tensors of a layer of each kind, without outputs of operations that only layers of the kind keep."""
+    return [
+        terms[f"{layer}.saved"].symbol - (terms[f"{kept}.saved"].symbol if f"{kept}.saved" in terms else 0)
+        for layer, kept in (("layer", "saved_ops_mlp"), ("expert_layer", "saved_ops_experts"))
+        if f"{layer}.saved" in terms
+    ]
 
 
 def _output(implementation: Implementation) -> Expr:

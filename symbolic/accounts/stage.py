@@ -11,7 +11,7 @@ from ..ledger import IN_LAYER, SITES, Component, Held, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
-from ..parallel.pipeline import Hc, held, instances, whole_model
+from ..parallel.pipeline import held, held_inputs, instances, whole_model
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
@@ -158,7 +158,8 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
             if name in terms:
                 lifetime = one_lifetime(row.tensor for row in terms[name].rows)
                 of_loss = component.name == LOSS
-                copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, of_loss)
+                copies = (held_inputs(component.place, choices) if is_layer_input(component)
+                          else held(component.place, lifetime, choices, of_loss))
                 kept = product(copies, terms[name].symbol)
                 if role is Role.ACTIVATION and f"{component.name}.moved" in terms:
                     kept = total(kept, product(-ol, terms[f"{component.name}.moved"].symbol))

@@ -21,6 +21,7 @@ from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet
 from .rows import components_of
+from .units import is_layer_input
 
 D, c, R, w, m, Lr, rfull, rn = symbols("D c R w m Lr rfull rn")
 
@@ -59,7 +60,7 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     whole = per_layer(terms, "saved")
     inputs = sum((
         terms[f"{part.name}.saved"].symbol for part in components_of(implementation)
-        if part.name in ("layer_input", "saved_ops")
+        if is_layer_input(part) and f"{part.name}.saved" in terms
     ), Integer(0))
     share = Integer(1) / rn if implementation.choices["recompute_method"] == "every" else Integer(1)
     return whole - rfull * share * (whole - inputs)

@@ -15,7 +15,7 @@ from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HIDDEN, SEQUENCE, SEQUE
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import chunks, instances
+from ..parallel.pipeline import chunks, instances, layers_by_chunk
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..terms import TermSet, product
@@ -216,7 +216,7 @@ def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
     """The embedding while it is reduced, last of all chunks; what was in flight outweighs the ends of others."""
-    each = Lr / chunks(implementation.choices)
+    each = sum(layers_by_chunk(implementation.choices)[0], Integer(0))
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")
     layers = each * per_layer(terms, "aligned")

@@ -124,7 +124,7 @@ def _aligned(row: Contribution, implementation: Implementation) -> Expr:
         parts = (local_shape(part, implementation.choices) for part in shapes(row.tensor, implementation.choices))
         return product(_when(row, implementation),
                        total(*(aligned(part, implementation.choices, ranks) for part in parts)))
-    elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation))
+    elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation), is_expert(row.tensor))
     return product(_when(row, implementation), copies, elements)
 
 

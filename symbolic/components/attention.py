@@ -151,6 +151,9 @@ def _rope() -> tuple[Tensor, ...]:
           for ropes, width, element, precision in ((("repeated", "joined_repeated"), "", 2, "bf16"),
                                                    (("repeated_fp32",), "_fp32", 4, "fp32"))
           for function in ("cos", "sin")),
+        *(saved(f"rope.{function}_cast", "rope", (SEQUENCE, HEAD_DIM), 2, "torchtitan",
+                f"bf16 {function} table of the layer, cast from that of the stage", rope=("cast",))
+          for function in ("cos", "sin")),
     )
 
 
@@ -359,7 +362,7 @@ def _work() -> tuple[Work, ...]:
               ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
               *((name, 20, 28, 5, "transformers", "halves swapped, products and their sum")
-                for name in ("shared", "shared_fp32", "shared_half", "repeated", "repeated_fp32")),
+                for name in ("shared", "shared_fp32", "shared_half", "repeated", "repeated_fp32", "cast")),
               *((name, 4, 4, 1, "transformers", "turned and other part joined") for name in _JOINED),
               ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
               ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),

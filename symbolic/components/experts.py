@@ -216,7 +216,7 @@ COMPONENTS = (
         (*_alltoall(), *_allgather(), *_sorted(), *_projections()),
         note="Tokens are weighted by the router between the activation and the down projection, so the results are"
         " not kept (Megatron-Core); Hugging Face weights the results.",
-        options={"layers": ("experts",)},
+        options={"layers": ("experts",), "dispatch": (*_MEGATRON, "huggingface")},
         work=_work(),
     ),
 )

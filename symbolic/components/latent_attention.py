@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sympy import Eq
 
 from ..dimension import ONE
 from ..dimensions import (
+    ALL_POSITIONS,
     BATCH,
     HEAD_DIM,
     HEADS,
@@ -51,6 +53,9 @@ _ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1)
 _FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
 _LATENT: Any = {"heads": ("latent",)}
 _NO_FP8 = ("none",)
+#: Compressed tokens are shared out with the sequence, or every tensor-parallel rank has all of them (torchtitan).
+_OWN_TOKENS: Any = {"gathered_input": ("dropped",)}
+_ALL_TOKENS: Any = {"gathered_input": ("kept",)}
 
 
 def _down() -> tuple[Tensor, ...]:
@@ -64,7 +69,9 @@ def _down() -> tuple[Tensor, ...]:
                "projection to compressed keys and values and to the rotary part of all keys, on every rank",
                tokens=_TOKENS),
         saved("down.input", at, _RESIDUAL, 2, "megatron_core", "input of the projections",
-              storage="attention.normed", when=1 - rnorm, fp8=_NO_FP8),
+              storage="attention.normed", when=1 - rnorm, fp8=_NO_FP8, **_OWN_TOKENS),
+        saved("down.input_gathered", at, (*_WHOLE, HIDDEN), 2, "torchtitan",
+              "input of the projections, gathered over the tensor-parallel ranks", **_ALL_TOKENS),
         # Each of two projections quantises it for itself. Beside a recomputed norm both read the 16-bit one again, but
         # not the projection of queries that are not compressed.
         *quantised("q.input", "latent_q", _TOKENS, (HIDDEN, HIDDEN_SCALES), when=Iverson(Eq(lq, 0))),
@@ -73,20 +80,48 @@ def _down() -> tuple[Tensor, ...]:
     )
 
 
+def _with(options: Any, rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Restrict saved tensors to implementations with these options too; weights are theirs with any."""
+    return tuple(row if row.role is Role.WEIGHT else replace(row, options={**row.options, **options}) for row in rows)
+
+
+def _of_all_tokens() -> tuple[Tensor, ...]:
+    """Return the rows of compressed tokens in torchtitan, where every tensor-parallel rank has those of all.
+
+    The norm of compressed keys and values reads a view of what the projection made, which it keeps whole.
+    """
+    at, src = "latent_up", "torchtitan"
+    return (
+        saved("q_norm.whole_input", at, (*_WHOLE, LATENT_Q), 2, src, "compressed queries of all tokens",
+              when=_COMPRESSED, **_ALL_TOKENS),
+        saved("q_norm.whole_rms", at, _WHOLE, 4, src, "fp32 inverse root mean square", when=_COMPRESSED,
+              **_ALL_TOKENS),
+        saved("q_up.whole_input", at, (*_WHOLE, LATENT_Q), 2, src, "normalised compressed queries of all tokens",
+              when=_COMPRESSED, **_ALL_TOKENS),
+        saved("kv_norm.whole_input", at, (*_WHOLE, LATENT_KV_ROTARY), 2, src,
+              "compressed keys and values of all tokens, beside the rotary part of keys", **_ALL_TOKENS),
+        saved("kv_norm.whole_rms", at, _WHOLE, 4, src, "fp32 inverse root mean square", **_ALL_TOKENS),
+        saved("kv_up.whole_input", at, (*_WHOLE, LATENT_KV), 2, src,
+              "normalised compressed keys and values of all tokens", **_ALL_TOKENS),
+    )
+
+
 def _up() -> tuple[Tensor, ...]:
     at, paper = "latent_up", "deepseek2024v2"
     return (
-        *norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed", when=_COMPRESSED,
-                    projected=True),
-        *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed", projected=True),
+        *_with(_OWN_TOKENS, norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed",
+                                      when=_COMPRESSED, projected=True)),
+        *_with(_OWN_TOKENS, norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed",
+                                      projected=True)),
+        *_of_all_tokens(),
         weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads",
                _COMPRESSED, tokens=_WHOLE),
         weight("kv_up.weight", at, (KEY_VALUE_FEATURES, LATENT_KV), paper,
                "projection of compressed keys and values to heads", tokens=_WHOLE),
         saved("q_up.input", at, (*_TOKENS, LATENT_Q), 2, "megatron_core", "normalised compressed queries",
-              storage="latent.q_normed", when=_COMPRESSED, fp8=_NO_FP8),
+              storage="latent.q_normed", when=_COMPRESSED, fp8=_NO_FP8, **_OWN_TOKENS),
         saved("kv_up.input", at, (*_TOKENS, LATENT_KV), 2, "megatron_core", "normalised compressed keys and values",
-              storage="latent.kv_normed", fp8=_NO_FP8),
+              storage="latent.kv_normed", fp8=_NO_FP8, **_OWN_TOKENS),
         *quantised("q_up.input", at, _TOKENS, (LATENT_Q, LATENT_Q_SCALES), when=_COMPRESSED),
         *quantised("kv_up.input", at, _TOKENS, (LATENT_KV, LATENT_KV_SCALES)),
         *(saved(f"rope.{of}_{function}", at, (SEQUENCE, ROTARY_DIM), 2, "megatron_core",
@@ -195,6 +230,8 @@ COMPONENTS = (
         (
             _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared"),
             _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared"),
+            Tensor("complex", "rope", Role.BUFFER, (ALL_POSITIONS, ROTARY_DIM), 4, Lifetime.ONCE, "torchtitan",
+                   "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
         ),
         options=_LATENT,
     ),

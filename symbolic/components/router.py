@@ -16,6 +16,7 @@ from ..dimensions import (
     HIDDEN,
     ROUTED,
     SENT,
+    SEQUENCE,
     SEQUENCE_SP,
     TOPK,
 )
@@ -178,7 +179,9 @@ COMPONENTS = (
             weight("weight", _AT, (ROUTED, HIDDEN), "megatron_core", "scores of every expert, on every rank",
                    tokens=_TOKENS),
             saved("input", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
-                  storage="experts.normed", when=1 - rnorm),
+                  storage="experts.normed", when=1 - rnorm, gathered_input=("dropped",)),
+            saved("input_gathered", _AT, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
+                  "input of router and experts, gathered over the tensor-parallel ranks", gathered_input=("kept",)),
             saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",
                   storage="experts.normed", when=1 - rnorm, checkpoint="moe"),
             *_scores(), *_groups(), *_fused(), *_sinkhorn(), *_balance(), *_huggingface(),

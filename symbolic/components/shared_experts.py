@@ -36,7 +36,9 @@ def _rows() -> tuple[Tensor, ...]:
     core, hf = "megatron_core", "transformers"
     return (
         weight("gate_up.weight", "shared_gate_up", (SHARED_GATE_UP, HIDDEN), core, "fused gate and up projection",
-               tokens=_TOKENS, **_GATED),
+               tokens=_TOKENS, projections=("fused", "gate_up"), **_GATED),
+        *(weight(f"{name}_proj.weight", "shared_gate_up", (SHARED_FFN, HIDDEN), hf, f"{name} projection",
+                 tokens=_TOKENS, projections=("separate", "qkv"), **_GATED) for name in ("gate", "up")),
         weight("up.weight", "shared_gate_up", (SHARED_FFN, HIDDEN), core, "up projection", tokens=_TOKENS, **_UNGATED),
         weight("down.weight", "shared_down", (HIDDEN, SHARED_FFN), core, "down projection", tokens=_TOKENS),
         weight("gate.weight", "shared_gate", (HIDDEN,), "qwen2", "gate of the shared experts, on every rank", sgate),

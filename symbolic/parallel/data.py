@@ -18,7 +18,7 @@ from .nf4 import nf4_states
 from .optimizers import WHOLE_TENSORS, optimizer_states
 from .weights import State
 
-D, c, t, e, et, R, w, wm, De = symbols("D c t e et R w wm De")
+D, c, t, e, et, E, R, w, wm, De = symbols("D c t e et E R w wm De")
 zero1, zero2, zero3, shards, eshards = symbols("zero1 zero2 zero3 shards eshards")
 
 #: Elements to which a parameter's start is aligned in the buffers of the distributed optimizer.
@@ -151,17 +151,26 @@ def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
     return fixed
 
 
-def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> Expr:
+#: 1 if expert parallelism and the ranks that share experts out are more than there are experts (torchtitan's
+#: ``apply_fsdp``).
+SECOND_CUT = Iverson(e > 1) * Iverson(e * De / R > E)
+
+
+def aligned(
+    shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr, expert: bool = False
+) -> Expr:
     """Elements that one parameter takes: at an aligned start in one buffer, its first dimension padded, or as slices.
 
     nanotron cuts every parameter into one slice of optimizer states a rank, of which the first are one element longer
-    where it cannot be divided (``ZeroDistributedOptimizer._partition_parameters``).
+    where it cannot be divided (``ZeroDistributedOptimizer._partition_parameters``). Of experts torchtitan
+    cuts the second dimension, which then must divide, where their ranks are more than they.
     """
     elements: Expr = Integer(1)
     for size in shape:
         elements *= size
     if choices["data_parallel"] == "fsdp":
-        return pad_to(shape[0], ranks) * elements / shape[0]
+        first = pad_to(shape[0], ranks) * elements / shape[0]
+        return (1 - SECOND_CUT) * first + SECOND_CUT * elements if expert else first
     if choices["data_parallel"] in ("torch_ddp", "deepspeed"):
         return pad_to(elements, ranks)
     return pad_to(elements, START_ALIGNMENT)

@@ -162,6 +162,9 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["router"] in TRANSFORMERS_ROUTERS and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
          choices["router"] in TRANSFORMERS_ROUTERS and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
+        ("experts or latent attention with norms in single operations in torchtitan: choose norm = fused",
+         choices["router"] == "torchtitan" and choices["norm"] != "fused" and (
+             choices["layers"], choices["heads"]) != ("dense", "grouped")),
         ("balance = loss with latent attention, sigmoid scores or SparseMixer in Transformers: choose balance = none",
          choices["balance"] != "none" and choices["router"] in TRANSFORMERS_ROUTERS
          and (choices["heads"] == "latent" or choices["scores"] == "sigmoid"
@@ -205,7 +208,10 @@ def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          torch and choices["reshard"] == "always"),
         ("PyTorch's pipeline with an optimizer that goes from parameter to parameter",
          torch and choices["optimizer_kernel"] == "loop"),
-        ("PyTorch's pipeline with an explicit list of layers", torch and choices["stages"] == "listed"),
+        ("PyTorch's pipeline with an explicit list of layers in another schedule than 1F1B",
+         torch and choices["stages"] == "listed" and choices["schedule"] != "1f1b"),
+        ("PyTorch's pipeline with uneven stages in another schedule than 1F1B and interleaved",
+         torch and choices["stages"] == "uneven" and choices["schedule"] not in ("1f1b", "interleaved")),
         ("PyTorch's pipeline without FSDP2", torch and choices["data_parallel"] != "fsdp"),
         ("FSDP2 with this schedule in a program's own pipeline",
          not torch and choices["data_parallel"] == "fsdp" and choices["schedule"] != "1f1b"),

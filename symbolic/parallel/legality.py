@@ -28,7 +28,7 @@ from .schedules import SCHEDULES, SPLIT_BACKWARD
 
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
-E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
+E, e, et, fe, fs, ld, step, De = symbols("E e et fe fs ld step De")
 h, lk, mtp, load, cf, rn, q, gq, pos, lbias, win, wstep = symbols(
     "h lk mtp load cf rn q gq pos lbias win wstep")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
@@ -106,6 +106,14 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                           "must be 0 with linear_bias: Megatron-Core has no shared experts with biases"))
     if choices["precision"] == "autocast":
         rules.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
+    if choices["dispatch"] == "torchtitan":
+        rules.append(Rule("expert_width", "et", Or(Eq(et, t), And(Ge(e, 2), Eq(et, 1))),
+                          "must be tensor_parallel, or 1 with expert parallelism: torchtitan has nothing else"))
+        rules += [
+            Rule(f"expert_cut_{letter}", letter, Or(Eq(e, 1), Le(e * De / R, E), Divides(De / R, size)),
+                 "must be a multiple of the ranks that share out an expert, where all are more than there are experts")
+            for letter, size in (("fe", fe / et), ("h", h))
+        ]
     if choices["dispatch"] == "allgather":
         rules.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
     if choices["recompute_method"] in ("block", "every"):
@@ -312,7 +320,9 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),
-             f"must be {value}: {implementation.title} has nothing else")
+             f"must be {value}: " + (f"{implementation.uncounted[letter]} is not counted yet"
+                                     if letter in implementation.uncounted else
+                                     f"{implementation.title} has nothing else"))
         for letter, value in fixed.items() if letter in _SETTABLE or _mentions(needed, letter)
     )
     taken = {rule.name for rule in own}

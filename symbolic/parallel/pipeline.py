@@ -142,6 +142,14 @@ def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: boo
     return copies[place]
 
 
+def held_inputs(place: Place, choices: Mapping[str, str]) -> Expr:
+    """How many inputs of recomputed layers of a kind rank r holds at its peak."""
+    if choices["layers"] != "experts" or place is Place.LAYER:
+        return Hc
+    dense = rfull * nr * Ldr / chunks(choices)
+    return dense if place is Place.DENSE else Hc - dense
+
+
 def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
     """Values of letters with which rank r is the only stage and holds all layers of the model."""
     whole = {p: Integer(1), r: Integer(0), V: Integer(1)}

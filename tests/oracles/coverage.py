@@ -18,6 +18,7 @@ from typing import NamedTuple
 import test_experts_counted
 import test_gpt_counted
 import test_latent_counted
+import test_torchtitan_experts
 from families import CONFIGS, DATA, read_config
 from oracles import (
     huggingface,
@@ -106,7 +107,10 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
             _parts(test_experts_counted, test_experts_counted.VARIANTS.values()),
             _parts(test_latent_counted, test_latent_counted.VARIANTS.values()),
         ),
-        "torchtitan": (Oracle("tests/test_torchtitan_counted.py", parts=_options([IMPLEMENTATIONS["torchtitan"]])),),
+        "torchtitan": (
+            Oracle("tests/test_torchtitan_counted.py", parts=_options([IMPLEMENTATIONS["torchtitan"]])),
+            Oracle(_file(test_torchtitan_experts), parts=_options(test_torchtitan_experts.counted())),
+        ),
         "nanotron": (Oracle("tests/test_nanotron_runs.py", parts=_options([IMPLEMENTATIONS["nanotron"]])),),
     }
 

@@ -84,9 +84,22 @@ def choices_of(implementation: str, model: Model) -> dict[str, str]:
     chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE} | {"biases": model.biases}
     if implementation == "huggingface":
         chosen |= _of_transformers(model)
+    if implementation == "torchtitan":
+        chosen |= _of_torchtitan(chosen) | ({"rope": "cast"} if model.qk_norm else {})
     if implementation == "megatron" and model.num_experts:
         chosen["balance"] = _BALANCE[model.expert_scores]
     return chosen
+
+
+def _of_torchtitan(architecture: Mapping[str, str]) -> dict[str, str]:
+    """Return what follows from the architecture: moments that are not counted yet, and where tokens are weighted.
+
+    Of torchtitan's models with experts, Llama 4 has sigmoid scores and heads that share keys.
+    """
+    if (architecture["layers"], architecture["heads"]) == ("dense", "grouped"):
+        return {}
+    llama = (architecture["scores"], architecture["heads"]) == ("sigmoid", "grouped")
+    return {"peak": "saved", "weighting": "input" if llama else "results"}
 
 
 def _has_qwen_experts(model: Model) -> bool:

@@ -69,7 +69,8 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         ranks.append({
             "stage_layers": sum(dense) + sum(expert), "dense_layers": sum(dense), "expert_layers": sum(expert) + extra,
             "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
-            "in_flight_last": peak["last"], "in_flight_loss": peak["last"] - moment.awaiting["last"],
+            "in_flight_last": peak["last"] if on_last else 1,  # formulas of one micro-batch divide by it
+            "in_flight_loss": peak["last"] - moment.awaiting["last"],
             "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
             "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
         })

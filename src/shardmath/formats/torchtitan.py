@@ -12,8 +12,14 @@ from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.models.model import Model
 
-#: Flavors of ``llama3``, and the models of the catalogue that they are.
-FLAVORS = {"8B": "llama-3.1-8b", "70B": "llama-3.1-70b", "405B": "llama-3.1-405b"}
+#: Flavors by model of torchtitan, and the models of the catalogue that they are; further predictions are none of its.
+FLAVORS: Mapping[str, Mapping[str, str]] = {
+    "llama3": {"8B": "llama-3.1-8b", "70B": "llama-3.1-70b", "405B": "llama-3.1-405b"},
+    "llama4": {"17bx16e": "llama-4-scout-17b-16e", "17bx128e": "llama-4-maverick-17b-128e"},
+    "qwen3": {size: f"qwen3-{size.lower()}" for size in (
+        "0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")},
+    "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
+}
 _DEBUG = {
     "hidden_size": 256, "ffn_hidden_size": 768, "num_layers": 6, "num_attention_heads": 16, "num_kv_heads": 16,
     "head_dim": 16, "vocab_size": 2048, "tied_embeddings": False, "qkv_bias": False, "qk_norm": False,
@@ -27,8 +33,7 @@ RESHARD = ("default", "always", "never")
 OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
 #: Keys that have one value here, and why.
 _ONLY = {
-    "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted yet"),
-    "parallelism.expert_tensor_parallel_degree": ("1", "experts of torchtitan are not counted yet"),
+    "parallelism.expert_parallel_comm_backend": ("standard", "experts that DeepEP sends tokens to are not counted yet"),
     "parallelism.disable_loss_parallel": ("false", "the loss on whole vocabularies is not counted yet"),
     "parallelism.module_fqns_per_model_part": ("", "stages of your own are not counted yet with torchtitan"),
     "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted yet with torchtitan"),
@@ -48,6 +53,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
             raise options.error(key, f"must be {only or 'absent'}: {why}", only or None)
     model = _model(options)
     arguments = {"implementation": "torchtitan", **_parallel(options), **_recompute(options)}
+    arguments |= _experts(options, model, arguments["tensor_parallel"])
     arguments |= _stages(options, model, arguments)
     batch, micro, replica = _batch(options, arguments)
     arguments |= {"seq_length": options.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
@@ -56,13 +62,29 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
 
 
 def _model(options: Options) -> Model:
-    options.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted yet")
-    flavor = options.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
-    if flavor in FLAVORS:
-        return Model.named(FLAVORS[flavor])
-    like = Model.named(FLAVORS["8B"])  # all flavors share norm epsilon and rotary embedding
+    family = options.word("model.name", "llama3", tuple(FLAVORS), ": other models of torchtitan are not counted yet")
+    debug = ("debugmodel",) if family == "llama3" else ()
+    flavor = options.word("model.flavor", "debugmodel", (*debug, *FLAVORS[family]), f" of {family}")
+    if flavor in FLAVORS[family]:
+        return titan_model(FLAVORS[family][flavor])
+    like = Model.named(FLAVORS["llama3"]["8B"])  # all flavors share norm epsilon and rotary embedding
     return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", norm_epsilon=like.norm_epsilon,
                  rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)  # type: ignore[arg-type]
+
+
+def titan_model(name: str) -> Model:
+    """The model of the catalogue as torchtitan builds it."""
+    known = Model.named(name)
+    return Model(**{**known.model_dump(), "num_mtp_layers": 0}) if known.num_mtp_layers else known
+
+
+def _experts(options: Options, model: Model, tensor_parallel: int) -> dict[str, int]:
+    """Degrees of experts: those of a model without expert parallelism follow tensor parallelism."""
+    ranks = options.size("parallelism.expert_parallel_degree", 1)
+    width = options.size("parallelism.expert_tensor_parallel_degree", 1)
+    if not model.num_experts:
+        return {}
+    return {"expert_parallel": ranks, "expert_tensor_parallel": width if ranks > 1 else tensor_parallel}
 
 
 def _parallel(options: Options) -> dict[str, Any]:
@@ -106,12 +128,37 @@ def _stages(options: Options, model: Model, arguments: Mapping[str, Any]) -> dic
         chunks = stages // pipeline
     if not 1 <= pipeline * chunks <= whole:
         raise options.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage of {whole}")
-    share, more = divmod(whole, pipeline * chunks)
-    if first or last or more:
-        rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"
-                " evenly: other stages are not counted yet with torchtitan")
-        raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first, rule, "0" if share else None)
-    return {"schedule": schedule, "virtual_pipeline": chunks}
+    own = _layers(model, pipeline * chunks, first, last, schedule)
+    return {"schedule": schedule, "virtual_pipeline": chunks, **own}
+
+
+def shared_out(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
+    """Layers of every stage as ``generate_llm_fqn_per_model_part`` shares them out.
+
+    Embedding and head count as ``first`` and ``last`` layers; what cannot be shared evenly goes to the first stages.
+    """
+    share, more = divmod(layers + first + last, stages)
+    return tuple(share + (stage < more) - first * (stage == 0) - last * (stage == stages - 1)
+                 for stage in range(stages))
+
+
+def _layers(model: Model, stages: int, first: int, last: int, schedule: str) -> dict[str, Any]:
+    """Layers of the stages, as arguments. Raises InputError for stages that are not counted yet."""
+    share, more = divmod(model.num_layers + first + last, stages)
+    layers = shared_out(model.num_layers, stages, first, last)
+    if min(layers) < 0 or max(first, last) > share:
+        raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first,
+                         f"must be at most {share}, the layers of a stage, as last_stage_less_layers",
+                         str(min(1, share)))
+    if len(set(layers)) == 1:
+        return {}
+    if not more and max(first, last) == 1 and schedule in ("1f1b", "interleaved"):
+        return {"account_for_embedding": first, "account_for_loss": last}
+    if schedule != "1f1b":
+        raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first,
+                         f"must let {stages} stages share out the layers evenly, as may be with 1 for each end: other"
+                         " stages are counted with 1F1B, not yet otherwise", "0")
+    return {"pipeline_layout": ",".join(map(str, layers))}
 
 
 def _batch(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
