@@ -476,6 +476,10 @@ SCRIPTS = {
     ),
 }
 
+#: Rows in the memory of others, which full recompute keeps.
+SAME = {
+}
+
 #: Role of every state that each element has, whether one allocation has all of it, and whether the first step makes it.
 STATES = {
     "weight": ("weight", "whole", False),

@@ -603,6 +603,11 @@ SCRIPTS = {
     ),
 }
 
+#: Rows in the memory of others, which full recompute keeps.
+SAME = {
+    "attention_norm.input": "layer_input.input",
+}
+
 #: Role of every state that each element has, whether one allocation has all of it, and whether the first step makes it.
 STATES = {
     "weight": ("weight", "tensor", False),

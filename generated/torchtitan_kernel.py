@@ -210,13 +210,14 @@ def evaluate(
     x61 = (qkv_bias == 0.0)
     x62 = (qk_norm == 0.0)
     x63 = 4.0*head_dim*seq_length + 4.0 + select(x60, 8.0, 4.0) + num_layers*(36.0 + select(x61, 0.0, 12.0) + select(x62, 0.0, 8.0))
-    x64 = 4.0*data_parallel_replicas
-    x67 = 2.0*select(x62, 0.0, 1.0)
-    x69 = select(x61, 0.0, 1.0)
-    x72 = 2.0*hidden_size
-    x75 = select(x60, 1.0, 0.0)
-    x76 = hidden_size + hidden_size*x75
-    x77 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x67 = 4.0*data_parallel_replicas
+    x71 = select(x60, 1.0, 0.0)
+    x72 = hidden_size*x71
+    x73 = hidden_size + x72
+    x74 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x77 = 2.0*select(x62, 0.0, 1.0)
+    x79 = select(x61, 0.0, 1.0)
+    x81 = 2.0*hidden_size
     x87 = 4.0*vocab_multiple
     x89 = 2.0 + hidden_size
     x90 = 2.0*x89
@@ -225,38 +226,43 @@ def evaluate(
     x96 = 4.0*hidden_size
     x97 = head_dim*(2.0 + qk_norm)
     x98 = 2.0*(x97 + 2.0*(1.0 + qk_norm))
-    x99 = 2.0*(x67 + x97)
+    x99 = 2.0*(x77 + x97)
     x107 = 2.0*vocab_multiple
-    x109 = 2.0*hidden_size*x75
     x115 = 2.0*hidden_size*vocab_multiple
-    x120 = 4.0*hidden_size*x75 + hidden_size*gradient_bytes*x75
-    x122 = 4.0*hidden_size*data_parallel_replicas
-    x124 = (data_parallel_replicas == 1.0)
-    x132 = hidden_size*gradient_bytes
-    x133 = hidden_size*gradient_bytes*data_parallel_replicas
-    x135 = (-2.0)*hidden_size
-    x138 = 6.0*hidden_size
-    x140 = 2.0*head_dim
-    x141 = x135 + 2.0*(hidden_size + hidden_size + select(x62, 0.0, x140))
-    x142 = 4.0*hidden_size*head_dim
-    x143 = 2.0*x69
-    x144 = 4.0 + x96
-    x145 = (3.0 <= num_layers)
-    x146 = select(x145, 1.0, 0.0)
-    x148 = (4.0 + gradient_bytes)*x146
-    x149 = x146*(num_layers - 2.0)
-    x152 = (2.0 <= num_layers)
-    x153 = select(x152, 1.0, 0.0)
-    x154 = x153*(num_layers - 1.0)
-    x155 = 2.0*x153
-    x156 = 2.0*hidden_size*select(x152, 0.0, 1.0)
-    x157 = 2.0 + x155
-    x158 = -x153
-    x159 = x153*(2.0 + gradient_bytes + 2.0*x146)
-    x160 = 2.0*hidden_size*x153*select(x145, 0.0, 1.0)
-    x165 = -x75
-    x166 = (-4.0)*hidden_size*data_parallel_replicas
-    x169 = 4.0*gpu_memory
+    x119 = 2.0*hidden_size*vocab_multiple*x71
+    x122 = (-2.0)*hidden_size
+    x123 = gradient_bytes*data_parallel_replicas
+    x124 = x81 + x90
+    x125 = 2.0*hidden_size*x71
+    x129 = 6.0*hidden_size
+    x131 = 2.0*head_dim
+    x132 = 2.0*(hidden_size + hidden_size + select(x62, 0.0, x131))
+    x133 = 4.0*hidden_size*head_dim
+    x134 = 2.0*x79
+    x136 = 4.0 + x96
+    x139 = (-2.0)*hidden_size*head_dim
+    x140 = 8.0*hidden_size
+    x142 = (3.0 <= num_layers)
+    x143 = select(x142, 1.0, 0.0)
+    x144 = num_layers - 2.0
+    x145 = x143*x144
+    x147 = (data_parallel_replicas == 1.0)
+    x152 = (4.0 + gradient_bytes)*x143
+    x155 = (2.0 <= num_layers)
+    x156 = select(x155, 1.0, 0.0)
+    x157 = num_layers - 1.0
+    x158 = x156*x157
+    x161 = 2.0*hidden_size*select(x142, 0.0, 1.0)
+    x162 = 2.0 + gradient_bytes + 2.0*x143
+    x164 = 2.0*hidden_size*select(x155, 0.0, 1.0)
+    x165 = 2.0 + 2.0*x156
+    x168 = 4.0*num_layers*data_parallel_replicas
+    x172 = hidden_size*gradient_bytes
+    x174 = hidden_size*gradient_bytes*data_parallel_replicas
+    x179 = 4.0*data_parallel_replicas*x144
+    x181 = 4.0*data_parallel_replicas*x157
+    x182 = 4.0*hidden_size*data_parallel_replicas*x71
+    x186 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -286,65 +292,76 @@ def evaluate(
             x54 = sequence_shards*local_sequence_sp
             num_microbatches = nearest(x55*x48)
             x58 = nearest(x33*x57)
-            x65 = 1.0/x58
-            x66 = 0.9999999999999982*x65
+            x64 = smaller(1.0, num_microbatches)
+            x65 = micro_batch_size*local_sequence_sp
+            x66 = sequence_shards*x65
+            x68 = 1.0/x58
+            x69 = 0.9999999999999982*x68
+            x70 = rounded_up(hidden_size, x69)
+            x75 = rounded_up(vocab_size, x74*x37)
+            x76 = rounded_up(vocab_multiple*x75, x69)
             local_query_features = head_dim*local_heads
             local_qkv_features = local_query_features + 2.0*local_kv_features
-            x71 = rounded_up(hidden_size, x66)
-            x73 = x58*(rounded_up(head_dim, x66)*x67 + hidden_size*rounded_up(local_query_features, x66) + x69*rounded_up(local_qkv_features, x66) + x71*(2.0 + local_ffn + local_query_features) + x72*(rounded_up(local_ffn, x66) + rounded_up(local_kv_features, x66)))
-            x74 = num_layers*x73
-            x78 = rounded_up(vocab_size, x77*x37)
-            x79 = rounded_up(vocab_multiple*x78, x66)
-            x80 = x74 + x58*(x71 + x76*x79)
-            x81 = x35*x34
-            x82 = quotient(x64*x80, x33, x81)
-            x83 = smaller(1.0, num_microbatches)
-            x84 = micro_batch_size*local_sequence_sp
-            x85 = sequence_shards*x84
-            x86 = 8.0*quotient(x80, x58, x65)
-            x88 = x78*x85
-            x91 = (x90 + x72*sequence_shards)*x84
+            x82 = rounded_up(head_dim, x69)*x77 + hidden_size*rounded_up(local_query_features, x69) + x79*rounded_up(local_qkv_features, x69) + x70*(2.0 + local_ffn + local_query_features) + x81*(rounded_up(local_ffn, x69) + rounded_up(local_kv_features, x69))
+            x83 = x58*(x70 + x73*x76 + num_layers*x82)
+            x84 = x35*x34
+            x85 = quotient(x67*x83, x33, x84)
+            x86 = 8.0*quotient(x83, x58, x68)
+            x88 = x75*x66
+            x91 = (x90 + x81*sequence_shards)*x65
             last_end_activations = x87*x88 + x91
             x93 = (recompute_full == 0.0)
             x100 = x95 + sequence_shards*(x96 + 8.0*local_ffn + x98*local_heads + x99*larger(1.0, x41))
-            x101 = x84*x100
+            x101 = x65*x100
             x102 = select(x93, num_layers, 0.0)*x101
-            x103 = select(x93, 0.0, x94*(x83*x84)) + x83*x102
+            x103 = select(x93, 0.0, x94*(x64*x65)) + x64*x102
             x104 = last_end_activations + x103
             x105 = (1.0 < tensor_parallel)
             x106 = select(x105, 1.0, 0.0)
-            x108 = select(x105, x85, 0.0)
+            x108 = select(x105, x66, 0.0)
+            x109 = x70 + x72*x76
             x110 = (1.0 < num_microbatches)
-            x111 = select(x110, x82, 0.0)
-            x112 = x58*(2.0*x71 + x109*x79) + x111
+            x111 = select(x110, x85, 0.0)
+            x112 = 2.0*x58*x109 + x111
             x113 = 8.0 + x107*(select(x105, 5.0, 3.0)*x88) + 12.0*x108 + x112 - 8.0*x106
-            x114 = 8.0 + 4.0*x106 + x112 + x87*(select(x105, 3.0, 2.0)*x88) + 33.0*x108
-            first_embedding_gradients_embedding_backward = x115*x78
-            x117 = 8.0 + x91 + x112 + x85*(x72 + x107*x78) + first_embedding_gradients_embedding_backward
-            attention_norm_saved = x90*x84
-            last_steps_head_reduce = 8.0 + x72*x84
-            x121 = x58*(4.0*x71 + x120*x79)
-            x123 = x58*x79
-            x125 = (x124 & x110)
-            x126 = x123*select(x125, 0.0, 1.0)
-            x127 = gradient_bytes*x73 + x72*x123
-            x128 = select(x125, 0.0, x58*x71)
-            x129 = select((x60 & opposite(x110)), hidden_size*x123, 0.0)
-            x130 = x111 + quotient(x64*(x128 + x129 + select(x125, 0.0, x74)), x33, x81)
-            x131 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x127 + x130
-            x134 = 8.0 + first_embedding_gradients_embedding_backward + x130 + x132*x123 + quotient(x133*x123, x33, x81)
-            x136 = select(x93, 0.0, x84*(x135 + x100))
-            x137 = x72*local_ffn
-            x139 = x138*local_ffn
-            x147 = quotient(x64*(x128 + x129), x33, x81)
-            x150 = select(x125, 0.0, quotient(x64*x73, x33, x81))
-            x151 = select(x93, -x101, x135*x84) + x150
-            x161 = 8.0 + x111 + x136 + larger(larger(larger(larger(micro_batch_size*(x72*local_sequence_sp + x96*select(x105, x54, 0.0)), x84*(x72 + 4.0*sequence_shards*local_ffn) + x137), x84*(x72 + sequence_shards*(x96 - 6.0*local_ffn)) + x139), x137 + x84*(x72 + 2.0*sequence_shards*local_ffn) + 2.0*select(x105, hidden_size*x85, 0.0)), x141 + x139 + x142*local_heads + x96*local_kv_features + x143*local_qkv_features + x84*(x144 + sequence_shards*(x138 + x140*local_heads) - x100)) + larger(larger(larger(x146*x147 + x148*x73 + x149*x151, x153*(x147 + x127) + x154*x151 + x155*x73), x147 + x58*(gradient_bytes*x71 + x156*x79) + x157*x73), x158*x101 + x159*x73 + x160*x123 + x153*(x147 + x150 + x136))
-            x162 = x63 + x82 + (8.0 + 8.0*x83)*x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x82, x104 + x113), x104 + x114), x103 + x117), attention_norm_saved + x103 + x111 + last_steps_head_reduce + x121 + x75*quotient(x122*x126, x33, x81)), x131), x134), x103 + x161)
-            x163 = x102 + select(x93, 0.0, x94*x84)
-            x164 = last_end_activations + x163
-            x167 = x63 + x82 + x86 + 16.0*sequence_shards*x84 + larger(larger(larger(larger(larger(larger(larger(x82, x131), x134), x113 + x164), x114 + x164), x117 + x163), attention_norm_saved + x111 + last_steps_head_reduce + x121 + x163 + x165*quotient(x166*x126, x33, x81)), x163 + x161)
-            x168 = larger(x162, x167)
+            x114 = 8.0 + 4.0*x106 + x87*(select(x105, 3.0, 2.0)*x88) + 33.0*x108 + x112
+            first_embedding_gradients_embedding_backward = x115*x75
+            x117 = 8.0 + x91 + x66*(x81 + x107*x75) + first_embedding_gradients_embedding_backward + x111 + 2.0*x58*(x82 + x109)
+            last_steps_head_reduce = 8.0 + x81*x65
+            x120 = 2.0*x58*x82
+            x121 = x58*x109
+            x126 = x81 + last_steps_head_reduce + x119*x75 + x120 + larger(gradient_bytes*x121 + larger(0.0, x122 + quotient(x123*x121, x33, x84)), x124*x65 + x58*(2.0*x70 + x125*x76)) + x111
+            x127 = select(x93, 0.0, x65*(x122 + x100))
+            x128 = x81*local_ffn
+            x130 = x129*local_ffn
+            x135 = x132 + x130 + x133*local_heads + x96*local_kv_features + x134*local_qkv_features
+            x137 = x131*local_heads
+            x138 = -x100
+            x141 = larger(larger(larger(larger(larger(micro_batch_size*(x81*local_sequence_sp + x96*select(x105, x54, 0.0)), x65*(x81 + 4.0*sequence_shards*local_ffn) + x128), x65*(x81 + sequence_shards*(x96 - 6.0*local_ffn)) + x130), x128 + x65*(x81 + 2.0*sequence_shards*local_ffn) + 2.0*select(x105, hidden_size*x66, 0.0)), x122 + x135 + x65*(x136 + sequence_shards*(x129 + x137) + x138)), x122 + x135 + x139*local_heads + x65*(x136 + sequence_shards*(x140 + x137) + x138))
+            x146 = select(x93, -x101, x122*x65)
+            x148 = (x147 & x110)
+            x149 = x58*x82
+            x150 = select(x148, 0.0, quotient(x67*x149, x33, x84))
+            x151 = x146 + x150
+            x153 = x149*x152
+            x154 = select(x148, 0.0, quotient(x67*x121, x33, x84))
+            x159 = x58*(gradient_bytes*x82 + x81*x76)
+            x160 = x120 + x159
+            x163 = x127 + x58*(x161*x76 + x162*x82) - x65*x100
+            x166 = x154 + x58*(gradient_bytes*x109 + x164*x76 + x165*x82)
+            x167 = 8.0 + x111
+            x169 = x168*x82
+            x170 = x111 + select(x148, 0.0, quotient(x58*(x67*x109 + x169), x33, x84))
+            x171 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x159
+            x173 = x58*x76
+            x175 = first_embedding_gradients_embedding_backward + x172*x173 + quotient(x174*x173, x33, x84)
+            x176 = x63 + (8.0 + 8.0*x64)*x66 + x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x85, x104 + x113), x104 + x114), x103 + x117), x103 + x126), x103 + x127 + x141 + larger(larger(larger(x145*x151 + x153 + x143*x154, x158*x151 + x156*(x154 + x160)), x156*(x150 + x154 + x163)), x166) + x167), x170 + x171), 8.0 + x175 + x170)
+            x177 = x102 + select(x93, 0.0, x94*x65)
+            x178 = last_end_activations + x177
+            x180 = x149*select(x148, 0.0, 1.0)
+            x183 = x111 + select(x148, 0.0, quotient(x58*(x67*x70 + x182*x76 + x169), x33, x84))
+            x184 = x63 + 16.0*sequence_shards*x65 + x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x85, x178 + x113), x178 + x114), x177 + x117), x177 + x126), x177 + x127 + x141 + x167 + larger(larger(larger(x166, x145*x146 + x153 + x143*(x154 + quotient(x179*x180, x33, x84))), x158*x146 + x156*(x154 + quotient(x181*x180, x33, x84) + x160)), x156*(x154 + quotient(x67*x180, x33, x84) + x163))), x171 + x183), 8.0 + x175 + x183)
+            x185 = larger(x176, x184)
             broken = np.int8(0)
             broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
             broken = where((pipeline_parallel == 1.0), broken, np.int8(20))
@@ -369,10 +386,10 @@ def evaluate(
             broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x162, 0.0)
-            out[1, row] = select(legal, x167, 0.0)
-            out[2, row] = select(legal, x168, 0.0)
+            out[0, row] = select(legal, x176, 0.0)
+            out[1, row] = select(legal, x184, 0.0)
+            out[2, row] = select(legal, x185, 0.0)
             answer = np.int8(2)
-            answer = where((x168 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x168 <= x169), np.int8(0), answer)
+            answer = where((x185 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x185 <= x186), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

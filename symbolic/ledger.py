@@ -81,7 +81,7 @@ SITES: Mapping[str, Site] = {
     "loss_backward": Site("inside the backward pass of the loss", Held.ALL),
     "head_backward": Site("inside the backward pass of the LM head", Held.HEAD),
     "stage_exchange": Site("an output is sent to the next stage and a gradient received from it", Held.LAYERS),
-    "head_reduce": Site("gradients of the LM head are reduced, and its parameters are gathered again", Held.LAYERS),
+    "head_reduce": Site("gradients of final norm and LM head are reduced", Held.LAYERS),
     "layer_backward": Site("inside the backward pass of a layer", Held.LAYERS),
     "experts_forward": Site("routed experts have computed and their results are sent back", Held.LAYERS),
     "combine_backward": Site("gradients of the experts' results have been sent to the experts", Held.LAYERS),

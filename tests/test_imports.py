@@ -40,7 +40,7 @@ LAYERS = (
     {"implementations"},
     {"components"},
     {"parallel"},
-    {"order", "overheads"},
+    {"orders", "overheads"},
     {"accounts", "exact", "verdict"},
     {"planning", "sensitivities", "timing"},
     {"factoring"},

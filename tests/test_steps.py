@@ -20,7 +20,7 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
-from validation.measured import nanotron
+from validation.measured import nanotron, torchtitan
 from validation.measured.replays import replay_of, replays
 
 pytestmark = pytest.mark.slow
@@ -33,6 +33,7 @@ DEGREES: dict[str, dict[str, tuple[int, ...]]] = {
     "torchtitan": {"tensor_parallel": (1, 2, 4, 8), "context_parallel": (1, 2)},
     "huggingface": {},
 }
+RECOMPUTE = {name: ("none", "none", "full", *(("selective",) if name == "torchtitan" else ())) for name in DEGREES}
 CASES = 400 if FULL else 12
 
 
@@ -44,7 +45,7 @@ def drawn(implementation: str, random: Random) -> Iterator[dict[str, Any]]:
         asked = {
             "model": random.choice(MODELS), "gpu": "h100-80gb", "implementation": implementation, **degrees,
             "data_parallel": data, "micro_batch_size": micro, "global_batch_size": micro * steps * data,
-            "seq_length": random.choice((2048, 4096, 8192)), "recompute": random.choice(("none", "none", "full")),
+            "seq_length": random.choice((2048, 4096, 8192)), "recompute": random.choice(RECOMPUTE[implementation]),
             "sequence_parallel": degrees.get("tensor_parallel", 1) > 1 and random.random() < 0.7,
         }
         try:
@@ -135,6 +136,16 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     assert median(alone) < 0.016
     assert median(few) < 0.03
     assert sum(error <= 0.1 for error in few) / len(few) > 0.87
+
+
+def test_eager_runs_of_torchtitan() -> None:
+    """Within 2.5 % of what was measured; nothing is fitted."""
+    runs = [case for case in torchtitan.read() if case.group == torchtitan.BF16]
+    assert len(runs) == 2
+    for case in runs:
+        replay_of_it = replayed(configured(case.model, case.gpu, **case.arguments)).replay
+        assert replay_of_it is not None
+        assert replay_of_it.reserved_bytes == pytest.approx(case.measured[0].bytes, rel=0.025)
 
 
 def test_explain_shows_the_replay(capsys: pytest.CaptureFixture[str]) -> None:

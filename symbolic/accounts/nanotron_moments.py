@@ -13,7 +13,7 @@ from ..dimension import ONE
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place
-from ..order import IN_BUCKETS
+from ..orders.nanotron import IN_BUCKETS
 from ..parallel.pipeline import held
 from ..parameters import symbols
 from ..terms import TermSet, product, total

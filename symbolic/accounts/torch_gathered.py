@@ -13,14 +13,15 @@ from typing import Any
 
 from sympy import Eq, Expr, Ge, Integer
 
+from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Place, Role
 from ..parallel.data import bytes_per_element, states
 from ..parallel.pipeline import instances
 from ..parameters import symbols
-from ..terms import TermSet
-from .rows import components_of
+from ..terms import TermSet, product
+from .rows import components_of, local_shape
 from .units import is_layer_input
 
 D, c, R, w, m, Lr, rfull, rn = symbols("D c R w m Lr rfull rn")
@@ -103,23 +104,39 @@ def _root_twice(terms: TermSet, implementation: Implementation) -> Expr:
     return 2 * _root(terms, implementation)
 
 
-def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
-    """The head's gradients are reduced first; then its unit is gathered anew for the final norm."""
-    head = outside(terms, implementation, "aligned", Place.LAST, Place.MTP) - terms["final_norm.aligned"].symbol
-    gathered = 2 * _last(terms, implementation)
+def _prefetched(terms: TermSet, implementation: Implementation) -> Expr:
+    """Buffer of the last layer, which is gathered when the head's backward pass begins."""
     if implementation.choices["reshard"] == "never":
-        gathered += _all(terms) - _last(terms, implementation)
-    return w * head + gathered + OWN_MEMORY * gradient_bytes(implementation.choices) * head / SHARDS
+        return Integer(0)
+    return Iverson(Ge(Lr, 1)) * _layer(terms)
+
+
+def _head_gathered(terms: TermSet, implementation: Implementation) -> Expr:
+    return _last(terms, implementation) + _prefetched(terms, implementation)
+
+
+def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
+    """Norm and head are one unit: gradients are reduced after the norm's backward pass, which needs its saved input.
+
+    The head's gradient is freed when the output of the reduce-scatter is there, the norm's before.
+    """
+    unit = outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    made = COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    of_the_norm = COMPUTE * terms["final_norm.parameters"].symbol
+    own = _last(terms, implementation)
+    others = _all(terms) - own if implementation.choices["reshard"] == "never" else Integer(0)
+    residual = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    saved = terms["final_norm.saved"].symbol * instances(Place.LAST, implementation.choices)
+    return others + _prefetched(terms, implementation) + made + Max(
+        own + saved + residual, w * unit + Max(Integer(0), w * unit / SHARDS - of_the_norm),
+    )
 
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
     """Elements of reduced gradients of final norm and head with memory of their own, if they are a unit."""
     if implementation.choices["units"] != "ends":
         return Integer(0)
-    # The norm is reduced after the head, as the same unit: the all-reduce over replicas holds the last one's only.
-    norm = terms["final_norm.aligned"].symbol
-    head = outside(terms, implementation, "aligned", Place.LAST, Place.MTP) - norm
-    return OWN_MEMORY * norm + (1 - ACCUMULATED) * head
+    return OWN_MEMORY * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
 
 
 def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -135,7 +152,7 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
     reduced_layer = reduced * per_layer(terms, "aligned")
     reduced_end = gradient_bytes(choices) * reduced_ends(terms, implementation) / SHARDS
     reducing_layer = w * per_layer(terms, "aligned")
-    reducing_end = w * terms["final_norm.aligned"].symbol if ends else Integer(0)
+    reducing_end = w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP) if ends else Integer(0)
     freed = freed_with_a_layer(terms, implementation)
 
     def at(passed: Expr, next_layer: Expr, reducing: Expr) -> Expr:
@@ -188,9 +205,10 @@ SIZES: tuple[Any, ...] = (
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
     ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
      {**_ROOT, "reshard": ("always",)}),
-    ("gathered_head", "Gathered parameters", ("head_backward",), _last, {**_ENDS, **_FREED}),
-    ("gathered_norm", "Parameters gathered for the norm, and the head's gradients", ("head_reduce",), _for_the_norm,
-     _ENDS),
+    ("gathered_head", "Gathered parameters, and the last layer's buffer", ("head_backward",), _head_gathered,
+     {**_ENDS, **_FREED}),
+    ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),
+     _for_the_norm, _ENDS),
     ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
      _FSDP),
     ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),

@@ -64,13 +64,13 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
             13 * residual + layer - saved,
         ]
     else:
-        # q projection, after v and k: gradients of their common input, of it and of the layer's output.
-        moments.append(2 * residual + 3 * whole + query + statistics + layer - norm - saved)
+        q_weight = COMPUTE * _elements(implementation, "attention", "q.weight")
+        shared = 2 * residual + 3 * whole + query + statistics + layer - norm - saved
+        moments += [
+            shared,  # q projection, after v and k: gradients of their common input, of it and of the layer's output
+            shared + whole - q_weight,  # before it: the sum of the gradients of v's and k's input
+        ]
     return Max(*moments)
-
-
-def _input_of_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
-    return terms["final_norm.saved"].symbol * _last(implementation)
 
 
 def _last(implementation: Implementation) -> Expr:
@@ -105,8 +105,6 @@ _STEP = ("optimizer_step",)
 SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
      {"mlp": ("swiglu",), "heads": ("grouped",)}),
-    ("norm_input", "Input of the final norm", ("head_reduce",), _input_of_the_norm,
-     {"units": ("ends",), "data_parallel": ("fsdp",), "pipeline": ("own",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
 )

@@ -67,7 +67,7 @@ COMPONENTS = (
             transient("input_gradient", "head", (SEQUENCE, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
-                      "bf16 gradient of the final norm's output", ("head_reduce",),
+                      "bf16 gradient of the final norm's input", ("head_reduce",),
                       data_parallel=("fsdp",), units=("ends",), pipeline=("own",)),
             transient("embedding_gradient", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the embedding's output", ("embedding_backward",), **_TORCH,

@@ -10,7 +10,9 @@ from ..accounts.rows import kept_rows
 from ..accounts.units import is_layer_input
 from ..implementations import Implementation
 from ..ledger import Role
-from ..order import BIRTHS, Birth, scripts
+from ..orders.fsdp import SAME_MEMORY
+from ..orders.step import BIRTHS, scripts, walked
+from ..orders.words import Birth
 from ..parallel.data import states
 from .evaluator import as_written, evaluator
 
@@ -19,6 +21,8 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
     """Data of ``rows.py.jinja``."""
     choices = implementation.choices
     births = {birth.state: birth for birth in BIRTHS[choices["data_parallel"]]}
+    made, rows = walked(choices), kept_rows(implementation)
+    names = {f"{row.component.name}.{row.tensor.name}" for row in rows}
     kept = [state for state in states(choices)
             if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None]
     return {
@@ -28,9 +32,10 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
             {"name": f"{row.component.name}.{row.tensor.name}", "component": row.component.name,
              "place": row.component.place.name, "role": row.tensor.role.value, "lifetime": row.tensor.lifetime.name,
              "module": row.tensor.module, "sites": row.tensor.sites, "of_layer": is_layer_input(row.component)}
-            for row in kept_rows(implementation)
+            for row in rows
         ],
         "scripts": scripts(choices),
+        "same": {row: other for row, other in SAME_MEMORY.items() if {row, other} <= names},
         "states": [
             {"name": state.name, "role": state.role.value, "piece": birth.piece, "late": birth.late}
             for state in kept
@@ -38,7 +43,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
                                                        and state.name != "master_weight")),)
         ],
         "sums": {
-            f"stage.{item.name}.{site}": (site, item.walked)
+            f"stage.{item.name}.{site}": (site, item.walked or item.name in made)
             for item in aggregates_of(implementation) for site in item.sites
         },
     }

@@ -43,6 +43,9 @@ class Rows:
     scripts: Mapping[str, tuple[str, ...]]
     states: Mapping[str, tuple[str, str, bool]]
     sums: Mapping[str, tuple[str, bool]]
+    choices: Mapping[str, str]
+    same: Mapping[str, str]
+    """Rows in the memory of others, which full recompute keeps."""
 
     @classmethod
     def of(cls, evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction]) -> Rows:
@@ -50,7 +53,8 @@ class Rows:
         module = evaluator.rows
         sizes = {name: math.ceil(size) for name, size in terms_at(module, values).items()}
         every = tuple(Row(name, sizes[name], *described) for name, described in module.ROWS.items() if sizes[name])
-        return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS)
+        return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
+                   evaluator.choices, module.SAME)
 
     @cached_property
     def layers(self) -> int:
@@ -64,9 +68,14 @@ class Rows:
             return self.layers
         return {"FIRST": int(rank == 0), "LAST": int(rank == last)}.get(row.place, 1)
 
-    def saved(self, places: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the tensors that one instance saves for the backward pass, by component in the order of the ledger."""
-        recomputed, by_component = bool(self.values["recompute_full"]), dict[str, list[Row]]()
+    def saved(self, places: Sequence[str], recomputed: bool | None = None) -> dict[str, list[Row]]:
+        """Return the tensors that one instance saves for the backward pass, by component in the order of the ledger.
+
+        ``recomputed`` says if full recompute keeps others of a layer; None: as the configuration has it.
+        """
+        by_component: dict[str, list[Row]] = {}
+        if recomputed is None:
+            recomputed = bool(self.values["recompute_full"])
         for row in self.every:
             in_layer = row.place in IN_LAYER
             saves = row.role == "activation" and row.place in places and row.lifetime != "SHARED" and not row.moments

@@ -9,6 +9,8 @@ from shardmath.allocator.trace import Action, Event
 
 #: Streams whose work holds frees back: of tensor parallelism, and of what is sent between pipeline stages.
 TENSOR, PIPELINE = 1, 2
+#: Streams with memory of their own: on which FSDP2 gathers parameters, and on which it reduces gradients.
+GATHER, REDUCE = 3, 4
 #: Allocations after which the events of a deferred free have passed: the host runs ahead of the GPU by as many, also
 #: over the end of a step. Fitted to nanotron's runs with TP 2; no other number here is fitted.
 LAG = 700
@@ -25,7 +27,7 @@ class Trace:
         self._sizes: dict[int, int] = {}
         self._deferred: deque[int] = deque()
 
-    def allocate(self, size: int, row: str) -> int:
+    def allocate(self, size: int, row: str, stream: int = 0) -> int:
         """Allocate bytes for a row; return the key of the tensor. Nothing is allocated for 0 bytes."""
         self._count += 1
         while self._deferred and self._deferred[0] <= self._count:
@@ -34,10 +36,14 @@ class Trace:
         key = self._count
         self._sizes[key] = size
         if size:
-            self.events.append(Event(Action.ALLOCATE, key, size, row=row))
+            self.events.append(Event(Action.ALLOCATE, key, size, stream, row))
             self.now += size
             self.peak = max(self.peak, self.now)
         return key
+
+    def size(self, key: int) -> int:
+        """Return the bytes of a tensor that is in use."""
+        return self._sizes[key]
 
     def free(self, key: int, stream: int | None = None) -> None:
         """Free a tensor; one that another ``stream`` used comes back when that has done its work."""

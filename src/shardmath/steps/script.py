@@ -1,0 +1,154 @@
+"""Play the scripts of a step: the events at one of its points, as ``symbolic/orders/words.py`` spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardmath.steps.rows import IN_LAYER, Row, Rows
+from shardmath.steps.states import States
+from shardmath.steps.trace import PIPELINE, TENSOR, Trace
+from shardmath.steps.units import Units
+
+#: Tensors that an instance saved for its backward pass, by row.
+Held = dict[str, int]
+#: Word behind which a recomputed instance has all that it saves.
+END = "end"
+
+
+@dataclass
+class _Point:
+    """Tensors of a point: those of its moment by size, rows to save, tensors saved, and those allocated here."""
+
+    moment: Mapping[str, int]
+    saves: Sequence[Row]
+    held: Held
+    here_too: bool
+    here: Held = field(default_factory=dict)
+
+
+class Player:
+    """Write the events of scripts to a trace; tensors that pass from one point to another are kept between them."""
+
+    def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
+        self._rows, self._trace = rows, trace
+        self.units = Units(rows, trace) if any(
+            event.startswith("open:") for script in rows.scripts.values() for event in script) else None
+        self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
+        self._moment = {name: rows.transients(name) for name in rows.scripts}
+        self._passing: dict[str, list[int]] = {}
+        self._unsaved: list[int] = []
+        self._next: int | None = None
+        self._forward = [row for own in rows.saved(IN_LAYER, recomputed=False).values() for row in own]
+        self._words: dict[str, Callable[[str, _Point], object]] = {
+            "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
+            "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
+            "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
+            **(self._unit_words(self.units) if self.units is not None else {}),
+        }
+
+    def play(self, point: str, saves: Sequence[Row] = (), held: Held | None = None, here_too: bool = False) -> None:
+        """Run the script of a point: ``saves`` are rows to save, ``held`` the tensors that are saved.
+
+        Tensors that only pass do so where the work of the point is ``here_too``, on this rank and chunk.
+        """
+        if here_too or self.units is None:
+            at = _Point(self._moment[point], saves, {} if held is None else held, here_too)
+            for event in self._rows.scripts[point]:
+                self._event(event, at)
+
+    def _event(self, event: str, point: _Point) -> None:
+        trace, sign, name = self._trace, event[0], event[1:]
+        if sign.isalpha():
+            word, _, name = event.partition(":")
+            self._words[word](name, point)
+        elif event == "+*":
+            point.here |= {item: trace.allocate(size, item) for item, size in point.moment.items()
+                           if item not in point.here}
+        elif event == "-*":
+            trace.free_all(list(point.here.values()))
+            point.here.clear()
+        elif event == "-all":
+            trace.free_all([key for keys in self._passing.values() for key in keys])
+            self._passing = {}
+        elif sign == "+" and name in point.moment:
+            point.here[name] = trace.allocate(point.moment[name], name)
+        elif sign in "+=":
+            row, _, pieces = name.partition("/")
+            size = self._rows.sizes.get(f"passing.{row}", self._rows.sizes.get(row, 0)) // int(pieces or 1)
+            if size and point.here_too:
+                self._passing.setdefault(name, []).append(trace.allocate(size, row))
+        elif name in point.here:
+            trace.free(point.here.pop(name), self._streams.get(sign))
+        elif self._passing.get(name):
+            trace.free(self._passing[name].pop(0), self._streams.get(sign))
+
+    def _unit_words(self, units: Units) -> dict[str, Callable[[str, _Point], object]]:
+        return {
+            "open": lambda name, point: units.open(name), "close": lambda name, point: units.close(name),
+            "reopen": lambda name, point: units.reopen(name),
+            "reduce": lambda name, point: units.reduce(name, self._passing.pop("grad", ())),
+        }
+
+    def _free(self, name: str, point: _Point) -> None:
+        for row in [row for row in reversed(point.held) if name in ("", row, row.partition(".")[0])]:
+            self._trace.free(point.held.pop(row))
+
+    def _make_gradients(self, name: str, point: _Point) -> None:
+        kept = self._rows.sizes["state.kept_gradient"]
+        for row in self._rows.every if point.here_too else ():
+            if row.role == "weight" and name in (row.component, row.name):
+                key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
+                self._passing.setdefault("grad", []).append(key)
+
+    def _drop(self, name: str, point: _Point) -> None:
+        last = [] if name == "all" else self._unsaved[-1:]
+        self._trace.free_all(self._unsaved[: len(self._unsaved) - len(last)])
+        self._unsaved = last
+
+    def _hand_over(self, name: str, point: _Point) -> None:
+        self._next = self._trace.allocate(self._rows.sizes["passing.output"], "next")
+
+    def _handed_over(self, size: int) -> int | None:
+        """Return the tensor that the instance before made for this one, if it is of this size."""
+        key, self._next = self._next, None
+        if key is not None and self._trace.size(key) != size:
+            self._trace.free(key)
+            return None
+        return key
+
+    def _save(self, name: str, point: _Point) -> None:
+        """Save rows; those of a recomputed layer that its checkpoint does not keep wait to be dropped."""
+        saves, kept = point.saves, {row.name for row in point.saves}
+        for row in self._forward if saves and self.units and saves[0].place in IN_LAYER else saves:
+            if name in ("", row.component, row.name):
+                saved = row.name if row.name in kept else self._rows.same.get(row.name, row.name)
+                key = self._handed_over(row.size) or self._trace.allocate(row.size, row.name)
+                if saved in kept:
+                    point.held[saved] = key
+                else:
+                    self._unsaved.append(key)
+
+    def _save_rest(self, name: str, point: _Point) -> None:
+        """Save what a checkpoint keeps beside the tensors of the layer."""
+        for row in point.saves:
+            if row.name not in point.held:
+                point.held[row.name] = self._trace.allocate(row.size, row.name)
+
+    def _again(self, name: str, point: _Point) -> None:
+        """Make the saved tensors of a recomputed layer, where its checkpoint has none in their memory."""
+        if not self._rows.values["recompute_full"]:
+            return
+        held, same = point.held, self._rows.same
+        for kept in [row for row in held if row not in same.values()]:
+            self._trace.free(held.pop(kept))
+        for event in self._rows.scripts["layer_forward"]:
+            word, _, name = event.partition(":")
+            if event == END:
+                break
+            if word == "save":
+                for row in self._forward:
+                    if name in (row.component, row.name):
+                        held[row.name] = held.pop(same.get(row.name, ""), 0) or self._trace.allocate(row.size, row.name)
+            elif event[0] in "+-":
+                self._event(event, _Point({}, (), held, True))

@@ -1,0 +1,141 @@
+"""Units of FSDP2: parameters that are gathered and gradients that are reduced together, each in memory of its stream.
+
+By the source of PyTorch 2.13 (``torch/distributed/fsdp/_fully_shard``): an all-gather fills a buffer of the gathering
+stream, from which parameters are copied into memory of the default stream. In a forward pass the buffer stays until
+the next unit has its parameters; in a backward pass it is free at once, and the unit before is gathered into another.
+The input of a reduce-scatter is memory of the default stream and stays until the next one; its output is memory of the
+reducing stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from shardmath.steps.rows import IN_LAYER, Row, Rows
+from shardmath.steps.trace import GATHER, REDUCE, Trace
+
+#: Bytes of a gathered element: parameters are computed with in bf16.
+COMPUTE = 2
+
+
+@dataclass
+class _Open:
+    """One unit with parameters that are gathered, or on their way."""
+
+    unit: str
+    buffer: int | None = None
+    parameters: list[int] = field(default_factory=list)
+
+
+class Units:
+    """Gather and reduce the units of a rank; a unit of no parameters on the rank is none."""
+
+    def __init__(self, rows: Rows, trace: Trace) -> None:
+        self._rows, self._trace = rows, trace
+        values = rows.values
+        self._replicas = values.get("data_parallel_replicas", 1)
+        self._shards = max(1, values["data_parallel"] * values["context_parallel"] // self._replicas)
+        self._reshard = rows.choices["reshard"]
+        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",)}
+        self._order: list[_Open] = []
+        self._next: _Open | None = None
+        self._buffer: int | None = None
+        self._input: int | None = None
+        self._reduced: list[int] = []
+        self._added: list[int] = []
+        self._first = True
+
+    def begin(self) -> None:
+        """Begin a step: free the gradients of the one before."""
+        self._trace.free_all(self._reduced)
+        self._reduced, self._first = [], True
+
+    def open(self, unit: str) -> None:
+        """Gather a unit for its forward pass."""
+        buffer = self._gather(unit)
+        self._free_buffer()
+        self._buffer = buffer
+        self._order.append(_Open(unit, parameters=self._copied(unit)))
+
+    def close(self, unit: str) -> None:
+        """Free a unit behind its forward pass, where it is not kept for the backward pass."""
+        if unit == "last":
+            self._free_buffer()
+        if self._reshard == "always" or (self._reshard == "default" and unit != "last"):
+            self._trace.free_all(self._order[-1].parameters)
+            self._order[-1].parameters = []
+
+    def reopen(self, unit: str) -> None:
+        """Gather a unit for its backward pass, and begin to gather the one before it."""
+        opened = self._next
+        if opened is None or opened.unit != unit:
+            opened = self._order.pop() if self._order and self._order[-1].unit == unit else _Open(unit)
+        self._next = None
+        if not opened.parameters:
+            buffer = self._gather(unit) if opened.buffer is None else opened.buffer
+            opened.parameters = self._copied(unit)
+            self._trace.free(buffer)
+        opened.buffer, self._current = None, opened
+        if self._order:
+            self._next = self._order.pop()
+            self._next.buffer = None if self._next.parameters else self._gather(self._next.unit)
+
+    def reduce(self, unit: str, gradients: Sequence[int]) -> None:
+        """Reduce the gradients of a unit, and free its parameters."""
+        self._trace.free_all(self._current.parameters)
+        self._current.parameters = []
+        elements = self._aligned(unit)
+        width, kept = self._rows.values["gradient_bytes"], self._rows.sizes["state.gradient"]
+        if self._input is not None:
+            self._trace.free(self._input)
+        self._input = self._trace.allocate(width * elements, f"{unit}.reduced")
+        self._trace.free_all(gradients[:-1])
+        reduced = self._trace.allocate(width * elements // self._shards, f"{unit}.gradient", REDUCE)
+        if kept != width:
+            low, reduced = reduced, self._trace.allocate(kept * elements // self._shards, f"{unit}.gradient", REDUCE)
+            self._trace.free(low)
+        self._trace.free_all(gradients[-1:])  # a local name holds the last one until the function returns
+        if self._first:
+            self._reduced.append(reduced)
+        elif self._replicas > 1:  # the all-reduce of a unit holds what is added to gradients of earlier micro-batches
+            self._added.append(reduced)
+        else:
+            self._trace.free(reduced)
+
+    def end(self) -> None:
+        """End a backward pass."""
+        if self._input is not None:
+            self._trace.free(self._input)
+        self._trace.free_all(self._added)
+        self._input, self._first, self._added = None, False, []
+
+    def _gather(self, unit: str) -> int:
+        whole = COMPUTE * self._aligned(unit)
+        share = self._trace.allocate(whole // self._shards, f"{unit}.share", GATHER)
+        buffer = self._trace.allocate(whole, f"{unit}.gathered", GATHER)
+        self._trace.free(share)
+        return buffer
+
+    def _free_buffer(self) -> None:
+        if self._buffer is not None:
+            self._trace.free(self._buffer)
+        self._buffer = None
+
+    def _copied(self, unit: str) -> list[int]:
+        rows = list(self._weights(unit))
+        whole, elements = COMPUTE * self._aligned(unit), sum(row.size for row in rows)
+        ends = [whole * sum(row.size for row in rows[: place + 1]) // elements for place in range(len(rows))]
+        return [self._trace.allocate(end - before, row.name)
+                for row, before, end in zip(rows, [0, *ends], ends, strict=False)]
+
+    def _weights(self, unit: str) -> Iterator[Row]:
+        for row in self._rows.every:
+            if row.role == "weight" and row.place in self._parts[unit]:
+                yield row
+
+    def _aligned(self, unit: str) -> int:
+        components = dict.fromkeys(row.component for row in self._weights(unit))
+        return math.ceil(sum(Fraction(self._rows.account[f"{name}.aligned"]) for name in components))

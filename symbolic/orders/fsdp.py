@@ -1,0 +1,114 @@
+"""FSDP2's step as torchtitan has it: units of parameters, and its layers operation by operation.
+
+The order is that of PyTorch's autograd, recorded below it with tensors without memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sympy import Expr
+
+from ..dimension import ONE, Dimension
+from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, KV_HEADS, SEQUENCE
+from ..functions import Iverson
+from ..parameters import symbols
+from .words import SHARE, WHOLE, Passing, Script
+
+ts = symbols("ts")[0]
+
+_SCATTERED = Iverson(ts > 1)
+_QUERY, _KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
+_INNER = (SEQUENCE, BATCH, FFN)
+#: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
+_ENDS: Mapping[str, tuple[str, ...]] = {
+    "data_parallel": ("fsdp",), "units": ("ends",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
+}
+
+
+def _ends(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2) -> Passing:
+    return Passing(name, shape, bytes, meaning, "torchtitan", when, _ENDS)
+
+
+PASSING: tuple[Passing, ...] = (
+    _ends("q.projected", _QUERY, "queries before RoPE"),
+    _ends("k.projected", _KEY, "keys before RoPE"),
+    _ends("q.fp32", _QUERY, "fp32 queries", bytes=4),
+    _ends("k.fp32", _KEY, "fp32 keys", bytes=4),
+    _ends("q.rotated", _QUERY, "fp32 queries after RoPE", bytes=4),
+    _ends("k.rotated", _KEY, "fp32 keys after RoPE", bytes=4),
+    _ends("partial", WHOLE, "output of the rank's heads or part of the MLP, before it is summed", _SCATTERED),
+    _ends("output", SHARE, "output of attention or the MLP, before it is added"),
+    _ends("residual.gradient", SHARE, "gradient of a residual sum"),
+    _ends("gathered.gradient", WHOLE, "gradient of an output, gathered over ranks", _SCATTERED),
+    _ends("gathered.copy", WHOLE, "the same before its parts are joined", _SCATTERED),
+    _ends("down.input_gradient", _INNER, "gradient of the down projection's input"),
+    _ends("silu.gradient", _INNER, "gradient of SiLU of the gate projection"),
+    _ends("up.gradient", _INNER, "gradient of the up projection"),
+    _ends("gate.gradient", _INNER, "gradient of the gate projection"),
+    _ends("input.gradient", WHOLE, "gradient of a common input, from one of its projections"),
+    _ends("input.sum", WHOLE, "sum of two of them"),
+    _ends("input.reduced", SHARE, "the rank's share of its sum over ranks", _SCATTERED),
+    _ends("norm.gradient", SHARE, "gradient of the final norm's output"),
+    _ends("norm.input_gradient", SHARE, "gradient of a norm's input"),
+    _ends("context.gradient", _QUERY, "gradient of the output of core attention"),
+    _ends("q.gradient", _QUERY, "gradient of queries"),
+    _ends("k.gradient", _KEY, "gradient of keys"),
+    _ends("v.gradient", _KEY, "gradient of values"),
+)
+
+SCRIPTS: tuple[Script, ...] = (
+    Script("embedding_forward", "open:embedding next close:embedding", _ENDS),
+    Script("layer_forward", "open:layer save:attention_norm save:attention.qkv.input_gathered +q.projected"
+           " +k.projected save:attention.v +q.fp32 +k.fp32 +q.rotated +k.rotated save:attention.q save:attention.k"
+           " -k.projected -q.projected -q.fp32 -k.fp32 -q.rotated -k.rotated save:attention.logsumexp"
+           " save:attention.context drop +partial +output -partial save:ffn_norm.rms save:ffn_norm.input -output drop"
+           " save:swiglu.gate_up.input_gathered save:swiglu.gate save:swiglu.silu save:swiglu.up save:swiglu.down.input"
+           " end drop +partial +output -partial next -output drop:all close:layer", _ENDS),
+    Script("head_forward", "open:last save =loss.logits_shard close:last", _ENDS),
+    Script("loss_forward", "=loss.scalars =loss.logits_shard_fp32 =loss.logits_shifted"
+           " =loss.shard_statistics save -loss.shard_statistics -loss.logits_shifted -loss.logits_shard_fp32"
+           " -loss.logits_shard =loss.scalars_after", _ENDS),
+    Script("after_forward", "", _ENDS),
+    Script("loss_backward", "-loss.scalars_after =loss.scalars_backward =loss.label_masks =loss.gradient_shard/2"
+           " =loss.exponentials =loss.gradient_shard/2 -loss.gradient_shard/2 -loss.exponentials -loss.label_masks free"
+           " -loss.scalars_backward -loss.scalars =last_steps.loss =last_steps.logits_gradient"
+           " -loss.gradient_shard/2", _ENDS),
+    Script("head_backward", "reopen:last grad:final_norm grad:head =last_steps.input_gradient"
+           " -last_steps.logits_gradient free:head", _ENDS),
+    Script("head_reduce", "-last_steps.input_gradient =norm.gradient =residual.gradient free:final_norm -norm.gradient"
+           " reduce:last", _ENDS),
+    Script("layer_backward", "reopen:layer again +gathered.copy +gathered.gradient -gathered.copy"
+           " grad:swiglu.down.weight +down.input_gradient -gathered.gradient free:swiglu.down.input +up.gradient"
+           " +silu.gradient -down.input_gradient free:swiglu.up free:swiglu.silu grad:swiglu.up.weight =input.gradient"
+           " -up.gradient +gate.gradient -silu.gradient free:swiglu.gate grad:swiglu.gate.weight =input.gradient"
+           " -gate.gradient free:swiglu =input.sum -input.gradient -input.gradient +input.reduced -input.sum"
+           " +norm.input_gradient grad:ffn_norm -input.reduced free:ffn_norm =residual.gradient -residual.gradient"
+           " -norm.input_gradient"
+           " +gathered.copy +gathered.gradient -gathered.copy grad:attention.o_proj.weight +context.gradient"
+           " -gathered.gradient +q.gradient +k.gradient +v.gradient -context.gradient free:attention.k"
+           " free:attention.q free:attention.v free:attention.logsumexp free:attention.context"
+           " +k.fp32 -k.gradient +q.fp32 -q.gradient +k.rotated -k.fp32 +q.rotated -q.fp32 +k.gradient -k.rotated"
+           " +q.gradient -q.rotated"
+           " grad:attention.v.weight =input.gradient -v.gradient grad:attention.k.weight =input.gradient -k.gradient"
+           " =input.sum -input.gradient -input.gradient grad:attention.q.weight =input.gradient -q.gradient"
+           " free:attention =input.sum -input.sum -input.gradient +input.reduced -input.sum +norm.input_gradient"
+           " grad:attention_norm -input.reduced free:attention_norm =residual.gradient -residual.gradient"
+           " -norm.input_gradient free reduce:layer", _ENDS),
+    Script("embedding_backward", "reopen:embedding grad:embedding -residual.gradient reduce:embedding -last_steps.loss",
+           _ENDS),
+    Script("last_reduce", "", _ENDS),
+    Script("optimizer_step", "+* -*", _ENDS),
+)
+
+#: Sums of terms whose parts the scripts for the given choices make one by one.
+WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
+    (_ENDS, ("gathered", "gathered_head", "gathered_norm", "passed_layers", "gathered_embedding", "reduced_last",
+             "accumulated_gradients", "reduced_gradients", "embedding_gradients", "kept_gradients", "recomputed_layer",
+             "layer_temporaries")),
+)
+#: Saved tensors of a recomputed layer in the memory of those that its checkpoint kept.
+SAME_MEMORY: Mapping[str, str] = {
+    "attention_norm.input": "layer_input.input", "attention.v": "saved_ops.v", "attention.context": "saved_ops.context",
+    "attention.logsumexp": "saved_ops.logsumexp", "swiglu.gate": "saved_ops.gate", "attention.q": "saved_ops.q",
+}

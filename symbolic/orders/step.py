@@ -1,0 +1,68 @@
+"""Scripts of a whole step: those of all frameworks that nothing else is known of, and the births of what lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sympy import Expr, Integer
+
+from . import fsdp, nanotron
+from .words import Birth, Passing, Script
+
+PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING)
+#: 1 where ``grad`` keeps 16-bit gradients, by the kind of data parallelism; 0 for others.
+KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
+
+#: Points of a step in their order; of those of one implementation the last script that fits holds.
+SCRIPTS: tuple[Script, ...] = (
+    *(Script(point, events) for point, events in {
+        "chunk_forward": "",
+        "embedding_forward": "save",
+        "layer_forward": "save",
+        "experts_forward": "+* -*",
+        "head_forward": "save",
+        "loss_forward": "+* save -*",
+        "after_forward": "+* -*",
+        "stage_exchange": "+* -*",
+        "backward_start": "+* -*",
+        "loss_backward": "+* -* free",
+        "head_backward": "+* free -*",
+        "head_reduce": "+* -*",
+        "combine_backward": "+* -*",
+        "experts_backward": "+* -*",
+        "layer_backward": "+* free -*",
+        "embedding_backward": "free +* -*",
+        "backward_end": "-all",
+        "last_reduce": "+* -*",
+        "optimizer_step": "+* -*",
+    }.items()),
+    *nanotron.SCRIPTS,
+    *fsdp.SCRIPTS,
+)
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+#: Births of states by the kind of data parallelism; a state that is not named is made tensor by tensor at the start,
+#: an optimizer's state in the first step.
+BIRTHS: Mapping[str, tuple[Birth, ...]] = {
+    "torch_ddp": (Birth("main_gradient", "whole"), Birth("bucket", "bucket"), Birth("master_weight", "whole"),
+                  *(Birth(name, late=True) for name in _MOMENTS)),
+    "ddp": (Birth("main_gradient", "whole"), Birth("weight", "whole"), Birth("master_weight"),
+            *(Birth(name, late=True) for name in _MOMENTS)),
+    "fsdp": tuple(Birth(name, late=True) for name in _MOMENTS),
+    "deepspeed": (Birth("weight"), *(Birth(name, "whole", late=True) for name in _MOMENTS)),
+}
+
+
+def walked(choices: Mapping[str, str]) -> frozenset[str]:
+    """Name the sums of terms that the scripts for these choices make one by one."""
+    return frozenset(name for options, names in fsdp.WALKED for name in names
+                     if all(choices[axis] in allowed for axis, allowed in options.items()))
+
+
+def scripts(choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the events at every point of a step under these choices."""
+    return {
+        item.point: tuple(item.events.split()) for item in SCRIPTS
+        if all(choices[axis] in allowed for axis, allowed in item.options.items())
+    }

@@ -1,0 +1,76 @@
+"""The order in which a rank allocates and frees its tensors during a step: births and deaths, beside the rows.
+
+A row of the ledger says at which moments a tensor exists. Here stands the order between moments, as scripts of
+events at the points of a step. An event is a word:
+
+* ``save``: all saved tensors of the point's components, in the ledger's order; ``save:NAME`` those of one component.
+* ``free``: the same tensors, freed in reverse order; ``free:NAME`` those of one component.
+* ``+NAME``: a tensor of ``PASSING`` or of the point's moment; ``+*`` all others of the moment.
+* ``-NAME``: it is freed; ``-*`` all of the moment are; ``-all`` all that still pass are.
+* ``~NAME``: it is freed, and with tensor parallelism comes back when the stream of communication, which used it, has
+  done so; ``^NAME`` is freed so by what is sent between stages.
+* ``grad:NAME``: 16-bit gradients of the weights of a component, kept until the micro-batch is done, where they are.
+* ``receive``: a message from another stage has arrived, so what was sent before it comes back.
+* ``use:NAME``: a workspace, which is made at its first use and stays.
+* ``=NAME``: a tensor that later points free by ``-NAME``, the oldest first.
+* ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
+  such tensor, ``drop:all`` all.
+* ``again``: a recomputed instance runs forward once more, up to the word ``end``.
+* ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
+  ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
+  and reduces the gradients that were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sympy import Expr
+
+from ..dimension import ONE, Dimension
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..sources import BY_KEY
+
+#: Hidden states of a micro-batch: all of its tokens, and the rank's share of them.
+WHOLE, SHARE = (SEQUENCE, BATCH, HIDDEN), (SEQUENCE_SP, BATCH, HIDDEN)
+
+
+@dataclass(frozen=True, eq=False)
+class Passing:
+    """A tensor that lives between moments only: at none of the ledger's moments does it make a peak."""
+
+    name: str
+    shape: tuple[Dimension, ...]
+    bytes: int
+    meaning: str
+    source: str
+    when: Expr = ONE
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a tensor that cites nothing."""
+        if self.source not in BY_KEY:
+            raise ValueError(f"tensor {self.name}: unknown source {self.source!r}")
+
+
+@dataclass(frozen=True)
+class Script:
+    """The events at a point of a step, for implementations that chose one of the given variants."""
+
+    point: str
+    events: str
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Birth:
+    """When the states of a role are made, and in which pieces.
+
+    ``piece`` is ``tensor`` for one allocation for each parameter, ``whole`` for one buffer of all, ``bucket`` for
+    buffers of 25 MiB. ``late`` states are made by the first optimizer step.
+    """
+
+    state: str
+    piece: str = "tensor"
+    late: bool = False

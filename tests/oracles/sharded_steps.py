@@ -1,0 +1,254 @@
+"""Record every allocation of FSDP2's training steps with the stream that owns it: a Llama on tensors without memory.
+
+PyTorch's own FSDP2 runs on fake tensors in a group of ranks that do not exist, with torchtitan's units of parameters.
+Streams have names only: what runs inside of ``with device.stream(...)`` allocates on that stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import (
+    _fsdp_collectives,
+    _fsdp_init,
+    _fsdp_param,
+    _fsdp_param_group,
+    _fsdp_state,
+)
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.nn import functional
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from shardmath.allocator.trace import Action, Event
+
+_MODULES = (_fsdp_collectives, _fsdp_init, _fsdp_param, _fsdp_param_group, _fsdp_state)
+
+
+class _Mark:
+    """An event or a stream, of which nothing waits."""
+
+    def __init__(self, name: int = 0) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **options: self
+
+
+class Recorder(TorchDispatchMode):
+    """Events of all storages that are made inside of the ``with`` block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.now = self.peak = self.paused = 0
+        self.streams = [_Mark()]
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._alive: dict[int, tuple[Any, int, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation, below DTensor, and record what it made."""
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        result = func(*args, **kwargs or {})
+        for leaf in tree_leaves(result) if not self.paused else ():
+            if getattr(leaf, "fake_mode", None) is self.mode:
+                self.record(leaf)
+        return result
+
+    def record(self, tensor: torch.Tensor) -> None:
+        """Record a storage that is new or has another size."""
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        _, old, number = self._alive.get(key, (None, 0, 0))
+        if key in self._alive and old == size:
+            return
+        self._free(number, old)
+        number = len(self.events) + 1
+        self._alive[key] = ref(storage, lambda _: self._free(*self._alive.pop(key)[:0:-1])), size, number
+        if size:
+            self.events.append(Event(Action.ALLOCATE, number, size, self.streams[-1].name))
+            self.now += size
+            self.peak = max(self.peak, self.now)
+
+    def _free(self, number: int, size: int) -> None:
+        if size:
+            self.events.append(Event(Action.FREE, number))
+            self.now -= size
+
+    @contextmanager
+    def stream(self, stream: _Mark) -> Iterator[None]:
+        """Allocate on a stream."""
+        self.streams.append(stream)
+        yield
+        self.streams.pop()
+
+
+class _Device:
+    """What FSDP2 takes for the module of a device: streams are numbered in the order in which they are made."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.stream, self._recorder, self._made = recorder.stream, recorder, 0
+
+    def Stream(self, priority: int = 0) -> _Mark:
+        self._made += 1
+        return _Mark(self._made)
+
+    def Event(self, **options: Any) -> _Mark:
+        return _Mark()
+
+    def current_stream(self) -> _Mark:
+        return self._recorder.streams[-1]
+
+
+class _FusedNorm(torch.autograd.Function):
+    """The kernel of CUDA keeps its input and an fp32 statistic of every token."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Any:
+        value, weight = given
+        ctx.save_for_backward(value, weight, torch.empty(*value.shape[:-1], 1, dtype=torch.float32))
+        return torch.empty_like(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        value, weight, _ = ctx.saved_tensors
+        return torch.empty_like(value), torch.empty_like(weight)
+
+
+class _Norm(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, value: Any) -> Any:
+        return _FusedNorm.apply(value, self.weight)
+
+
+def _linear(rows: int, columns: int) -> nn.Linear:
+    return nn.Linear(rows, columns, bias=False)
+
+
+class _Layer(nn.Module):
+    def __init__(self, sizes: dict[str, int]) -> None:
+        super().__init__()
+        h, a, k, d, f = (sizes[name] for name in "hakdf")
+        self.d, self.repeated = d, a > k
+        self.wq, self.wk, self.wv, self.wo = _linear(h, a * d), _linear(h, k * d), _linear(h, k * d), _linear(a * d, h)
+        self.w1, self.w2, self.w3 = _linear(h, f), _linear(f, h), _linear(h, f)
+        self.attention_norm, self.ffn_norm = _Norm(h), _Norm(h)
+
+    def forward(self, value: Any, rotation: Any) -> Any:
+        middle = value + self._attention(self.attention_norm(value), rotation)
+        return middle + self._mlp(self.ffn_norm(middle))
+
+    def _attention(self, value: Any, rotation: Any) -> Any:
+        b, s, _ = value.shape
+        q, k, v = (part(value).view(b, s, -1, self.d) for part in (self.wq, self.wk, self.wv))
+        q, k = _rotated(q, k, rotation[:s].view(1, s, 1, -1))
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        output = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.repeated)
+        return self.wo(output.transpose(1, 2).contiguous().view(b, s, -1))
+
+    def _mlp(self, value: Any) -> Any:
+        return self.w2(functional.silu(self.w1(value)) * self.w3(value))
+
+
+def _rotated(q: Any, k: Any, rotation: Any) -> Any:
+    complex_q, complex_k = (torch.view_as_complex(part.float().reshape(*part.shape[:-1], -1, 2)) for part in (q, k))
+    real_q, real_k = (torch.view_as_real(part * rotation).flatten(3) for part in (complex_q, complex_k))
+    return real_q.type_as(q), real_k.type_as(k)
+
+
+class _Llama(nn.Module):
+    def __init__(self, sizes: dict[str, int]) -> None:
+        super().__init__()
+        h, v = sizes["h"], sizes["v"]
+        self.embedding, self.norm, self.output = nn.Embedding(v, h), _Norm(h), _linear(h, v)
+        self.register_buffer("rotation", torch.zeros(sizes["s"], sizes["d"] // 2, dtype=torch.complex64))
+        self.layers = nn.ModuleList(_Layer(sizes) for _ in range(sizes["L"]))
+
+    def forward(self, tokens: Any) -> Any:
+        value = self.embedding(tokens)
+        for layer in self.layers:
+            value = layer(value, self.rotation)
+        return self.output(self.norm(value))
+
+
+def recorded(sizes: dict[str, int], ranks: int, steps: int = 2) -> Recorder:
+    """Record training steps with fused AdamW, fp32 gradients and nothing recomputed.
+
+    ``sizes`` are L, h, a, k, d, f, v, s and b.
+    """
+    recorder = Recorder()
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    with pytest.MonkeyPatch.context() as patched:
+        _instrument(recorder, patched)
+        mesh = init_device_mesh("cpu", (ranks,))
+        with recorder.mode:
+            with torch.device("meta"):
+                model: Any = _Llama(sizes)
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            for unit in (model.embedding, *model.layers):
+                fully_shard(unit, mesh=mesh, mp_policy=policy)
+            fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+            fully_shard(model, mesh=mesh, mp_policy=policy)
+            for module in (model.embedding, *model.layers, model.norm, model):
+                module.set_gradient_divide_factor(1.0)
+            with recorder:
+                model.to_empty(device="cpu")
+                optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+                for _ in range(steps):
+                    _step(model, optimizer, sizes)
+    dist.destroy_process_group()
+    return recorder
+
+
+def _step(model: Any, optimizer: Any, sizes: dict[str, int]) -> None:
+    optimizer.zero_grad()
+    tokens = torch.zeros(sizes["b"], sizes["s"], dtype=torch.int64)
+    labels = torch.zeros_like(tokens)
+    logits = model(tokens)
+    loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+    del logits
+    loss.backward()
+    optimizer.step()
+
+
+def _instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
+    device = _Device(recorder)
+    for module in _MODULES:
+        patched.setattr(module, "_get_device_handle", lambda kind: device, raising=False)
+        for name in ("alloc_storage", "free_storage"):
+            if hasattr(module, name):
+                patched.setattr(module, name, _resized(recorder, getattr(module, name)))
+    propagate = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def unseen(*arguments: Any, **options: Any) -> Any:
+        recorder.paused += 1
+        try:
+            return propagate(*arguments, **options)
+        finally:
+            recorder.paused -= 1
+
+    patched.setattr(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen)
+
+
+def _resized(recorder: Recorder, resize: Any) -> Any:
+    def call(tensor: torch.Tensor) -> None:
+        resize(tensor)
+        recorder.record(tensor)
+
+    return call

@@ -1,0 +1,44 @@
+"""Replayed steps of torchtitan against FSDP2 itself: every stream's memory, and what is allocated at most."""
+
+from __future__ import annotations
+
+import pytest
+from oracles.sharded_steps import recorded
+
+from shardmath.account.configured import configured
+from shardmath.allocator.trace import Replay, replay
+from shardmath.compiler.evaluators import terms_at
+from shardmath.models.model import Model
+from shardmath.steps.rows import Rows
+from shardmath.steps.step import Steps
+from shardmath.steps.trace import GATHER, REDUCE
+
+pytestmark = pytest.mark.slow
+#: Streams of FSDP2 in the order in which it makes them, from 1: copies into buffers, gathers, reductions.
+STREAMS = {0: 0, GATHER: 1, REDUCE: 3}
+
+
+def by_stream(replayed: Replay) -> dict[int, int]:
+    """Return the bytes that the streams have in the end."""
+    streams: dict[int, int] = {}
+    for blocks in replayed.allocator.blocks().values():
+        stream = blocks[0].segment.stream
+        streams[stream] = streams.get(stream, 0) + sum(block.size for block in blocks)
+    return streams
+
+
+@pytest.mark.parametrize(("ranks", "batch", "layers"), [(8, 2, 6), (64, 1, 4)])
+def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers: int) -> None:
+    model = Model.named("llama-3.1-8b").model_copy(update={"num_layers": layers})
+    sizes = {"L": layers, "h": 4096, "a": 32, "k": 8, "d": 128, "f": 14336, "v": model.vocab_size, "s": 4096,
+             "b": batch}
+    job = configured(model, "h100-80gb", implementation="torchtitan", seq_length=4096, micro_batch_size=batch,
+                     global_batch_size=batch * ranks, data_parallel=ranks).job
+    values = job.on_rank(0)
+    steps = Steps(Rows.of(job.evaluator, values, terms_at(job.evaluator.terms, values)), "1f1b", 1)
+    ours, real = replay(steps.run()), recorded(sizes, ranks)
+    theirs = replay(real.events)
+    assert steps.trace.peak == pytest.approx(real.peak, abs=64)
+    assert ours.reserved_peak == pytest.approx(theirs.reserved_peak, rel=0.01)
+    for stream, number in STREAMS.items():
+        assert by_stream(ours)[stream] == pytest.approx(by_stream(theirs)[number], rel=0.012), stream
