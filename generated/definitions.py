@@ -539,7 +539,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
     }),
     "loading": ("how a trainer brings weights onto the GPUs", {
-        "none": "not counted",
+        "none": "left out",
         "trainer": "from the first rank, one parameter after another, where ranks have shards; else whole (Accelerate)",
         "fsdp1": "FSDP1: every layer is flattened and cut, and at last all outside of the layers",
         "fsdp1_whole": "FSDP1 without an automatic wrapping of layers: the whole model is flattened at once (NO_WRAP)",

@@ -23,7 +23,7 @@ from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.documents.forms import aliases, shown
 from shardmath.symbolic.documents.formulas import cell
-from shardmath.symbolic.documents.systems import terms_of, with_option
+from shardmath.symbolic.documents.systems import changed_terms, terms_of, with_option
 from shardmath.symbolic.documents.tex import code, escape
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
@@ -128,7 +128,9 @@ def test_rows_of_the_supplement() -> None:
     for owner, item in IMPLEMENTATIONS.items():
         assert {name for of, name in seen if of == owner} >= rows_of(item)
     assert {("megatron", "spent.idle"), ("megatron", "stage.messages")} <= seen
-    assert {owner for owner, _ in seen} == {*IMPLEMENTATIONS, *OF_SYSTEMS, *(item.name for item in memory_estimates())}
+    changing = {f"{system.axis.name} = {option}" for system in SYSTEMS for option in system.axis.options
+                if option != system.absent and changed_terms(system, option)}
+    assert {owner for owner, _ in seen} == {*IMPLEMENTATIONS, *changing, *(item.name for item in memory_estimates())}
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS if FULL else ["nanotron"])
