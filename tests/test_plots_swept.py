@@ -68,6 +68,18 @@ def test_best_of_each_cell_and_front_by_brute_force() -> None:
     assert fastest["step_seconds"] == pytest.approx(answer.best[0].step_seconds)
 
 
+def test_the_line_of_the_front_ends_where_memory_does() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    found, _, answer = gathered(seq_length=32768)
+    swept.picture(answer, found).panels[1].draw(figure)
+    capacity = answer.gpu.memory_bytes / 2**30
+    drawn = [item.get_xdata() for item in figure.axes[0].lines if item.get_marker() == "s"]
+    line, marks = sorted(drawn, key=len)
+    assert max(line) <= capacity < max(marks)
+    assert sorted(marks) == sorted(one["peak_bytes"] / 2**30 for one in found.front)
+    assert sorted(line) == [x for x in sorted(marks) if x <= capacity]
+
+
 def columns(rows: list[tuple[int, int, int, int]]) -> dict[str, NDArray[Any]]:
     found = {name: np.ones(len(rows), np.int64) for name in NAMES}
     tensor, pipeline, seconds, peak = np.array(rows).T

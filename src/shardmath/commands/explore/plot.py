@@ -77,8 +77,9 @@ def _draw(part: Any, answered: Unbeaten) -> None:
             axes.plot([_value(across, item) for item in points], [_value(up, item) for item in points],
                       linestyle="none", marker=VERDICT_MARKERS[name], markersize=4, color=STRONG[name], label=name)
     if len(answered.question.by) == 2:
-        line = sorted((_value(across, item), _value(up, item)) for item in items)
-        axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0)
+        line = sorted((_value(across, item), _value(up, item)) for item in items if item.verdict != VERDICTS[-1][0])
+        if line:
+            axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0)
     first = items[0]
     axes.set(xlabel=_title(across, first), ylabel=_title(up, first))
     axes.margins(0.08)

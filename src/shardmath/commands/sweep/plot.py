@@ -67,6 +67,10 @@ def _timed(item: Layout) -> bool:
     return not isnan(item["step_seconds"])
 
 
+def _may_fit(item: Layout) -> bool:
+    return item["verdict"] != VERDICTS[-1][0]
+
+
 def _map_panel(best: Mapping[tuple[int, int], Layout]) -> Panel:
     across, up = sorted({t for t, _ in best}), sorted({p for _, p in best})
     fitting = sum(item["verdict"] == VERDICTS[0][0] for item in best.values())
@@ -117,8 +121,8 @@ def _cell(item: Layout) -> str:
 def _named(front: Sequence[Layout]) -> dict[str, Layout]:
     """The fastest of all, the fastest that may fit, the one that fits, and the smallest shown, with a letter each."""
     chosen, slowest = [front[0]], _SLOWEST * front[0]["step_seconds"]
-    for allowed in ((VERDICTS[0][0], VERDICTS[1][0]), (VERDICTS[0][0],)):
-        chosen += [item for item in front if item["verdict"] in allowed][:1]
+    chosen += [item for item in front if _may_fit(item)][:1]
+    chosen += [item for item in front if item["verdict"] == VERDICTS[0][0]][:1]
     chosen.append([item for item in front if item["step_seconds"] <= slowest][-1])
     unique = [item for place, item in enumerate(chosen) if not any(item is before for before in chosen[:place])]
     return dict(zip("abcd", unique, strict=False))
@@ -151,8 +155,11 @@ def _draw_front(
             axes.plot(peaks[shown] / GIB, seconds[shown], linestyle="none", marker=VERDICT_MARKERS[name],
                       markersize=2, markeredgewidth=0.4, markerfacecolor="none", color=STRONG[name], alpha=0.8,
                       label=name)
-    axes.plot([item["peak_bytes"] / GIB for item in front], times, drawstyle="steps-pre", marker="s",
-              markersize=2.5, linewidth=0.8, color=INK, label="none is faster and smaller")
+    # The line ends where memory does: between layouts that run out nothing is to be had.
+    for items, line in (([item for item in front if _may_fit(item)], "-"), (front, "none")):
+        axes.plot([item["peak_bytes"] / GIB for item in items], [item["step_seconds"] for item in items],
+                  drawstyle="steps-pre", linestyle=line, marker="s", markersize=2.5, linewidth=0.8, color=INK,
+                  label="none is faster and smaller" if items is front else None)
     axes.set(xscale="log", yscale="log")
     axes.set_ylim(times[0] / 1.4, min(axes.get_ylim()[1], slowest * 1.05))
     for share, style, side in ((0.8, ":", "right"), (1.0, "-", "left")):
