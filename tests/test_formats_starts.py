@@ -23,8 +23,8 @@ GPU = "h100-80gb"
 #: Models of which Megatron-Core has not the architecture, and the first part of it that it lacks.
 NOT_IN_MEGATRON = {
     "gpt-neox-20b": "residual = 'parallel'", "pythia-6.9b": "residual = 'parallel'",
-    "olmo-2-1124-7b": "qk_norms = 'width'", "olmo-2-0325-32b": "qk_norms = 'width'",
-    "olmo-3-1025-7b": "qk_norms = 'width'", "olmo-3-1125-32b": "qk_norms = 'width'",
+    "olmo-2-1124-7b": "norms = 'post'", "olmo-2-0325-32b": "norms = 'post'",
+    "olmo-3-1025-7b": "norms = 'post'", "olmo-3-1125-32b": "norms = 'post'", "exaone-4.0-32b": "norms = 'post'",
     "gemma-2-2b": "norms = 'both'", "gemma-2-9b": "norms = 'both'", "gemma-2-27b": "norms = 'both'",
     "gemma-3-1b": "norms = 'both'", "gemma-3-27b": "norms = 'both'", "glm-4-32b-0414": "norms = 'both'",
     "apertus-8b-2509": "mlp = 'xielu'", "c4ai-command-r-v01": "normalisation = 'layer_unbiased'",

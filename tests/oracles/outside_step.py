@@ -1,7 +1,8 @@
 """A toy model under FSDP1 or FSDP2 outside of a step, and what lives on a rank meanwhile: the program of each process.
 
 Wrappers around tensors (DTensor, results on their way) have no memory of their own here, nor have tensors on the meta
-device. FSDP1 sends weights to other ranks on GPUs alone; the check for it is taken away.
+device. FSDP1 sends weights to other ranks on GPUs alone; the check for it is taken away. It sends buckets, which
+gloo's threads may keep for a moment longer than is needed; here each weight is sent by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from oracles.huggingface import Shape, causal_lm
 from oracles.live import Live
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils, fully_shard
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
@@ -42,9 +43,15 @@ def _on_meta(shape: Shape) -> Any:
         return causal_lm("llama", shape, "sdpa", dtype=torch.float32)
 
 
+def _broadcast(group: Any, tensors: list[Tensor], _bucket_bytes: int, source: int) -> None:
+    for tensor in tensors:
+        distributed.broadcast(tensor, source, group)
+
+
 def load_fsdp1(shape: Shape, layers: bool) -> tuple[int, int]:
     """Wrap a model of which a rank gets one unit after another; return the most live bytes, and those of buffers."""
     _init_utils._check_module_states_for_sync_module_states = lambda *_: None  # type: ignore[assignment]
+    distributed._broadcast_coalesced = _broadcast  # type: ignore[attr-defined]
     policy: Any = partial(transformer_auto_wrap_policy, transformer_layer_cls={LlamaDecoderLayer}) if layers else None
     cpu = torch.device("cpu")
     gc.collect()

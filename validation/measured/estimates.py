@@ -19,8 +19,8 @@ FITS, UNCERTAIN, OUT = (name for name, _ in VERDICTS)
 #: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
 PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
 LEFT = "optimizer_step"
-#: Implementation whose reserved memory is replayed.
-REPLAYED = "nanotron"
+#: Implementations whose reserved memory is replayed.
+REPLAYED = ("nanotron", "torchtitan")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Estimate:
 def estimate(case: Case) -> Estimate | str:
     """The estimate of a case, or the reason why there is none."""
     answer = case.refusal or _estimate(case, case.arguments)
-    if isinstance(answer, Estimate) and case.arguments.get("implementation") == REPLAYED:
+    if isinstance(answer, Estimate) and case.arguments.get("implementation") in REPLAYED:
         return replace(answer, reserved=replays().get(case.id))
     return answer
 

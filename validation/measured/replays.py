@@ -1,4 +1,4 @@
-"""Reserved memory of nanotron's runs as a replay of two steps gives it: a file, which ``make validate`` writes anew.
+"""Reserved memory of published runs as a replay of two steps gives it: a file, which ``make validate`` writes anew.
 
 All rows take minutes. The page reads the file, and a test replays some of its rows.
 """
@@ -16,10 +16,10 @@ from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import nanotron
+from validation.measured import nanotron, torchtitan
 from validation.measured.case import RESERVED, Case
 
-NAME = "nanotron_replayed.csv"
+NAME = "replayed.csv"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME
 _HEADS = ("run", "reserved_bytes", "allocated_bytes")
 
@@ -38,21 +38,27 @@ def replayed(cases: Iterable[Case] | None = None) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEADS)
-    for case in nanotron.read() if cases is None else cases:
+    for case in (*nanotron.read(), *torchtitan.read()) if cases is None else cases:
         if (numbers := replay_of(case)) is not None:
             writer.writerow((case.id, *numbers))
     return text.getvalue()
 
 
 def replay_of(case: Case) -> tuple[int, int] | None:
-    """Reserved and allocated bytes of the measured rank; None where nothing was measured, or nothing is estimated."""
+    """Reserved and allocated bytes of the measured rank; None where nothing was measured, or nothing is estimated.
+
+    Where the fullest rank was measured, there is one for every layer: no pipeline.
+    """
     ranks = [measured.rank for measured in case.measured if measured.quantity == RESERVED]
-    if case.model is None or not ranks or ranks[0] is None:
+    if case.model is None or not ranks:
         return None
+    if (rank := ranks[0]) is None:
+        assert case.arguments["pipeline_parallel"] == 1
+        rank = 0
     try:
         job = configured(case.model, case.gpu, **case.arguments).job
     except InputError:
         return None
-    values = job.on_rank(ranks[0])
+    values = job.on_rank(rank)
     answer = replayed_rank(job.evaluator, values, terms_at(job.evaluator.terms, values), Settings())
     return answer.reserved_bytes, answer.allocated_bytes

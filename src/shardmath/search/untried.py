@@ -52,7 +52,7 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     pipelines = any(max(axis.labels) != 1 for part in parts for axis in part.axes
                     if axis.name == "pipeline_parallel") and "pipeline_parallel" not in fixed
     stages = options_of(implementation, "stages")
-    uneven = pipelines and "uneven" in stages
+    uneven = pipelines and "uneven" in stages and not has_own_pipeline(implementation)
     if uneven and not axes & {*ACCOUNTED}:
         yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))
     elif uneven:

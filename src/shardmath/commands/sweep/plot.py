@@ -68,7 +68,7 @@ def _timed(item: Layout) -> bool:
 
 
 def _may_fit(item: Layout) -> bool:
-    return item["verdict"] != VERDICTS[-1][0]
+    return bool(item["verdict"] != VERDICTS[-1][0])
 
 
 def _map_panel(best: Mapping[tuple[int, int], Layout]) -> Panel:
