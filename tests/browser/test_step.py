@@ -40,7 +40,6 @@ RUNS: tuple[dict[str, Any], ...] = (
     {"model": "llama-3.1-8b", "implementation": "nanotron", "tensor_parallel": 2, "pipeline_parallel": 2, "num_gpus": 8,
      "global_batch_size": 16, "schedule": "gpipe"},
     {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 8, "global_batch_size": 64},
-    {"model": "llama-3.1-8b", "implementation": "torchtitan", "num_gpus": 8, "global_batch_size": 8},
 )
 USUAL = {"gpu": "h100-80gb", "seq_length": 4096}
 #: What the page has where a link does not say.
@@ -72,6 +71,16 @@ def test_passes_of_all_ranks_wait_for_their_inputs(opened: Callable[..., Any]) -
         ends = tab.evaluate("""([p, m]) => placed("1f1b", p, m, 1, p, (rank, kind) => (kind === "F" ? 1 : 2))
           .map((actions) => actions.at(-1).end)""", [p, m])
         assert max(ends) == 3 * (m + p - 1)
+
+
+def test_a_step_that_is_not_drawn_says_why(opened: Callable[..., Any]) -> None:
+    run = {**OF_THE_PAGE, **USUAL, "model": "llama-3.1-8b", "implementation": "torchtitan", "num_gpus": 8}
+    why = opened().evaluate("""async (link) => {
+      fromLink(link);
+      await ready();
+      return untraced(state, examined(state).values);
+    }""", "#" + urlencode(run))
+    assert "gathered unit by unit" in why
 
 
 def test_bytes_of_a_step_are_those_of_the_replay(opened: Callable[..., Any]) -> None:

@@ -27,13 +27,17 @@ class _Point:
     here: Held = field(default_factory=dict)
 
 
+def has_units(scripts: Mapping[str, Sequence[str]]) -> bool:
+    """Check if scripts gather parameters unit by unit, as FSDP2 does."""
+    return any(event.startswith("open:") for script in scripts.values() for event in script)
+
+
 class Player:
     """Write the events of scripts to a trace; tensors that pass from one point to another are kept between them."""
 
     def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
         self._rows, self._trace = rows, trace
-        self.units = Units(rows, trace) if any(
-            event.startswith("open:") for script in rows.scripts.values() for event in script) else None
+        self.units = Units(rows, trace) if has_units(rows.scripts) else None
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
         self._moment = {name: rows.transients(name) for name in rows.scripts}
         self._passing: dict[str, list[int]] = {}

@@ -18,6 +18,7 @@ from shardmath.input.parameters import limits, model_values
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
+from shardmath.steps.script import has_units
 from shardmath.steps.step import refuse_unreplayed
 
 #: Parameters of a layout where nothing is said of them.
@@ -94,6 +95,8 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     except InputError as error:
         return str(error)
     rows = evaluator.rows
+    if has_units(rows.SCRIPTS):
+        return "parameters that are gathered unit by unit are replayed by explain, not drawn here yet"
     return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS}
 
 
