@@ -20,6 +20,7 @@ function search(again = false) {
   showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
   worker = workerFor(state);
   worker.onmessage = ({ data }) => {
+    if (!shardmath[evaluatorName(state)]) return; // another model is being loaded, and a search of its own follows
     showSearch(data);
     if (data.choices) ranked = data;
     if (data.choices) showRanking();
