@@ -228,8 +228,8 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
                 continue
             tried += 1
             candidate = bound_of(job.evaluator, job.values, size, degrees)
-            fits = candidate.peak <= asked.limit and hosts_hold(job.values, [
-                terms_at(job.evaluator.terms, job.on_rank(rank)) for rank in range(job.values["pipeline_parallel"])])
+            fits = candidate.peak <= asked.limit and (not job.values.get("host_memory") or hosts_hold(job.values, [
+                terms_at(job.evaluator.terms, job.on_rank(rank)) for rank in range(job.values["pipeline_parallel"])]))
             (fitting if fits else failing).append(candidate)
         if fitting:
             at = min(fitting, key=lambda bound: bound.peak)
