@@ -649,6 +649,9 @@ NEEDED: dict[str, dict[str, dict[str, str]]] = {
 UNTIMED: dict[str, dict[str, str]] = {
 }
 
+#: Choices that together have no formula of their time.
+UNTIMED_TOGETHER: dict[str, str] = {'stages': 'listed', 'layers': 'experts', 'gpus': 'alike'}
+
 #: The recompute switches of every mode, by name.
 RECOMPUTE_MODES: dict[str, dict[str, int]] = {
     "none": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},

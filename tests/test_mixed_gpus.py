@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracles.mixed_pipeline import play, splits
@@ -50,10 +51,41 @@ def test_each_stage_is_that_of_its_own_gpus(layout: str | None) -> None:
         assert account.stages[rank].microbatch_seconds == numbers["stage.microbatch_time"]
 
 
-def test_two_kinds_that_are_one_take_as_long_as_one() -> None:
-    options = {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 32, "pipeline_layout": "9,7"}
-    ours = explain(SMALL, mixed(("h100-80gb", 8), ("h100-80gb", 8)), **options)
-    alone = explain(SMALL, Cluster.named("h100-80gb", "ndr-400"), num_gpus=16, **options)
+EXPERTS = {"pipeline_parallel": 4, "expert_parallel": 8, "expert_tensor_parallel": 1, "global_batch_size": 32}
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "deepseek-v2-lite"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_stages_with_experts_are_those_of_their_own_gpus(model: str, recompute: str) -> None:
+    """Rows are those of one kind alone with the same list; seconds those of even stages, which have a time there."""
+    cluster = mixed(("h100-80gb", 16), ("a100-80gb", 16))
+    options = {**EXPERTS, "recompute": recompute}
+    ours = configured_on_any(model, cluster, **options)
+    layers = [stage.layers for stage in ours.stages(None)]
+    rows = explain(model, cluster, **options)
+    assert (rows.time is not None, rows.stages[0].layers) == (True, layers[0])
+    for gpu, ranks in (("h100-80gb", (0, 1)), ("a100-80gb", (2, 3))):
+        alone = explain(model, gpu, num_gpus=32, network="ndr-400", pipeline_layout=layers, **options)
+        assert alone.time is None
+        assert [rows.ranks[rank] for rank in ranks] == [alone.ranks[rank] for rank in ranks]
+    if model != "mixtral-8x7b":  # its 27 layers, of which the first is dense, have no even stages
+        return
+    even = explain(model, cluster, pipeline_layout="8,8,8,8", **options)
+    for gpu, ranks in (("h100-80gb", (0, 1)), ("a100-80gb", (2, 3))):
+        job = configured_on_any(model, gpu, num_gpus=32, network="ndr-400", **options)
+        for rank in ranks:
+            numbers = times_at(job.job.evaluator.times, {**job.job.on_rank(rank), **job.machine_values()})
+            assert even.stages[rank].microbatch_seconds == pytest.approx(numbers["stage.microbatch_time"], rel=1e-12)
+
+
+@pytest.mark.parametrize(("model", "options"), [
+    (SMALL, {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 32, "pipeline_layout": "9,7"}),
+    ("mixtral-8x7b", {**EXPERTS, "pipeline_parallel": 2, "pipeline_layout": "16,16"}),
+])
+def test_two_kinds_that_are_one_take_as_long_as_one(model: str, options: dict[str, Any]) -> None:
+    ours = explain(model, mixed(("h100-80gb", 8), ("h100-80gb", 8)), **options)
+    even = options if model == SMALL else {**options, "pipeline_layout": None}
+    alone = explain(model, Cluster.named("h100-80gb", "ndr-400"), num_gpus=16, **even)
     assert ours.ranks == alone.ranks
     assert ours.time is not None
     assert alone.time is not None
@@ -82,15 +114,18 @@ def replaced(cluster: Cluster, place: int, **fields: object) -> Cluster:
     return cluster.model_copy(update={"kinds": (*cluster.kinds[:place], other, *cluster.kinds[place + 1:])})
 
 
-@pytest.mark.parametrize(("cluster", "options"), [
-    (BOTH, {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 8}),
-    (mixed(("a100-40gb", 4), ("h100-80gb", 8)), {"tensor_parallel": 4, "pipeline_parallel": 3, "seq_length": 32768}),
-    (mixed(("a100-40gb", 8), ("h200", 8)), {"pipeline_parallel": 2, "seq_length": 65536, "data_parallel": 8}),
+@pytest.mark.parametrize(("model", "cluster", "options"), [
+    (SMALL, BOTH, {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 8}),
+    (SMALL, mixed(("a100-40gb", 4), ("h100-80gb", 8)),
+     {"tensor_parallel": 4, "pipeline_parallel": 3, "seq_length": 32768}),
+    (SMALL, mixed(("a100-40gb", 8), ("h200", 8)),
+     {"pipeline_parallel": 2, "seq_length": 65536, "data_parallel": 8}),
+    ("deepseek-v2-lite", BOTH, {"expert_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 16}),
 ])
-def test_no_split_of_layers_is_faster(cluster: Cluster, options: dict[str, int]) -> None:
-    ours = explain(SMALL, cluster, **options)
-    every = [explain(SMALL, cluster, pipeline_layout=split, **options)
-             for split in splits(16, options["pipeline_parallel"])]
+def test_no_split_of_layers_is_faster(model: str, cluster: Cluster, options: dict[str, int]) -> None:
+    ours = explain(model, cluster, **options)
+    every = [explain(model, cluster, pipeline_layout=split, **options)
+             for split in splits(ours.model.num_layers, options["pipeline_parallel"])]
     def worst(account: object) -> int:
         return max(ORDER.index(rank.verdict) for rank in account.ranks)  # type: ignore[attr-defined]
     best = min(map(worst, every))
@@ -103,8 +138,12 @@ def test_no_split_of_layers_is_faster(cluster: Cluster, options: dict[str, int])
         assert max(rank.share for rank in ours.ranks) == min(shares)
 
 
-def test_the_step_of_a_real_split_is_close_to_a_played_one() -> None:
-    ours = configured_on_any("llama-3.1-8b", BOTH, tensor_parallel=4, pipeline_parallel=4, global_batch_size=32)
+@pytest.mark.parametrize(("model", "options"), [
+    ("llama-3.1-8b", {"tensor_parallel": 4}), ("deepseek-v2-lite", {"expert_parallel": 4}),
+])
+def test_the_step_of_a_real_split_is_close_to_a_played_one(model: str, options: dict[str, int]) -> None:
+    batch = 32 * 4 // options.get("tensor_parallel", 1)
+    ours = configured_on_any(model, BOTH, pipeline_parallel=4, global_batch_size=batch, **options)
     assert ours.mixed is not None
     values = ours.mixed.machines(ours.job)
     numbers = [times_at(ours.job.evaluator.times, stage) for stage in values]
@@ -193,8 +232,6 @@ def test_other_commands_refuse_several_kinds(tmp_path: Path, capsys: pytest.Capt
         assert "must be a cluster of one kind of GPU" in capsys.readouterr().err, command
     assert exit_code(["explain", SMALL, "--gpu", "h100-80gb", "--kernel", "gpus=mixed", "--pp", "2"]) == 2
     assert "must not be given without kinds in a cluster file" in capsys.readouterr().err
-    assert exit_code(["explain", "mixtral-8x7b", "--gpu", path, "--pp", "2"]) == 2
-    assert "pipeline_layout = absent: must be given where no time of a step is known" in capsys.readouterr().err
     for rows in ("", "--csv"):
         arguments = ["sweep", SMALL, "--gpu", path, "--num-gpus", "16", "--global-batch-size", "16", "--tp", "8",
                      *([rows, str(tmp_path / "rows.csv")] if rows else ["--vpp", "2"])]

@@ -23,6 +23,7 @@ from ..printers.python import PythonPrinter
 from ..published import memory_estimates
 from ..recompute import MODES, REGIONS
 from ..systems import SYSTEMS
+from ..timing.build import UNTIMED_TOGETHER
 from ..timing.step import SHOWN
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
 from .evaluator import verdicts
@@ -41,6 +42,7 @@ def definitions() -> dict[str, Any]:
                                      for option, (letter, lighter) in system.on_host.items()}
                   for system in SYSTEMS if system.on_host},
         "needed": {axis.name: dict(axis.needs) for axis in AXES if axis.needs},
+        "untimed_together": UNTIMED_TOGETHER,
         "modes": {
             mode: {name: int(name in [BY_LETTER[letter].name for letter in letters]) for name in switches}
             for mode, letters in MODES.items()

@@ -19,15 +19,17 @@ from .rows import worked_dimensions
 from .stage import add_microbatch, add_stage
 from .step import add_rates, add_spent, add_step
 
+#: Choices that have no formula of their time together: layers of two kinds have no longest stage that a formula finds.
+UNTIMED_TOGETHER = {"stages": "listed", "layers": "experts", "gpus": "alike"}
 #: What the time of a step needs of its memory.
 _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 def is_timed(implementation: Implementation) -> bool:
-    """True if there is a formula of the time: not for work without rows of time, nor for listed expert layers."""
+    """True if there is a formula of the time: not for work without rows of time, nor for what is untimed together."""
     choices = implementation.choices
     counted = all(choices[axis.name] not in axis.untimed for axis in AXES)
-    return counted and (choices["stages"], choices["layers"]) != ("listed", "experts")
+    return counted and any(choices[axis] != option for axis, option in UNTIMED_TOGETHER.items())
 
 
 @cache

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sympy import Eq, Expr, Gt, Integer
+from sympy import Eq, Expr, Gt, Integer, Symbol
 
 from ..accounts.moments import CANDIDATES
 from ..accounts.moments import candidates as ranks_of_peaks
 from ..choices import absent_values
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..parallel.pipeline import chunks, ends
+from ..parallel.pipeline import chunks, ends, whole_model
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..rates import GROUP_BY_NAME, PATH, beside_computing, send_time
@@ -24,7 +24,7 @@ s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, ty, tz, e, et, sp, sn, load, cf, D = symbols("t ty tz e et sp sn load cf D")
 Fm, pw, price, busy = symbols("Fm pw chi busy")
 an, ax, ab = symbols("an ax ab")
-L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
+Lr, Ldr, Lf, Ll, Lx, V = symbols("Lr Ldr Lf Ll Lx V")
 #: One sequence, every token of it worked on once.
 _ALONE = {
     **dict.fromkeys((t, ty, tz, c, e, et, sn, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
@@ -75,10 +75,9 @@ def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
     return {name: {r: known[name]} for name in (("first", "last") if even else known)}
 
 
-def whole(implementation: Implementation) -> dict[Expr, Expr]:
-    """One rank with all stages of the model, one after the other."""
-    listed = implementation.choices["stages"] == "listed"
-    return {p: Integer(1), r: Integer(0), **(dict.fromkeys((Lr, Ldr), L) if listed else {})}
+def whole(implementation: Implementation) -> dict[Symbol, Expr]:
+    """One rank with all stages of the model, one after the other; chunks stay as long as they are."""
+    return {letter: value for letter, value in whole_model(implementation.choices).items() if letter != V}
 
 
 def add_step(

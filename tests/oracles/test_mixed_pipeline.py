@@ -11,28 +11,46 @@ import pytest
 from oracles.mixed_pipeline import at_least, play, splits
 
 from shardmath.account.configured import configured_on_any
-from shardmath.account.sharing import Stages, shared_out
+from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.machines.files import cluster_of
 
 
 @pytest.mark.cases(60, 3000)
 def test_shared_out_against_every_split(draw: Random) -> None:
+    """Layers of two kinds, as those with experts: a stage costs more with more of either, and fits with few."""
     stages, layers = draw.randint(1, 4), draw.randint(4, 11)
-    columns = layers - stages + 1
+    expert = np.cumsum([0, *(draw.choice((0, 0, 1)) * draw.choice((0, 1)) for _ in range(layers))])
+    columns = np.arange((layers + 1) ** 2)
+    dense, experts = columns // (layers + 1), columns % (layers + 1)
+    starts, counts = (part[:, None] for part in (np.arange(layers), np.arange(1, layers + 1)))
+    ends = np.minimum(starts + counts.T, layers)
+    of_experts = expert[ends] - expert[starts]
 
     def growing(*steps: int) -> np.ndarray:
-        return np.cumsum([[draw.choice(steps) for _ in range(columns)] for _ in range(stages)], axis=1).astype(float)
+        each = [[np.cumsum([draw.choice(steps) for _ in range(layers + 1)]) for _ in range(2)] for _ in range(stages)]
+        return np.array([of_dense[dense] + of_both[experts] for of_dense, of_both in each]).astype(float)
 
-    most = np.array([draw.randint(0, columns) for _ in range(stages)])
-    asked = Stages(growing(0, 1, 2, 5, 9), (growing(0, 0, 1, 7), growing(0, 3)),
-                   np.arange(1, columns + 1) <= most[:, None], draw.randint(1, 12))
-    known = [split for split in splits(layers, stages) if all(np.array(split) <= most)]
+    sizes, most = growing(1, 2, 3), draw.randint(2, 6 * layers // stages)
+    asked = Stages((ends - starts - of_experts) * (layers + 1) + of_experts, growing(0, 1, 2, 5, 9),
+                   (growing(0, 0, 1, 7), growing(0, 3)), sizes <= most, draw.randint(1, 12))
+    known = [split for split in splits(layers, stages) if _fit(asked, split)]
     ours = shared_out(asked, layers)
+    least, split = least_largest(asked.places, sizes, layers)
+    of_all = [max(sizes[place] for place in _places(asked, item)) for item in splits(layers, stages)]
+    assert least == min(of_all) == max(sizes[place] for place in _places(asked, split))
     if not known:
         assert ours is None
         return
     assert ours in known
     assert asked.step(ours) == min(map(asked.step, known))
+
+
+def _places(stages: Stages, split: Sequence[int]) -> list[tuple[int, int]]:
+    return [(rank, int(stages.places[sum(split[:rank]), count - 1])) for rank, count in enumerate(split)]
+
+
+def _fit(stages: Stages, split: Sequence[int]) -> bool:
+    return all(stages.fits[place] for place in _places(stages, split))
 
 
 @pytest.mark.cases(40, 4000)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardmath.account.kinds import kinds_of_stages, machine_asked, machines_of_stages, on_kinds, together
-from shardmath.account.sharing import Stages, shared_out
+from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.time import StepTime, step_time
 from shardmath.answers import Answer
-from shardmath.compiler.evaluators import times_at
+from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.configuration.choosing import options_of
 from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_model
-from shardmath.configuration.stages import listed
-from shardmath.errors import ABSENT, InputError
+from shardmath.configuration.stages import experts_before, of_layers
+from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS, num_microbatches, verdict
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Kind
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AXIS, _MIXED = "gpus", "mixed"
-#: What a stage has in proportion to its layers, where it has one chunk of them.
-_BY_LAYER = ("stage_layers", "dense_layers", "held_dense_layers", "held_layer_inputs")
 _SECONDS = ("stage.microbatch_time", "stage.data_waiting", "stage.optimizer_time")
 #: Verdicts by which layers are shared out: the first that some split keeps.
 _ALLOWED = (0, 1)
@@ -103,7 +101,7 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     """Check a run on several kinds of GPUs; without a list of layers they are shared out so that a step is shortest.
 
     All stages fit then by the 80 % rule if they can, else into their memory, else the largest share of memory is least.
-    Raises InputError for every value that is not legal, and where layers are to be shared out without a time.
+    Raises InputError for every value that is not legal.
     """
     if run.node_size is not None:
         raise InputError("node_size", run.node_size, "must be given as gpus_per_node of each kind of GPU")
@@ -139,10 +137,8 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     mixed, made = Mixed(kinds, {name: checked(name, value) for name, value in machine.items()}), job(asked)
     made = on_kinds(made, kinds, run)
     if run.pipeline_layout is None and ranks > 1:
-        if not made.evaluator.is_timed:
-            rule = "must be given where no time of a step is known: layers are shared out by time"
-            raise InputError("pipeline_layout", ABSENT, rule, ",".join(map(str, even(layers, ranks))))
-        made = on_kinds(job(replace(asked, pipeline_layout=best_layers(made, mixed))), kinds, run)
+        layers_of = best_layers(made.evaluator, mixed.machines(made))
+        made = on_kinds(job(replace(asked, pipeline_layout=layers_of)), kinds, run)
     return made, mixed
 
 
@@ -151,58 +147,61 @@ def even(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(layers // stages + (rank < layers % stages) for rank in range(stages))
 
 
-def best_layers(asked: Job, mixed: Mixed) -> tuple[int, ...]:
-    """Layers of each stage with which a step is shortest among the splits with the best verdict."""
+def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
+    """Layers of each stage with which a step is shortest among the splits with the best verdict.
+
+    ``stages`` have all values of each stage, with any layers.
+    """
     import numpy as np
 
     from shardmath.compiler.columns import term_columns
 
-    layers, ranks = asked.values["num_layers"], len(mixed.kinds)
-    rows = _by_layers(asked, mixed.machines(asked))
-    shape = ranks, layers - ranks + 1
-    own, *once = (np.broadcast_to(column, shape)
-                  for column in term_columns(asked.evaluator.times, _SECONDS, rows))
-    totals = np.broadcast_to(term_columns(asked.evaluator.terms, ("stage.total",), rows)[0], shape)
-    memory = [asked.by_rank[rank]["gpu_memory"] for rank in range(ranks)]
+    layers, places, counts = stages[0]["num_layers"], *_pieces(stages[0])
+    rows = _by_layers(stages, counts)
+    shape = len(stages), len(counts)
+    own, *once = (np.broadcast_to(column, shape) for column in term_columns(evaluator.times, _SECONDS, rows))
+    totals = np.broadcast_to(term_columns(evaluator.terms, ("stage.total",), rows)[0], shape)
+    memory = [stage["gpu_memory"] for stage in stages]
     verdicts = np.array([[verdict(int(size), most) for size in sizes] for sizes, most in zip(
         totals.tolist(), memory, strict=True)])
-    microbatches = num_microbatches(**asked.values)
-    for allowed in (verdicts <= worst for worst in _ALLOWED):
-        best = shared_out(Stages(own, tuple(once), allowed, microbatches), layers)
+    asked = Stages(places, own, tuple(once), verdicts >= 0, num_microbatches(**stages[0]))
+    for worst in _ALLOWED:
+        best = shared_out(replace(asked, fits=verdicts <= worst), layers)
         if best is not None:
             return best
     shares = totals / np.array(memory)[:, None]
-    return _least_share(Stages(own, tuple(once), verdicts >= 0, microbatches), shares, layers)
-
-
-def _least_share(stages: Stages, shares: NDArray[np.float64], layers: int) -> tuple[int, ...]:
-    """The fastest split among those whose largest share of a GPU's memory is least."""
-    import numpy as np
-
-    limits = np.unique(shares)
-    low, high = 0, len(limits) - 1
-    while low < high:
-        middle = (low + high) // 2
-        counts = (shares <= limits[middle]).sum(axis=1)
-        low, high = (low, middle) if counts.min() > 0 and counts.sum() >= layers else (middle + 1, high)
-    best = shared_out(replace(stages, fits=shares <= limits[low]), layers)
+    best = shared_out(replace(asked, fits=shares <= least_largest(places, shares, layers)[0]), layers)
     assert best is not None
     return best
 
 
-def _by_layers(asked: Job, machines: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-    """Values of all stages as a column, and in a row those with 1, 2 and more layers."""
+def _pieces(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All pieces of the model that differ in their layers: dense ones and those with experts, a row for each.
+
+    With them comes the row of the piece behind so many layers that has n, in column n - 1.
+    """
     import numpy as np
 
-    ranks, layers = len(machines), asked.values["num_layers"]
-    single = listed(asked.evaluator, {**asked.values, "num_layers": ranks}, (1,) * ranks)
-    stages = [{**machine, **own, "pipeline_rank": rank} for rank, (machine, own) in enumerate(
-        zip(machines, single, strict=True))]
-    counts = np.arange(1, layers - ranks + 2, dtype=np.float64)
+    layers, experts = values["num_layers"], np.array(experts_before(values))
+    starts, counts = np.divmod(np.arange(layers * layers), layers)
+    ends = np.minimum(starts + counts + 1, layers)
+    expert = experts[ends] - experts[starts]
+    pieces, places = np.unique(np.stack([ends - starts - expert, expert], axis=1), axis=0, return_inverse=True)
+    return places.reshape(layers, layers), pieces
+
+
+def _by_layers(stages: Sequence[Mapping[str, int]], pieces: NDArray[np.int64]) -> dict[str, Any]:
+    """Values of all stages as a column, and in a row those with each piece of the model."""
+    import numpy as np
+
+    dense, expert = pieces.T.astype(np.float64)
+    own = [
+        of_layers(stage, dense, expert, stage["in_flight"] * dense, stage["in_flight"] * expert,
+                  stage["num_mtp_layers"] if rank == len(stages) - 1 else 0)
+        for rank, stage in enumerate(stages)
+    ]
     rows: dict[str, Any] = {}
     for name in stages[0]:
         values = [float(stage[name]) for stage in stages]
         rows[name] = values[0] if len(set(values)) == 1 else np.array(values)[:, None]
-        if name in _BY_LAYER:
-            rows[name] = rows[name] * counts
-    return rows
+    return {**rows, **{name: np.array([stage[name] for stage in own]) for name in own[0]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stages:
-    """Each stage with each number of layers: row r, column n - 1 is stage r with n layers.
+    """Each stage with each number of layers, from each layer of the model on: row r is stage r.
 
-    ``seconds`` of a micro-batch, ``once`` of a step (data-parallel ranks, the optimizer: each kind waits for its
-    slowest stage), and whether the stage ``fits``. A step has ``microbatches``. All grow with n, or stay.
+    ``places`` has the column of a stage that begins behind so many layers (row) and has n of them (column n - 1):
+    layers of one kind have the same columns everywhere. ``seconds`` of a micro-batch, ``once`` of a step (data-parallel
+    ranks, the optimizer: each kind waits for its slowest stage), and whether the stage ``fits``. A step has
+    ``microbatches``. With more layers behind the same ones all grow, or stay.
     """
 
+    places: NDArray[np.int64]
     seconds: NDArray[np.float64]
     once: tuple[NDArray[np.float64], ...]
     fits: NDArray[np.bool_]
@@ -25,10 +28,16 @@ class Stages:
 
     def step(self, layers: tuple[int, ...]) -> float:
         """Seconds of a step, without what is sent: what ``shared_out`` makes least."""
-        places = [(rank, count - 1) for rank, count in enumerate(layers)]
+        starts = [sum(layers[:rank]) for rank in range(len(layers))]
+        places = [(rank, int(self.places[starts[rank], count - 1])) for rank, count in enumerate(layers)]
         own = [float(self.seconds[place]) for place in places]
         once = sum(max(float(kind[place]) for place in places) for kind in self.once)
         return (self.microbatches - 1) * max(own) + sum(own) + once
+
+    def lengths(self, rank: int, start: int, layers: int) -> range:
+        """Numbers of layers that a stage fits with behind ``start`` layers, of ``layers`` in all."""
+        fits = self.fits[rank, self.places[start, : layers - start]]
+        return range(1, (len(fits) if fits.all() else int(fits.argmin())) + 1)
 
 
 class _Label(NamedTuple):
@@ -53,27 +62,19 @@ def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
     """
     import numpy as np
 
-    ranks, columns = stages.seconds.shape
-    most = [int(row.nonzero()[0].max(initial=-1)) + 1 for row in stages.fits]
-    best = _balanced(stages, layers, most)
-    if best is None:
+    seconds = np.where(stages.fits, stages.seconds, np.inf)
+    slowest, best = least_largest(stages.places, seconds, layers)
+    if slowest == np.inf:
         return None
-    bound = stages.step(best)
-    # Least sums of the stages from each rank on, with so many layers in all.
-    rest = np.full((ranks + 1, layers + 1), np.inf)
-    rest[ranks, 0] = 0.0
-    for rank in reversed(range(ranks)):
-        for count in range(1, min(most[rank], columns, layers) + 1):
-            own = stages.seconds[rank, count - 1] + rest[rank + 1, : layers + 1 - count]
-            rest[rank, count:] = np.minimum(rest[rank, count:], own)
+    bound, rest = stages.step(best), _from(stages.places, seconds, layers, np.add)
     front: dict[int, list[_Label]] = {0: [_Label(0.0, 0.0, (0.0,) * len(stages.once), ())]}
-    for rank in range(ranks):
+    for rank in range(len(seconds)):
         following: dict[int, list[_Label]] = {}
         for used, labels in front.items():
-            for label in labels:
-                for count in range(1, min(most[rank], layers - used) + 1):
+            for count in stages.lengths(rank, used, layers):
+                left = rest[rank + 1, used + count]
+                for label in labels if left < np.inf else ():
                     longer = _extended(stages, label, rank, count)
-                    left = rest[rank + 1, layers - used - count]
                     least = (stages.microbatches - 1) * longer.slowest + longer.sum + left + sum(longer.once)
                     if least < bound:
                         following.setdefault(used + count, []).append(longer)
@@ -82,8 +83,36 @@ def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
     return min([best, *done], key=lambda split: (stages.step(split), split))
 
 
+def least_largest(
+    places: NDArray[np.int64], values: NDArray[np.float64], layers: int,
+) -> tuple[float, tuple[int, ...]]:
+    """The split whose largest value of a stage is least, and that value; infinite where no split has one."""
+    import numpy as np
+
+    rest, start, split = _from(places, values, layers, np.maximum), 0, list[int]()
+    for rank in range(len(values)):
+        of_all = np.maximum(values[rank, places[start, : layers - start]], rest[rank + 1, start + 1 :])
+        split.append(int(of_all.argmin()) + 1)
+        start += split[-1]
+    return float(rest[0, 0]), tuple(split)
+
+
+def _from(
+    places: NDArray[np.int64], values: NDArray[np.float64], layers: int, joined: Any,
+) -> NDArray[np.float64]:
+    """Row r, column n: the least that the stages from r on come to behind n layers, ``joined`` one to the next."""
+    import numpy as np
+
+    rest = np.full((len(values) + 1, layers + 1), np.inf)
+    rest[-1, layers] = 0.0
+    for rank in reversed(range(len(values))):
+        for start in range(layers):
+            rest[rank, start] = joined(values[rank, places[start, : layers - start]], rest[rank + 1, start + 1 :]).min()
+    return rest
+
+
 def _extended(stages: Stages, label: _Label, rank: int, count: int) -> _Label:
-    place = rank, count - 1
+    place = rank, int(stages.places[sum(label.layers), count - 1])
     seconds = float(stages.seconds[place])
     once = tuple(max(own, float(kind[place])) for own, kind in zip(label.once, stages.once, strict=True))
     return _Label(max(label.slowest, seconds), label.sum + seconds, once, (*label.layers, count))
@@ -96,15 +125,3 @@ def _kept(labels: list[_Label]) -> list[_Label]:
         if not any(other.beats(label) for other in kept):
             kept.append(label)
     return kept
-
-
-def _balanced(stages: Stages, layers: int, most: list[int]) -> tuple[int, ...] | None:
-    """A split with the least time of its slowest stage: layers go one by one to the stage that they make least slow."""
-    ranks = len(most)
-    if sum(most) < layers or min(most) < 1 or layers < ranks:
-        return None
-    split = [1] * ranks
-    for _ in range(layers - ranks):
-        free = [rank for rank in range(ranks) if split[rank] < most[rank]]
-        split[min(free, key=lambda rank: (stages.seconds[rank, split[rank]], rank))] += 1
-    return tuple(split)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
-from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED, UNTIMED_TOGETHER
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -175,7 +175,7 @@ def refuse_untimed(choices: Mapping[str, str]) -> None:
         option = choices[axis]
         if option in options:
             raise InputError(axis, option, f"has no step time: {options[option]} are not counted yet")
-    if (choices["stages"], choices["layers"]) == ("listed", "experts"):
+    if all(choices[axis] == option for axis, option in UNTIMED_TOGETHER.items()):
         rule = "must not be given where time is asked for of a model with experts"
         raise InputError("pipeline_layout", "an explicit list of layers", rule)
 

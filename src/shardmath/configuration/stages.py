@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import accumulate
+from typing import Any
 
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.configuration.choosing import has_own_pipeline
@@ -50,12 +52,12 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
     group = values["microbatch_group"] or p
     if has_own_pipeline(evaluator.implementation):  # all micro-batches in equal rounds of p or more
         group = m // max(1, m // p)
-    starts = [0, *accumulate(layers)]
+    starts, experts = [0, *accumulate(layers)], experts_before(values)
     cost = _costs(evaluator, values)
     ranks = []
     for rank in range(p):
         stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
-        expert = [_experts(values, starts[i], starts[i + 1]) for i in stages]
+        expert = [experts[starts[i + 1]] - experts[starts[i]] for i in stages]
         dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
         on_last = p * V - 1 in stages
         counts = {
@@ -64,15 +66,12 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         }
         moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
         peak = moment.in_flight
-        kept = not values["recompute_full"]
         extra = values["num_mtp_layers"] if on_last else 0
         ranks.append({
-            "stage_layers": sum(dense) + sum(expert), "dense_layers": sum(dense), "expert_layers": sum(expert) + extra,
+            **of_layers(values, sum(dense), sum(expert), peak["dense"], peak["expert"], extra),
             "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
             "in_flight_last": peak["last"] if on_last else 1,  # formulas of one micro-batch divide by it
             "in_flight_loss": peak["last"] - moment.awaiting["last"],
-            "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
-            "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
         })
     held = [rank["stage_layers"] for rank in ranks]
     known = {
@@ -80,6 +79,21 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         "longest_stage_layers": max(held[1:-1], default=0),
     }
     return [{**rank, **known} for rank in ranks]
+
+
+def of_layers(
+    values: Mapping[str, int], dense: Any, expert: Any, dense_held: Any, expert_held: Any, extra: int,
+) -> dict[str, Any]:
+    """Inputs of a rank with so many layers of both kinds, numbers or columns; ``extra`` with experts predict further.
+
+    Those ``held`` are layers times micro-batches in flight.
+    """
+    kept = not values["recompute_full"]
+    return {
+        "stage_layers": dense + expert, "dense_layers": dense, "expert_layers": expert + extra,
+        "held_dense_layers": kept * dense_held, "held_expert_layers": kept * (expert_held + extra),
+        "held_layer_inputs": (not kept) * (dense_held + expert_held + extra),
+    }
 
 
 def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> int:
@@ -100,12 +114,18 @@ def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _experts(values: Mapping[str, int], start: int, stop: int) -> int:
+def experts_before(values: Mapping[str, int]) -> tuple[int, ...]:
+    """Layers with experts among the first n ones of the model, for every n from 0 on."""
     if not values["num_experts"]:
-        return 0
+        return (0,) * (values["num_layers"] + 1)
+    return _before(values["num_layers"], values["first_dense_layers"], values["moe_layer_step"])
+
+
+@cache
+def _before(layers: int, first_dense_layers: int, moe_layer_step: int) -> tuple[int, ...]:
     from shardmath.symbolic.parallel.pipeline import experts_among
 
-    return experts_among(start, stop, values["first_dense_layers"], values["moe_layer_step"])
+    return tuple(experts_among(0, layer, first_dense_layers, moe_layer_step) for layer in range(layers + 1))
 
 
 def _refuse_other_sums(values: Mapping[str, int], layers: Sequence[int], stages: int) -> None:
