@@ -455,6 +455,8 @@ QUANTITIES: tuple[Parameter, ...] = (
               Kind.PUBLISHED, latex="G_{s}"),
     Parameter("yo", "overlapped_chunk_time", "s", 1, "forward pass of one chunk beside the backward pass of another",
               Kind.PUBLISHED, latex="y_{o}"),
+    Parameter("yc", "copied_chunk_time", "s", 1, "saved tensors of one chunk copied to the host, or back",
+              Kind.PUBLISHED, latex="y_{c}"),
 )
 
 BY_LETTER: dict[str, Parameter] = {parameter.letter: parameter for parameter in (*PARAMETERS, *QUANTITIES)}

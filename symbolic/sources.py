@@ -262,6 +262,11 @@ SOURCES: tuple[Source, ...] = (
         "https://arxiv.org/abs/2501.18512",
     ),
     Source(
+        "wahib2020", "M. Wahib, H. Zhang, T. T. Nguyen, A. Drozd, J. Domke, L. Zhang, R. Takano, S. Matsuoka",
+        "Scaling Distributed Deep Learning Workloads beyond the Memory Capacity with KARMA", 2020, "arXiv:2008.11421",
+        "https://arxiv.org/abs/2008.11421",
+    ),
+    Source(
         "maurya2024", "A. Maurya, J. Ye, M. M. Rafique, F. Cappello, B. Nicolae",
         "Deep Optimizer States: Towards Scalable Training of Transformer Models Using Interleaved Offloading", 2024,
         "arXiv:2410.21316", "https://arxiv.org/abs/2410.21316",

@@ -75,7 +75,8 @@ class TestSet:
 
 def test_papers_of_systems_stand_in_the_supplement_beside_them() -> None:
     named = {item.system for item in SETS.values()} - {""}
-    assert named == {"tensor_axes", "links", "gpus", "slices", "local_updates"}
+    assert named == {"tensor_axes", "links", "gpus", "slices", "local_updates", "activation_offload",
+                     "optimizer_offload"}
     text = (Path(__file__).resolve().parents[1] / "generated" / "supplement.tex").read_text(encoding="utf-8")
     sections = dict(zip((one.axis.name for one in SYSTEMS), text.split("\\subsection{System: ")[1:], strict=True))
     for item in SETS.values():

@@ -24,7 +24,7 @@ _GREEK = {
     "we": "wₑ", "wt": "wₜ", "fcopy": "κ_c", "extra": "x₀",
     "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ", "Psi": "Ψ", "Psil": "Ψₗ",
     "obias": "λₒ", "mbias": "λₘ", "hbias": "λₕ", "acap": "χₐ", "lcap": "χₗ", "win": "wₐ", "wstep": "ℓ_w", "Lw": "L_rw",
-    "Xt": "Xₜ", "yf": "y_f", "yb": "y_b", "yw": "y_w", "yo": "yₒ",
+    "Xt": "Xₜ", "yf": "y_f", "yb": "y_b", "yw": "y_w", "yc": "y_c", "yo": "yₒ",
 }
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
 
