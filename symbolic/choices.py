@@ -70,6 +70,7 @@ AXES: tuple[Axis, ...] = (
         "huggingface": "Hugging Face causal LM loss: fp32 logits, shifted labels, logits returned",
         "huggingface_freed": "the same, but the caller keeps the loss and frees the logits before the backward pass",
         "dtensor": "torch cross entropy on fp32 logits, with TP on logits of the rank's vocabulary (loss_parallel)",
+        "dtensor_compiled": "the same compiled: bf16 logits, read again; with TP an fp32 log-softmax (torch.compile)",
         "nanotron": "fp32 softmax of the rank's vocabulary, which becomes the gradient",
         "native_fused": "Megatron-Core's fused kernels by torch.compile: vocab_parallel with one more fp32 copy",
         "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",

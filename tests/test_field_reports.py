@@ -32,6 +32,7 @@ def test_the_page_is_fresh() -> None:
     measured = {item.row["report"]: item.predicted / 2**30 / float(item.row["gib"]) - 1 for item in found
                 if item.row["quantity"] == "reserved"}
     assert abs(measured["NVIDIA/Megatron-LM#2772"]) < 0.05
-    assert -0.1 < measured["pytorch/torchtitan#1207"] < 0
+    assert -0.15 < measured["pytorch/torchtitan#1207"] < 0  # layers are compiled, which is not counted
+    assert -0.05 < measured["pytorch/torchtitan#1789"] < 0
     needed = {item.row["report"]: item.predicted for item in found}
     assert needed["NVIDIA/Megatron-LM#525"] / 2**30 > 28.82  # what was allocated when the error came

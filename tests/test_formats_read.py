@@ -227,6 +227,20 @@ def test_a_pipeline_of_torchtitan() -> None:
     assert run.changed({"num_gpus": 8})["global_batch_size"] == 32
 
 
+@pytest.mark.parametrize(("values", "loss", "warned"), [
+    ({}, "dtensor_compiled", ("model",)),
+    ({"compile.components": "loss"}, "dtensor_compiled", ()),
+    ({"compile.components": "model"}, None, ("model",)),
+    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "1F1B"}, None,
+     ("model", "loss")),
+])
+def test_a_compiled_loss_of_torchtitan(values: dict[str, str], loss: str | None, warned: tuple[str, ...]) -> None:
+    run = read(DATA / "torchtitan_llama3_8b.toml", {"compile.enable": "true", **values})
+    assert run.arguments["kernels"].get("loss") == loss
+    assert run.warnings == tuple(
+        f"compile.enable of {part} is not counted yet: what compilation changes" for part in warned)
+
+
 def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:
     file = tmp_path / "early.toml"
     file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 2\nseq_len = 4096\n'

@@ -22,6 +22,7 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
 from ..work_rows import over_vocabulary
+from .compiled_loss import compiled_rows, compiled_work
 
 b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
@@ -237,7 +238,8 @@ def _exchanges() -> tuple[Work, ...]:
         for kernels, shape, size, passes, source, meaning in (
             (("vocab_parallel",), _TOKENS, 4, 6, "megatron_core", "three numbers of every token, summed one by one"),
             (("nanotron",), _TOKENS, 4, 6, "nanotron", "three numbers of every token, summed one by one"),
-            (("dtensor",), _TOKENS, 4, 6, "torchtitan", "three numbers of every token, summed one by one"),
+            (("dtensor", "dtensor_compiled"), _TOKENS, 4, 6, "torchtitan",
+             "three numbers of every token, summed one by one"),
             (("native_fused",), _TOKENS, 6, 4, "megatron_training", "maxima, then two numbers of every token at once"),
             (("te_fused", "te_fused_fp32"), (*_TOKENS, TENSOR_RANKS), 12, 1, "transformer_engine",
              "three numbers of every token, gathered"),
@@ -248,7 +250,7 @@ def _exchanges() -> tuple[Work, ...]:
 
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
-    return _exchanges() + tuple(
+    return _exchanges() + compiled_work() + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
@@ -270,7 +272,7 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_log_probs(), *_dtensor(), *_nanotron()),
+         *_gathered(), *_log_probs(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

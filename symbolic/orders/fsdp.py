@@ -24,6 +24,8 @@ _INNER = (SEQUENCE, BATCH, FFN)
 _ENDS: Mapping[str, tuple[str, ...]] = {
     "data_parallel": ("fsdp",), "units": ("ends",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
 }
+#: The same where the loss is compiled.
+_COMPILED: Mapping[str, tuple[str, ...]] = {**_ENDS, "loss": ("dtensor_compiled",)}
 
 
 def _ends(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2) -> Passing:
@@ -99,6 +101,12 @@ SCRIPTS: tuple[Script, ...] = (
            _ENDS),
     Script("last_reduce", "", _ENDS),
     Script("optimizer_step", "+* -*", _ENDS),
+    Script("head_forward", "open:last save =loss.compiled_logits_held close:last", _COMPILED),
+    Script("loss_forward", "=loss.compiled_value =loss.compiled_sums =loss.compiled_shifted save"
+           " -loss.compiled_shifted -loss.compiled_sums -loss.compiled_logits_held", _COMPILED),
+    Script("loss_backward", "-loss.compiled_value =loss.compiled_value_backward =loss.compiled_scales"
+           " =last_steps.logits_gradient -loss.compiled_scales free -loss.compiled_value_backward =last_steps.loss",
+           _COMPILED),
 )
 
 #: Sums of terms whose parts the scripts for the given choices make one by one.

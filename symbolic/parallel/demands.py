@@ -212,6 +212,8 @@ def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          torch and choices["stages"] == "listed" and choices["schedule"] != "1f1b"),
         ("PyTorch's pipeline with uneven stages in another schedule than 1F1B and interleaved",
          torch and choices["stages"] == "uneven" and choices["schedule"] not in ("1f1b", "interleaved")),
+        ("a compiled loss in PyTorch's pipeline, which holds the logits too: choose loss = dtensor",
+         torch and choices["loss"] == "dtensor_compiled"),
         ("PyTorch's pipeline without FSDP2", torch and choices["data_parallel"] != "fsdp"),
         ("FSDP2 with this schedule in a program's own pipeline",
          not torch and choices["data_parallel"] == "fsdp" and choices["schedule"] != "1f1b"),

@@ -30,6 +30,8 @@ SCHEDULES = {
     "ZBVZeroBubble": "zbv", "DualPipeV": "dualpipev",
 }
 RESHARD = ("default", "always", "never")
+#: What ``compile.enable`` compiles where ``compile.components`` says nothing.
+COMPILED = ("model", "loss")
 OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
 #: Keys that have one value here, and why.
 _ONLY = {
@@ -57,7 +59,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     arguments |= _stages(options, model, arguments)
     batch, micro, replica = _batch(options, arguments)
     arguments |= {"seq_length": options.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
-    arguments["kernels"] = {**arguments.get("kernels", {}), **_kernels(options)}
+    arguments["kernels"] = {**_kernels(options), **_compiled(options, arguments["pipeline_parallel"])}
     return model, arguments, replica
 
 
@@ -182,6 +184,16 @@ def _recompute(options: Options) -> dict[str, Any]:
     if not (option.isascii() and option.isdecimal() and 0 < int(option[:9]) < 10**8):
         raise options.error("activation_checkpoint.selective_ac_option", "must be op, or a number of layers", "op")
     return {"recompute": "full", **({"recompute_num_layers": int(option)} if int(option) > 1 else {})}
+
+
+def _compiled(options: Options, pipeline: int) -> dict[str, str]:
+    """The loss where it is compiled; a warning for all else that is."""
+    parts = options.all("compile.components", COMPILED) if options.is_on("compile.enable") else ()
+    counted = ("loss",) if pipeline == 1 else ()
+    for part in parts:
+        if part not in counted:
+            options.warnings.append(f"compile.enable of {part} is not counted yet: what compilation changes")
+    return {"loss": "dtensor_compiled"} if "loss" in parts and counted else {}
 
 
 def _kernels(options: Options) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from shardmath.models.model import Model
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
 
+#: What a key may have.
+Value = str | float | list[str]
 #: A key with its value; under ``REPLACE`` what to put in the place of the next one.
-Key = tuple[str, str | float]
+Key = tuple[str, Value]
 #: The release whose configuration has all keys that are written.
 RELEASE = "0.2.2"
 
@@ -31,6 +34,8 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
                      (REPLACE, "by your data"), ("dataset", "c4_test")],
         "parallelism": list(_parallel(explanation, layout)),
         "activation_checkpoint": list(_recompute(explanation)),
+        **({"compile": [("enable", True), ("components", ["loss"])]}
+           if explanation.choices["loss"] == "dtensor_compiled" else {}),
     }
     return "\n".join((title(explanation), *_started(explanation), "")) + "".join(
         f"\n[{table}]\n" + "".join(f"{_line(key, value)}\n" for key, value in keys) for table, keys in tables.items()
@@ -43,10 +48,10 @@ def _started(explanation: Explanation) -> Iterator[str]:
     yield f"# --job.config_file FILE. Lines under {REPLACE} are placeholders."
 
 
-def _line(key: str, value: str | float) -> str:
+def _line(key: str, value: Value) -> str:
     if key == REPLACE:
         return f"# {REPLACE} {value}"
-    return f"{key} = {value}" if isinstance(value, int | float) else f'{key} = "{value}"'
+    return f"{key} = {json.dumps(value)}"  # numbers, words, truths and lists are spelled alike in TOML
 
 
 def _key(table: Mapping[str, str], value: str) -> str:
