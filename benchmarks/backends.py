@@ -47,7 +47,7 @@ class BackendCost:
 
 
 def backend_costs(repeats: int) -> list[BackendCost]:
-    """All measurements; runs are the least of some. Raises AssertionError unless all answers are equal."""
+    """Return all measurements; runs are the least of some. Raises AssertionError unless all answers are equal."""
     return [cost for formulas, size in MEASURED for cost in _costs(formulas, size, repeats)]
 
 
@@ -67,8 +67,8 @@ def _costs(formulas: str, size: int, repeats: int) -> Iterator[BackendCost]:
         for name, nest in nests.items():
             _, compiled = _clocked(partial(nest.swept, 0, 0, nest.empty()))
             yield BackendCost(formulas, part.size, name, derived, compiled, _run(nest, repeats))
-        one, other = (_numbers(nest.swept(0, nest.shards, nest.empty())) for nest in nests.values())
-        assert one == other
+        first, other = (_numbers(nest.swept(0, nest.shards, nest.empty())) for nest in nests.values())
+        assert first == other
         if size <= COLUMNS_UP_TO:
             yield _on_columns(part, asked, formulas, repeats)
 

@@ -51,7 +51,7 @@ class Job:
 
     @property
     def scalars(self) -> list[float]:
-        """What is the same for every layout, in the order of the compiled evaluator's arguments."""
+        """Return the values shared by all layouts, in the order of the compiled evaluator's arguments."""
         return [float(self.values[name]) for name in self.evaluator.kernel.SCALARS]
 
 
@@ -67,7 +67,7 @@ class Batch:
         return len(self.columns["data_parallel"])
 
     def head(self, count: int) -> Batch:
-        """The first ``count`` layouts."""
+        """Return the first ``count`` layouts."""
         return Batch(self.name, self.meaning, {name: values[:count] for name, values in self.columns.items()})
 
 
@@ -78,7 +78,7 @@ IMPLEMENTATION = MEGATRON.with_choices(**KERNELS)
 
 
 def job() -> Job:
-    """The sweep that the README shows: every layout of a 70B model on 512 GPUs."""
+    """Return the sweep that the README shows: every layout of a 70B model on 512 GPUs."""
     (part,) = layouts(
         MODEL, GPU, NUM_GPUS, global_batch_size=GLOBAL_BATCH_SIZE, seq_length=SEQ_LENGTH, kernels=KERNELS
     ).parts()
@@ -95,10 +95,10 @@ def draw(measured: Job, count: int, seed: int = 2024) -> tuple[Batch, Batch]:
     generator = np.random.default_rng(seed)
     every = measured.space.columns(0, measured.space.size)
     rules = evaluate_columns(measured.evaluator.kernel, measured.scalars, every).rule
-    found = np.flatnonzero(rules == 0)
-    legal = _rows(every, generator.choice(found, count))
+    numbers = np.flatnonzero(rules == 0)
+    legal = _rows(every, generator.choice(numbers, count))
     mixed = _rows(every, generator.integers(0, measured.space.size, count))
-    share = len(found) / measured.space.size
+    share = len(numbers) / measured.space.size
     return (
         Batch("legal", f"{count:,} random legal layouts: no rule ends the work early", legal),
         Batch("mixed", f"{count:,} random candidates of the sweep, {share:.0%} of which are legal", mixed),

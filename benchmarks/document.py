@@ -115,6 +115,6 @@ nothing in the user's cache, which is a folder of its own; the repeated sweeps f
 
 
 def document(output: str) -> str:
-    """The document around the printed tables."""
+    """Return the document around the printed tables."""
     lines = [line.rstrip() for line in output.strip("\n").splitlines()]
     return _TEXT.replace("@output", "\n".join(lines))

@@ -38,13 +38,13 @@ def _compiler() -> str:
 
 
 def widths() -> tuple[int, ...]:
-    """The widths of vectors that the processor says it has, in bits, from 256 on."""
+    """Return the widths of vectors that the processor says it has, in bits, from 256 on."""
     flags = _described().get("flags", "").split()
     return tuple(bits for bits, flag in ((256, "avx2"), (512, "avx512f")) if flag in flags)
 
 
 def _processor() -> str:
-    """What Linux calls the processor, with the widest vectors that it has."""
+    """Return Linux's name of the processor, with its widest vectors."""
     fields = _described()
     if not fields:
         return platform.processor() or platform.machine()
@@ -65,10 +65,10 @@ def _field(line: str) -> tuple[str, str]:
 
 
 def _versions() -> list[str]:
-    found = []
+    versions = []
     for package in _PACKAGES:
         try:
-            found.append(f"{package} {version(package)}")
+            versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            found.append(f"no {package}")
-    return found
+            versions.append(f"no {package}")
+    return versions

@@ -25,15 +25,15 @@ def peaks(rivals: Sequence[Contender], batch: Batch) -> tuple[dict[tuple[str, st
         columns: dict[str, Any] = dict(batch.columns)
         np.savez(path, **columns)
         command = ("-m", "benchmarks.memory", str(path))
-        found = {
+        peak_bytes = {
             rival.key: run_fresh((*command, rival.family, *map(str, rival.key), str(rival.sample or len(batch))))[-1]
             for rival in rivals
         }
-        return found, run_fresh((*command, _NOTHING))[-1]
+        return peak_bytes, run_fresh((*command, _NOTHING))[-1]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What the fresh process does: the file of columns, then the family, name, work and threads, then the rows."""
+    """Run the fresh process: its arguments are the file of columns, family, name, work, threads and rows."""
     path, chosen, *key = arguments
     measured = job()
     with np.load(path) as stored:

@@ -26,7 +26,7 @@ _HEADER = "Made for one space of configurations; do not edit."
 
 
 def source(nest: CompiledNest) -> str:
-    """The C source; only questions for the best are written. Raises ValueError for others."""
+    """Return the C source; only questions for the best are written. Raises ValueError for others."""
     if not all(isinstance(question, Best) for question in nest.asked):
         raise ValueError("the nest in C answers questions for the best only")
     part, literal = nest.part, nest.module.ENTRIES is not None
@@ -38,7 +38,7 @@ def source(nest: CompiledNest) -> str:
 
 
 def in_c(nest: CompiledNest, bits: int, folder: Path) -> CompiledNest:
-    """The nest of the same part and questions, compiled by gcc for vectors of so many bits."""
+    """Return the nest of the same part and questions, compiled by gcc for vectors of so many bits."""
     text, compiled_text, library = folder / "nest.c", folder / f"nest{bits}.o", folder / f"nest{bits}.so"
     text.write_text(source(nest), encoding="utf-8")
     command = ("gcc", *FLAGS, f"-mprefer-vector-width={bits}", "-c", str(text), "-o", str(compiled_text))

@@ -45,7 +45,7 @@ SMALL: dict[str, Sequence[Any]] = {
     "seq_length": [2048 * count for count in (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)],
     "global_batch_size": [192 * count for count in (1, 2, 3, 4, 6, 8)],
 }
-#: What is computed of every layout: kernel choices, and what decides which is best. The last one has step time.
+#: Kernel choices of each computation, and the objectives. The last one has step time.
 TIMED = "saved tensors and step time"
 COMPUTED: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "saved tensors": ({"peak": "saved"}, BY_MEMORY), "every moment": ({}, BY_MEMORY),
@@ -80,8 +80,8 @@ class DifferentAnswersError(Exception):
 
 
 def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
-    """All measurements, and a line for what was left out."""
-    found: list[NestRate] = []
+    """Return all measurements, and a line for what was left out."""
+    rates: list[NestRate] = []
     left_out: list[str] = []
     for name, (kernels, ranking) in COMPUTED.items():
         for most in (order.MOST_ENTRIES, 8) if ranking is BY_MEMORY else (order.MOST_ENTRIES,):
@@ -92,18 +92,18 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
                     rivals |= {f"C, gcc, {bits} bits": in_c(nest, bits, Path(folder)) for bits in widths()}
                 elif not left_out:
                     left_out.append("nests in C: gcc is missing")
-                found += _measured(name, rivals, repeats)
+                rates += _measured(name, rivals, repeats)
         with tempfile.TemporaryDirectory() as folder:
             skipping = _nest(LARGE, kernels, ranking, Path(folder), skipping=True)
-            found += _measured(name, {"shardmath, passing over what cannot fit": skipping}, repeats)
+            rates += _measured(name, {"shardmath, passing over what cannot fit": skipping}, repeats)
         asked = question(ranking)
         small = CompiledNest(part_of(SMALL, kernels, asked, 64), asked)
-        found += _measured(name, {"shardmath, 3.2 million layouts of 64 GPUs": small}, repeats)
-    return found, left_out
+        rates += _measured(name, {"shardmath, 3.2 million layouts of 64 GPUs": small}, repeats)
+    return rates, left_out
 
 
 def memory() -> float:
-    """The most memory that a fresh process takes for the largest sweep, in MiB."""
+    """Return the most memory that a fresh process takes for the largest sweep, in MiB."""
     return run_fresh(("-c", "from benchmarks.nests import sweep_once; sweep_once()"))[-1]
 
 
@@ -114,7 +114,7 @@ def sweep_once() -> None:
 
 
 def question(ranking: tuple[str, ...]) -> tuple[Best]:
-    """The ten best configurations."""
+    """Return the ten best configurations."""
     return (Best("best", ranking),)
 
 
@@ -122,7 +122,7 @@ def part_of(
     axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], questions: tuple[Best], gpus: int | None = None,
     model: str = "llama-3.1-70b",
 ) -> Part:
-    """The space of a model on some axes; on so many GPUs, unless that is one of them."""
+    """Return the space of a model on some axes; on so many GPUs, unless that is one of them."""
     fixed = {} if "global_batch_size" in axes else {"global_batch_size": 840 * 64}
     fixed |= {} if gpus is None else {"num_gpus": gpus}
     space = Space(axes=axes, model=model, gpu="h100-80gb", kernels=kernels, fixed=fixed,
@@ -171,15 +171,15 @@ def _measured(name: str, rivals: Mapping[str, CompiledNest], repeats: int) -> li
     return [_beside_c(rate, rates) for rate in rates]
 
 
-def _same(one: Answer, other: Answer) -> bool:
-    """Whether answers agree; times are sums of floating-point numbers, whose last digit depends on their order."""
-    pairs = zip((one.broken, one.verdicts, *_arrays(one)), (other.broken, other.verdicts, *_arrays(other)), strict=True)
-    close = all(np.allclose(left, right, rtol=1e-12, atol=0) for left, right in pairs)
-    return one.evaluated == other.evaluated and close
+def _same(answer: Answer, other: Answer) -> bool:
+    """Tell if answers agree; times are sums of floating-point numbers, whose last digit depends on their order."""
+    mine, theirs = ((each.broken, each.verdicts, *_arrays(each)) for each in (answer, other))
+    close = all(np.allclose(left, right, rtol=1e-12, atol=0) for left, right in zip(mine, theirs, strict=True))
+    return answer.evaluated == other.evaluated and close
 
 
 def _arrays(answer: Answer) -> list[Any]:
-    return [array for found in answer.questions for array in found.arrays]
+    return [array for question in answer.questions for array in question.arrays]
 
 
 def _beside_c(rate: NestRate, rates: Sequence[NestRate]) -> NestRate:

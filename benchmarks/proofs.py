@@ -60,7 +60,7 @@ class ProofCost:
 
 
 def proof_costs(repeats: int) -> list[ProofCost]:
-    """All measurements, each the least of some."""
+    """Return all measurements, each the least of some."""
     return [
         cost for model, formulas, sizes in MEASURED for size in sizes
         for cost in _costs(model, formulas, size, repeats)
@@ -68,7 +68,7 @@ def proof_costs(repeats: int) -> list[ProofCost]:
 
 
 def cut(model: str, formulas: str, size: int) -> tuple[Part, tuple[Question, ...]]:
-    """A part of the large space with about so many configurations, and what is asked of it."""
+    """Return a part of the large space with about so many configurations, and what is asked of it."""
     kernels, ranking = COMPUTED[formulas]
     axes = {name: values[: SIZES[size].get(name, len(values))] for name, values in LARGE.items()}
     asked = question(ranking)

@@ -52,15 +52,15 @@ class DisagreementError(Exception):
 
 
 def contenders(job: Job, sample: int) -> tuple[list[Contender], list[str]]:
-    """Every contender, ready to run, the compiled evaluator first; and what is left out, with the reason."""
-    found: list[Contender] = []
+    """Return every contender, ready to run, the compiled evaluator first; and those left out, with the reason."""
+    rivals: list[Contender] = []
     left_out: list[str] = []
     for name in FAMILIES:
         try:
-            found += family(name, job)
+            rivals += family(name, job)
         except LeftOutError as missing:
             left_out.append(str(missing))
-    return [replace(rival, sample=rival.sample and sample) for rival in found], left_out
+    return [replace(rival, sample=rival.sample and sample) for rival in rivals], left_out
 
 
 def check(rivals: list[Contender], batch: Batch) -> None:

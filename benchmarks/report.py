@@ -100,13 +100,13 @@ def _rates(run: Run, batch: Batch) -> Table:
     return table
 
 
-def _streams(found: Roofline) -> Table:
-    table = _table(f"Between columns and outputs that lie in memory, {found.rows:,} legal layouts:\n"
+def _streams(roofline: Roofline) -> Table:
+    table = _table(f"Between columns and outputs that lie in memory, {roofline.rows:,} legal layouts:\n"
                    "bytes of a layout in columns and outputs, bytes a second, and share of the faster copy's.")
     table.add_column("evaluator", no_wrap=True)
     for name in ("threads", "layouts/s", "bytes", "GB/s", "of copy"):
         table.add_column(name, justify="right")
-    for stream in found.streams:
+    for stream in roofline.streams:
         numbers = [f"{stream.rate:,.0f}", str(stream.size), f"{stream.bandwidth / 1e9:.2f}", f"{stream.share:.1%}"]
         table.add_row(stream.contender, str(stream.threads), *numbers)
     return table
@@ -167,12 +167,12 @@ def _backends(costs: Sequence[BackendCost]) -> Table:
     return table
 
 
-def _limits(found: Roofline) -> Table:
+def _limits(roofline: Roofline) -> Table:
     table = _table("What the machine can do at most, measured")
     table.add_column("what")
     for name in ("threads", "10⁹/s", ""):
         table.add_column(name, justify="right")
-    for limit in found.limits:
+    for limit in roofline.limits:
         table.add_row(limit.name, str(limit.threads), f"{limit.rate / 1e9:.2f}", limit.unit)
     return table
 

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured: copying memory and multiply-adds; and what evaluators reach of it."""
+"""Measured limits of the machine, copies and multiply-adds, and the share of them that evaluators reach."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ def roofline(job: Job, rivals: Sequence[Contender], batch: Batch, rows: int, rep
 def copies(size: int, repeats: int) -> list[Limit]:
     """Copies of ``size`` bytes by NumPy and by a plain loop; every byte counts twice, as it is read and written."""
     source, target = np.ones(size // 8), np.zeros(size // 8)
-    found = []
+    streams = []
     for name, copy in (("copy, NumPy", np.copyto), ("copy with a factor, Numba", _plain_copy())):
 
         def work(part: int, parts: int, copy: Callable[[Column, Column], None] = copy) -> None:
             rows = slice(len(source) * part // parts, len(source) * (part + 1) // parts)
             copy(target[rows], source[rows])
 
-        found += [
+        streams += [
             Limit(name, threads, 2 * source.nbytes / _best(work, threads, repeats), "B")
             for threads in sorted({1, CORES})
         ]
-    return found
+    return streams
 
 
 def _plain_copy() -> Callable[[Column, Column], None]:
-    """A loop of plain stores: without the factor the compiler would call the library's copy."""
+    """Return a loop of plain stores: without the factor the compiler would call the library's copy."""
     from numba import njit
 
     @njit(nogil=True)  # type: ignore[untyped-decorator]
@@ -109,7 +109,7 @@ def multiply_adds(widths: Sequence[int], rounds: int, repeats: int) -> list[Limi
 
     Raises LeftOutError without gcc.
     """
-    found = []
+    rates = []
     for bits in widths:
         function = build(render("multiply_add.c", bits=bits, chains=CHAINS), IEEE).multiply_add
         function.restype = ctypes.c_double
@@ -120,14 +120,14 @@ def multiply_adds(widths: Sequence[int], rounds: int, repeats: int) -> list[Limi
         operations = 2 * CHAINS * (bits // 64) * rounds
         for threads in sorted({1, CORES}):
             rate = threads * operations / _best(work, threads, repeats)
-            found.append(Limit(f"fused multiply-add, {bits} bits", threads, rate, "FLOP"))
-    return found
+            rates.append(Limit(f"fused multiply-add, {bits} bits", threads, rate, "FLOP"))
+    return rates
 
 
 def streams(
     job: Job, rivals: Sequence[Contender], batch: Batch, rows: int, limits: Sequence[Limit], repeats: int
 ) -> list[Stream]:
-    """Every contender that can write into given outputs, on ``rows`` layouts: those of ``batch``, again and again."""
+    """Return the contenders that write into given outputs, on ``rows`` layouts: ``batch`` again and again."""
     plain = {name: np.resize(batch.columns[name], rows) for name in job.evaluator.kernel.COLUMNS}
     outputs = Whole(rows)
     fillers = [rival for rival in rivals if rival.fill is not None]
@@ -152,7 +152,7 @@ def _copied(limits: Sequence[Limit], threads: int) -> float:
 
 
 def _best(work: Callable[[int, int], None], threads: int, repeats: int) -> float:
-    """The shortest time in which ``threads`` threads do a part of ``work`` each, after a run that is not timed."""
+    """Get the shortest time in which ``threads`` threads do a part of ``work`` each, after a run that is not timed."""
     with ThreadPoolExecutor(threads) as pool:
         def run() -> float:
             start = perf_counter()

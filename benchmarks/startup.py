@@ -56,7 +56,7 @@ class Figure:
 
 
 def figures(repeats: int) -> list[Figure]:
-    """Every figure: first uses once each, with an empty cache, and the sweep again ``repeats`` times with its own."""
+    """Measure first uses once each, with an empty cache, and the sweep ``repeats`` times with its own."""
     measured = [
         _figure("python -c pass", ("-c", "pass"), repeats),
         _figure("import shardmath", ("-c", "import shardmath"), repeats),
@@ -75,7 +75,7 @@ def figures(repeats: int) -> list[Figure]:
 
 
 def imported() -> dict[str, bool]:
-    """Which heavy packages ``import shardmath`` loads."""
+    """Return which heavy packages ``import shardmath`` loads."""
     source = f"import sys, shardmath; print(*(name in sys.modules for name in {_HEAVY!r}))"
     command = [sys.executable, "-c", source]
     answer = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)

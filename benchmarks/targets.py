@@ -36,7 +36,7 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether it is on the right side of the goal."""
+        """Tell if the figure is on the right side of the goal."""
         reached = self.measured >= self.goal if self.at_least else self.measured < self.goal
         return reached and not self.remark
 
@@ -45,56 +45,56 @@ def targets(
     rates: Sequence[Rate], roofline: Roofline, nests: Sequence[NestRate], nest_memory: float | None,
     figures: Sequence[Figure], imported: Mapping[str, bool],
 ) -> list[Target]:
-    """Every target for which there is a measurement."""
+    """Return every target for which there is a measurement."""
     fastest = max((rate for rate in rates if _alike(rate, rates[0])), key=lambda rate: rate.threads)
-    found = [
+    goals = [
         Target("a million legal layouts on all cores, after compilation", _MILLION, 1e6 / fastest.rate),
         *_flat(roofline), *_lambdify(fastest, rates), *_nests(nests),
     ]
     if nest_memory is not None:
-        found.append(Target("nest: the largest sweep", _NEST_MEMORY, nest_memory, "MiB"))
+        goals.append(Target("nest: the largest sweep", _NEST_MEMORY, nest_memory, "MiB"))
     heavy = [name for name in ("sympy", "numba") if imported.get(name)]
     for figure in figures:
         if figure.name in _STARTUP:
             remark = f"loads {', '.join(heavy)}" if heavy and figure.name == "import shardmath" else ""
-            found.append(Target(figure.name, _STARTUP[figure.name], figure.seconds, remark=remark))
+            goals.append(Target(figure.name, _STARTUP[figure.name], figure.seconds, remark=remark))
         if figure.before is not None:
             command = figure.name.partition(": ")[2].split()[0].strip(",")
             kernels = "--kernel" in figure.name
-            found.append(Target(figure.name, 4.0 if kernels else _FIRST[command], figure.processor))
-    return found
+            goals.append(Target(figure.name, 4.0 if kernels else _FIRST[command], figure.processor))
+    return goals
 
 
 def _flat(roofline: Roofline) -> list[Target]:
-    """The compiled evaluator, which is the first stream, on all cores: beside C and beside a copy."""
+    """Return the compiled evaluator, which is the first stream, on all cores: beside C and beside a copy."""
     most = max(stream.threads for stream in roofline.streams)
     ours, *others = (stream for stream in roofline.streams if stream.threads == most)
-    found = [
+    goals = [
         Target(f"flat evaluator / {other.contender}", _OF_C, ours.rate / other.rate, "times", at_least=True)
         for other in others if other.contender.startswith("C")
     ]
-    return [*found, Target("flat evaluator / copy bandwidth", _OF_COPY, ours.share, "times", at_least=True)]
+    return [*goals, Target("flat evaluator / copy bandwidth", _OF_COPY, ours.share, "times", at_least=True)]
 
 
 def _nests(nests: Sequence[NestRate]) -> list[Target]:
     """Loop nests on all cores."""
     most = max((nest.threads for nest in nests), default=0)
-    found = []
+    goals = []
     for nest in nests:
         if nest.threads != most or nest.contender.startswith("C,"):
             continue
         name = f"nest, {nest.evaluator}, {nest.entries} entries"
         if nest.in_c is not None:
             goal = _TIMED if nest.evaluator == TIMED else _EIGHT if nest.entries == 8 else _LARGE_TABLE
-            found.append(Target(f"{name}: 10⁹/s", goal / 1e9, nest.rate / 1e9, "", at_least=True))
-            found.append(Target(f"{name} / C", _NEST_OF_C, nest.in_c, "times", at_least=True))
+            goals.append(Target(f"{name}: 10⁹/s", goal / 1e9, nest.rate / 1e9, "", at_least=True))
+            goals.append(Target(f"{name} / C", _NEST_OF_C, nest.in_c, "times", at_least=True))
         elif "3.2 million" in nest.contender:
-            found.append(Target(f"nest, {nest.evaluator}: 3.2 million layouts, warm", _SMALL_SPACE, nest.best))
-    return found
+            goals.append(Target(f"nest, {nest.evaluator}: 3.2 million layouts, warm", _SMALL_SPACE, nest.best))
+    return goals
 
 
 def _lambdify(ours: Rate, rates: Sequence[Rate]) -> list[Target]:
-    """The same answer through NumPy, on the same layouts."""
+    """Return the same answer through NumPy, on the same layouts."""
     return [
         Target(f"flat evaluator / {rate.contender}", _OF_LAMBDIFY, ours.rate / rate.rate, "times", at_least=True)
         for rate in rates

@@ -1,7 +1,7 @@
 """Published facts that people look up by name: models, GPUs, links and networks.
 
-The facts are TOML tables beside this file, so that a model or a GPU is added without touching code. What makes an
-entry legal is checked where it is used: ``shardmath.models`` and ``shardmath.machines``.
+The facts are TOML tables beside this file, so that a model or a GPU is added without touching code. The readers check
+if an entry is legal: ``shardmath.models`` and ``shardmath.machines``.
 """
 
 import tomllib

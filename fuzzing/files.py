@@ -24,11 +24,11 @@ def _config(data: bytes, folder: str) -> str:
     path = in_file(data, folder, "config.json")
 
     def read() -> None:
-        found = Model.from_config(path)
-        if Model(**found.model_dump()) != found or found.num_attention_heads % found.num_kv_heads:
-            raise Finding(f"not a model: {found}")
+        answer = Model.from_config(path)
+        if Model(**answer.model_dump()) != answer or answer.num_attention_heads % answer.num_kv_heads:
+            raise Finding(f"not a model: {answer}")
         if len(data) % _DEEPER == 0:
-            _explained(found)
+            _explained(answer)
 
     return outcome(read)
 
@@ -36,24 +36,24 @@ def _config(data: bytes, folder: str) -> str:
 def _explained(model: object, **arguments: object) -> None:
     from shardmath.account.accounting import explain
 
-    found = explain(model, "h100-80gb", **arguments)
-    if found.peak.total <= 0:
-        raise Finding(f"a peak of {found.peak.total} bytes")
-    json.dumps(found.to_dict(), allow_nan=False)
+    answer = explain(model, "h100-80gb", **arguments)
+    if answer.peak.total <= 0:
+        raise Finding(f"a peak of {answer.peak.total} bytes")
+    json.dumps(answer.to_dict(), allow_nan=False)
 
 
 _SET = re.compile(rb"#set ([^=\n]{1,80})=([^\n]{0,200})\n")
 
 
 def run_reader(suffix: str) -> Callable[[bytes, str], str]:
-    """Reads a launch script or configuration; first lines ``#set name=value`` are settings that win over it."""
+    """Return a reader of launch scripts and configurations that raises Finding; lines ``#set name=value`` win."""
     def read_one(data: bytes, folder: str) -> str:
         from shardmath.formats import read
 
         values, start = {}, 0
-        while (found := _SET.match(data, start)) is not None:
-            values[found[1].decode("utf-8", "replace")] = found[2].decode("utf-8", "replace")
-            start = found.end()
+        while (setting := _SET.match(data, start)) is not None:
+            values[setting[1].decode("utf-8", "replace")] = setting[2].decode("utf-8", "replace")
+            start = setting.end()
         path = in_file(data[start:], folder, f"run{suffix}")
 
         def follow() -> None:
@@ -93,9 +93,9 @@ def _cluster(data: bytes, folder: str) -> str:
     path = in_file(data, folder, "cluster.toml")
 
     def read() -> None:
-        found = read_cluster(path)
-        write_cluster(found, f"{folder}/again.toml")
-        if read_cluster(f"{folder}/again.toml") != found:
+        answer = read_cluster(path)
+        write_cluster(answer, f"{folder}/again.toml")
+        if read_cluster(f"{folder}/again.toml") != answer:
             raise Finding("another cluster when read again")
 
     return outcome(read)
@@ -146,15 +146,15 @@ def _scripts() -> Sequence[bytes]:
 
 
 def _flag_lists() -> Sequence[bytes]:
-    """The flags of the published scripts, as somebody would list them."""
+    """Return the flags of the published scripts, as somebody would list them."""
     from shardmath.formats.launch import launch_of
     from shardmath.formats.shell import read_script
 
-    found = []
+    lists = []
     for content in _examples(".sh")():
         flags = launch_of("", read_script("", content.decode(), {"USE_MEGATRON_FSDP": "0"})).flags
-        found.append("\n".join(" ".join((f"--{name}", *words)) for name, words in flags.items()).encode())
-    return found
+        lists.append("\n".join(" ".join((f"--{name}", *words)) for name, words in flags.items()).encode())
+    return lists
 
 
 def _clusters() -> Sequence[bytes]:

@@ -1,4 +1,4 @@
-"""What inputs have made readers do, once for each place in the code, with the input that repeats it."""
+"""Faults of readers, once for each place in the code, with the input that repeats it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CACHE = ROOT / ".cache" / "fuzzing"
 
 
 def folder_of(reader: str) -> Path:
-    """The folder of a reader, with ``corpus`` and ``findings``."""
+    """Return the folder of a reader, with ``corpus`` and ``findings``."""
     return CACHE / reader
 
 
@@ -33,5 +33,5 @@ def keep(reader: str, data: bytes, error: BaseException) -> bool:
 
 
 def found(reader: str) -> list[Path]:
-    """The inputs that are kept, those of crashes of the whole process among them."""
+    """Return the inputs that are kept, those of crashes of the whole process among them."""
     return [path for path in sorted((folder_of(reader) / "findings").glob("*")) if path.suffix != ".txt"]

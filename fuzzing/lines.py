@@ -91,9 +91,9 @@ def _names(data: bytes, folder: str) -> str:
         Model.named, Gpu.named, Network.named, recompute_switches, find, lambda name: find("megatron", {name: name}),
         lambda name: find("megatron", {"loss": name}), lambda name: find("megatron").unit_and_meaning(name),
     )
-    found = outcome(partial(named[sum(data) % len(named)], text))
+    result = outcome(partial(named[sum(data) % len(named)], text))
     outcome(lambda: _raise(InputError(text, text, text, text)))
-    return found
+    return result
 
 
 def _decodes(data: bytes) -> bool:
@@ -176,10 +176,10 @@ def _options() -> Sequence[bytes]:
 
     from shardmath.cli.main import cli
 
-    found = {option for command in cli.commands.values() for parameter in command.params
+    options = {option for command in cli.commands.values() for parameter in command.params
              if isinstance(parameter, click.Option) for option in parameter.opts}
     places = ("/dev/null", "/dev/full", "out.csv", ".", "llama-3.1-8b")
-    return [f"\n{word}\n".encode() for word in (*sorted(found), *cli.commands, *places)]
+    return [f"\n{word}\n".encode() for word in (*sorted(options), *cli.commands, *places)]
 
 
 def _catalogue() -> Sequence[bytes]:

@@ -23,7 +23,7 @@ LETTERS = (
           "$(id)", "`id`",
     "[red]", "[/]", "$\\frac$", "\\", "'", '"', "<", ">", "&", "</script><img src=x onerror=alert(1)>", "]]>", "<!--",
 )
-#: What other readers of the same formats have executed, or never come to an end with.
+#: Inputs that other readers of the same formats have executed, or never came to an end with.
 TRAPS = (
     "!!python/object/apply:os.system ['touch canary']", "!!python/name:os.system", "&a [*a, *a]", "*a", "<<: *a",
     "? [a]: b",
@@ -47,14 +47,14 @@ def mutated(data: bytes, chance: random.Random, words: Sequence[bytes] = (), oth
     tokens = _TOKENS.findall(data[: 1 << 16])
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         tokens = _CHANGES[chance.randrange(len(_CHANGES))](tokens, chance, words, others)
-    found = b"".join(tokens)
+    mutant = b"".join(tokens)
     if chance.random() < 0.02:
-        found = _recoded(found, chance)
-    return found
+        mutant = _recoded(mutant, chance)
+    return mutant
 
 
 def _place(tokens: list[bytes], chance: random.Random) -> int:
-    """A place of a token that is no white space, if there is one nearby."""
+    """Return a place of a token that is no white space, if there is one nearby."""
     for _ in range(4):
         place = chance.randrange(max(1, len(tokens)))
         if place < len(tokens) and not tokens[place].isspace():
@@ -130,7 +130,7 @@ def _cut(tokens: list[bytes], chance: random.Random, words: Sequence[bytes], oth
 
 
 def _recoded(content: bytes, chance: random.Random) -> bytes:
-    """The same text in another encoding, with a mark in front or with other ends of lines."""
+    """Return the same text in another encoding, with a mark in front or with other ends of lines."""
     text = content.decode("utf-8", "replace")
     return chance.choice((
         b"\xef\xbb\xbf" + content, content.replace(b"\n", b"\r\n"), content.replace(b"\n", b"\r"), content + b"\x00",

@@ -28,7 +28,7 @@ def tried(reader: Reader, data: bytes, folder: str) -> None:
 
 
 def again(reader: Reader, path: str) -> int:
-    """One input once more, with its traceback."""
+    """Return one input once more, with its traceback."""
     data, folder = Path(path).read_bytes(), scratch_folder()
     for seed in reader.seeds():
         reader.read(seed, folder)
@@ -72,7 +72,7 @@ def fuzz(name: str, arguments: list[str]) -> None:
 
 
 def plain(name: str, inputs: int, seed: int, corpus: Path) -> None:
-    """Inputs made from a corpus by chance alone, which is several times as fast as looking at what they reach."""
+    """Run inputs made from a corpus by chance alone, several times as fast as looking at the branches they reach."""
     from fuzzing.readers import READERS
 
     reader, chance, folder = READERS[name], random.Random(seed), scratch_folder()

@@ -1,4 +1,4 @@
-"""What every reader must do with any input: answer, or refuse it in one printable line; and what it may never do."""
+"""Rules of every reader: answer any input, or refuse it in one printable line; and forbidden actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardmath.errors import InputError
 
 #: Seconds of the processor, and bytes beyond those at the start, that one input may take.
 SECONDS, MEMORY = 10.0, 2**30
-#: What no reader does: start or load a program, unpickle, connect, send signals.
+#: Forbidden to readers: starting or loading a program, unpickling, connecting, sending signals.
 _FORBIDDEN = (
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile", "subprocess.Popen",
     "pickle.find_class", "socket.connect", "socket.bind", "os.kill", "os.chown",
@@ -29,7 +29,7 @@ _watched: list[str] = []
 
 
 class Finding(Exception):  # noqa: N818  a finding is an error of what is tested
-    """What an input made a reader do that it must not do."""
+    """A forbidden action of a reader, with its input."""
 
 
 def outcome(read: Callable[[], object]) -> str:
@@ -64,7 +64,7 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
 def untimed(module: Any, name: str) -> None:
     """Let a function of a module take its time, unwatched: what is derived, compiled or found sealed in the cache.
 
-    That happens once, for whatever input asks for it first, and no byte of the input is in it.
+    They happen once, for whatever input asks for it first, and no byte of the input is in them.
     """
     function = getattr(module, name)
 
@@ -117,7 +117,7 @@ def _largest() -> int:
 
 
 def scratch_folder() -> str:
-    """A new folder, in memory where there is such a file system; it goes with the process."""
+    """Return a new folder, in memory where there is such a file system; it goes with the process."""
     path = tempfile.mkdtemp(prefix="shardmath-fuzzing-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path

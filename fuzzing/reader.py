@@ -26,7 +26,7 @@ class Reader:
 
 
 def in_file(data: bytes, folder: str, name: str) -> str:
-    """The path of a file with an input."""
+    """Return the path of a file with an input."""
     path = f"{folder}/{name}"
     with open(path, "wb") as file:
         file.write(data)

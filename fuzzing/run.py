@@ -33,7 +33,7 @@ _BEGINNINGS = 20
 
 @dataclass
 class Tried:
-    """What one reader was given: inputs and seconds, what broke it, and branches reached before and after."""
+    """A campaign of one reader: inputs and seconds, failures, and branches reached before and after."""
 
     reader: str
     inputs: int = 0
@@ -66,13 +66,13 @@ def shared_out(readers: list[Reader], inputs: int) -> list[int]:
     """Inputs of each reader: as many for each as there are at least, the rest by their shares."""
     least = min(_LEAST, inputs // len(readers))
     rest, shares = inputs - least * len(readers), sum(reader.share for reader in readers)
-    found = [least + rest * reader.share // shares for reader in readers]
-    found[0] += inputs - sum(found)
-    return found
+    seconds = [least + rest * reader.share // shares for reader in readers]
+    seconds[0] += inputs - sum(seconds)
+    return seconds
 
 
 def fuzzed(reader: Reader, inputs: int, seed: int) -> Tried:
-    """Give one reader so many inputs, in processes of their own."""
+    """Give a reader so many inputs, in processes of their own. Raises SystemExit where none begins."""
     row = Tried(reader.name)
     folder = findings.folder_of(reader.name)
     environment = {**os.environ, "XDG_CACHE_HOME": str(findings.CACHE / "cache"), "PYTHONHASHSEED": "0",
@@ -102,7 +102,7 @@ def fuzzed(reader: Reader, inputs: int, seed: int) -> Tried:
         output = (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
         executed = _executed(output)
         row.inputs += executed
-        covered = [int(found) for found in re.findall(r"cov: (\d+)", output)]
+        covered = [int(count) for count in re.findall(r"cov: (\d+)", output)]
         if covered:
             row.before, row.after = row.before or covered[0], max(row.after, covered[-1])
         if code:
@@ -118,7 +118,7 @@ def fuzzed(reader: Reader, inputs: int, seed: int) -> Tried:
 
 
 def _mended(reader: Reader, path: Path, environment: dict[str, str]) -> bool:
-    """Whether an input that once broke a reader does so no more."""
+    """Tell if an input that once broke a reader does so no more."""
     command = [sys.executable, "-m", "fuzzing.one", reader.name, str(path)]
     try:
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False,
@@ -128,18 +128,18 @@ def _mended(reader: Reader, path: Path, environment: dict[str, str]) -> bool:
 
 
 def _executed(output: str) -> int:
-    told = re.findall(r"number_of_executed_units:\s*(\d+)", output) or re.findall(r"^#(\d+)\s", output, re.MULTILINE)
-    return int(told[-1]) if told else 0
+    counts = re.findall(r"number_of_executed_units:\s*(\d+)", output) or re.findall(r"^#(\d+)\s", output, re.MULTILINE)
+    return int(counts[-1]) if counts else 0
 
 
 def line(row: Tried) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     return (f"{row.reader:<16} {row.inputs:>10,} {row.seconds:>9,.0f} {row.findings:>9} {row.before:>9,}"
             f" {row.after:>9,} {row.after - row.before:>+8,}")
 
 
 def table(rows: list[Tried]) -> str:
-    """All rows with their sums."""
+    """Return all rows with their sums."""
     head = f"{'reader':<16} {'inputs':>10} {'seconds':>9} {'findings':>9} {'branches':>9} {'after':>9} {'new':>8}"
     total = Tried("all", *(sum(values) for values in zip(
         *((row.inputs, row.seconds, row.findings, row.before, row.after) for row in rows), strict=True)))

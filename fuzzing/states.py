@@ -40,7 +40,7 @@ def _nests() -> tuple[Any, ...]:
 
 @cache
 def _state(stretches: int) -> bytes:
-    """The file of a state in which so many shards are done."""
+    """Return the file of a state in which so many shards are done."""
     from fuzzing.outcome import scratch_folder
     from shardmath.search.nests.checkpoint import Checkpoint
     from shardmath.search.nests.running import Run, run, swept
@@ -77,7 +77,7 @@ def _checkpoint(data: bytes, folder: str) -> str:
 
 
 def _changed(data: bytes) -> bytes:
-    """A state with changes, one a line: ``header.key=json``, or ``name=kind:shape:number`` for an array."""
+    """Return a state with changes, one a line: ``header.key=json``, or ``name=kind:shape:number`` for an array."""
     from io import BytesIO
 
     import numpy as np
@@ -116,10 +116,10 @@ def _whole_arrays() -> dict[str, Any]:
     from shardmath.files.arrays import read_arrays
 
     folder = scratch_folder()
-    found = read_arrays(Path(in_file(_state(1), folder, "state")))
+    arrays = read_arrays(Path(in_file(_state(1), folder, "state")))
     os.unlink(f"{folder}/state")
     os.rmdir(folder)
-    return found
+    return arrays
 
 
 def _states() -> Sequence[bytes]:
@@ -134,7 +134,7 @@ def _kept(data: bytes, folder: str) -> str:
     from shardmath.files import cached
 
     kind, name = "fuzzed", "kept.py"
-    found = None
+    value = None
     path = cached._path(kind, name)
     assert path is not None
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,10 +143,10 @@ def _kept(data: bytes, folder: str) -> str:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = cached.kept(kind, name)
-    if found is not None and data != cached._seal(kind, name, found) + found:
+        value = cached.kept(kind, name)
+    if value is not None and data != cached._seal(kind, name, value) + value:
         raise Finding("something else was found than was kept")
-    return "refused" if found is None else "answered"
+    return "refused" if value is None else "answered"
 
 
 def _files_kept() -> Sequence[bytes]:

@@ -623,7 +623,7 @@ ASKED: dict[str, tuple[str, str]] = {
     "tensor_parallel_z": ('tensor_axes', 'three'),
 }
 
-#: What keeps something on the host, by axis and option: the parameter that less lies there with when smaller, and the
+#: Options that keep something on the host, by axis: the parameter that less lies there with when smaller, and the
 #: option that keeps nothing there.
 HOSTS: dict[str, dict[str, tuple[str, str]]] = {
     "activation_offload": {'layers': ('cpu_offloading_num_layers', 'none'), 'karma': ('cpu_offloading_num_layers', 'none')},
@@ -798,7 +798,7 @@ DEFAULTS: dict[str, int] = {
 #: Choices that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ('normalisation', 'norms', 'qk_norms', 'mlp', 'heads', 'layers', 'residual', 'positions', 'window', 'sinks', 'capping', 'scores')
 
-#: What people call parameters of a layout, by name.
+#: Short words for parameters of a layout, by name.
 SHORT: dict[str, str] = {
     "global_batch_size": "gbs",
     "tensor_parallel": "TP",
@@ -842,7 +842,7 @@ SITES: dict[str, tuple[str, str]] = {
     "optimizer_step": ("inside the optimizer step", "NOTHING"),
 }
 
-#: What the time of a step goes to, in the order in which answers show it, with a few words for each.
+#: Parts of a step's time, in the order of answers, with a few words for each.
 SPENT: dict[str, str] = {
     "computing": "forward and backward passes",
     "recomputing": "layers and modules that run once more",
@@ -1371,7 +1371,7 @@ OVERHEADS: dict[str, tuple[int, int]] = {
     "communicator_bytes": (0, 524288000),
 }
 
-#: What libraries do on every kind of GPU, by parameter name: bytes of cuBLAS workspaces, copies of attention.
+#: Choices of libraries on every kind of GPU, by parameter name: bytes of cuBLAS workspaces, copies of attention.
 LIBRARIES: dict[str, dict[str, int]] = {
     "ampere": {
         "engine_workspace_bytes": 4194304, "torch_workspace_bytes": 8519680,

@@ -368,16 +368,16 @@ _ABSENT: tuple[Axis, ...] = tuple(axis for axis in AXES if axis.absent)
 
 
 def absent_letters(choices: Mapping[str, str]) -> tuple[str, ...]:
-    """The letters that formulas do not speak of under these choices."""
+    """Return the letters that formulas do not speak of under these choices."""
     return tuple(letter for axis in _ABSENT for letter in axis.absent.get(choices[axis.name], ()))
 
 
 def absent_values(choices: Mapping[str, str]) -> Mapping[Expr, Expr]:
-    """The values of those letters: switches are 0, degrees of parallelism 1."""
+    """Return the values of those letters: switches are 0, degrees of parallelism 1."""
     return values_without(absent_letters(choices))
 
 
 @cache
 def values_without(letters: tuple[str, ...]) -> Mapping[Expr, Expr]:
-    """The values of letters that formulas do not speak of: see ``absent_values``."""
+    """Return the values of letters that formulas do not speak of: see ``absent_values``."""
     return MappingProxyType({symbol(letter): Integer(BY_LETTER[letter].minimum) for letter in letters})

@@ -34,7 +34,7 @@ def derive_kernel(
 def derive_inverse(
     implementation: Implementation, source: str, symbol: str, along: Sequence[str], columns: Collection[str],
 ) -> str:
-    """The compiled inverse of an implementation: the estimate as a polynomial of ``symbol``, for tables.
+    """Return the compiled inverse of an implementation: the estimate as a polynomial of ``symbol``, for tables.
 
     ``source`` is the text of the plain evaluator; ``along`` are parameters that grow with the symbol, ``columns`` those
     that differ from row to row.

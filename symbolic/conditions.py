@@ -24,7 +24,7 @@ _HOPED = 3
 
 @cache
 def with_cases(expression: Expr) -> Expr:
-    """The form of ``expression`` with conditions joined and decided, wherever that saves operations."""
+    """Return the form of ``expression`` with conditions joined and decided, wherever that saves operations."""
     if not expression.has(Iverson):
         return expression
     if isinstance(expression, OF_SIZES):
@@ -42,7 +42,7 @@ def with_cases(expression: Expr) -> Expr:
 
 
 def _joined(factors: list[Expr]) -> Expr:
-    """The product of factors, with one bracket for all conditions, or cases if they are many."""
+    """Return the product of factors, with one bracket for all conditions, or cases if they are many."""
     conditions = [(part, condition) for part in factors if (condition := _condition(part)) is not None]
     if len(conditions) < 2:
         return Mul(*factors)
@@ -55,7 +55,7 @@ def _joined(factors: list[Expr]) -> Expr:
 
 
 def _condition(factor: Expr) -> Boolean | None:
-    """The condition under which a factor is 1, if it is 0 otherwise."""
+    """Return the condition under which a factor is 1, if it is 0 otherwise."""
     if isinstance(factor, Iverson):
         return factor.args[0]
     if isinstance(factor, Add) and isinstance(opposite := 1 - factor, Iverson):
@@ -75,7 +75,7 @@ def _decided(expression: Expr) -> Iterator[Expr]:
 
 
 def _brackets(expression: Expr) -> list[Expr]:
-    """The brackets outside functions, in the order in which they stand."""
+    """Return the brackets outside functions, in the order in which they stand."""
     if isinstance(expression, Iverson):
         return [expression]
     if isinstance(expression, Add | Mul):

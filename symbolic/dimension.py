@@ -14,7 +14,7 @@ ONE = Integer(1)
 class Dimension:
     """One named axis of tensor shapes, with its size on a single unsharded rank.
 
-    What a parallel dimension does to it is not written here; see ``shardmath.symbolic.parallel``. A dimension of
+    ``shardmath.symbolic.parallel`` says how parallel dimensions shard it. A dimension of
     weights that ranks gather for a product is the dimension ``gathered`` in that product.
     """
 

@@ -23,7 +23,7 @@ _Value = int | Fraction
 
 
 def evaluate(terms: Iterable[Term], values: Mapping[str, int]) -> dict[str, Rational]:
-    """The values of ``terms``, which stand in computing order, for parameters given by letter.
+    """Return the values of ``terms``, which stand in computing order, for parameters given by letter.
 
     Raises ValueError if a term needs a parameter that has no value.
     """
@@ -36,7 +36,7 @@ def evaluate(terms: Iterable[Term], values: Mapping[str, int]) -> dict[str, Rati
 
 
 def number(expression: Expr, known: Mapping[Symbol, Expr]) -> Rational:
-    """The rational that ``expression`` has with the values ``known``.
+    """Return the rational that ``expression`` has with the values ``known``.
 
     Raises ValueError if a symbol has no value, and for what is no rational number.
     """
@@ -45,7 +45,7 @@ def number(expression: Expr, known: Mapping[Symbol, Expr]) -> Rational:
 
 
 def holds(condition: Boolean, known: Mapping[Symbol, Expr]) -> bool:
-    """True if a condition holds with the values ``known``; raises ValueError as ``number`` does."""
+    """Return True if a condition holds with the values ``known``; raises ValueError as ``number`` does."""
     return bool(number(Iverson(condition), known))
 
 
@@ -60,7 +60,7 @@ def _number(expression: Expr, known: Mapping[Symbol, _Value]) -> _Value:
 
 
 def _computed(expression: Basic, known: Mapping[Symbol, _Value]) -> _Value:
-    """The value of one node; conditions are 0 and 1. KeyError for a symbol without one."""
+    """Return the value of one node; conditions are 0 and 1. KeyError for a symbol without one."""
     if expression.is_Symbol:
         return known[expression]
     if not expression.args:
@@ -119,7 +119,7 @@ def _whole(value: _Value) -> _Value:
 
 
 def _plain(value: Any) -> _Value:
-    """A number of SymPy's, or a truth value, as one of Python's; TypeError for anything else."""
+    """Return a number of SymPy's, or a truth value, as one of Python's; TypeError for anything else."""
     if isinstance(value, int):
         return value
     exact = sympify(value)

@@ -20,7 +20,7 @@ _OPPOSITE = {Max: Min, Min: Max}
 
 @cache
 def with_shared(expression: Expr) -> Expr:
-    """The form of ``expression`` in which maxima and minima share what they can, if that saves operations."""
+    """Return the form of ``expression`` in which maxima and minima share what they can, if that saves operations."""
     if not expression.has(Max, Min):
         return expression
     changed = _changed(expression)
@@ -28,7 +28,7 @@ def with_shared(expression: Expr) -> Expr:
 
 
 def _changed(expression: Expr) -> Expr:
-    """The expression with every maximum and minimum changed where that saves operations."""
+    """Return the expression with every maximum and minimum changed where that saves operations."""
     if not expression.has(Max, Min):
         return expression
     if isinstance(expression, Add):
@@ -45,7 +45,7 @@ def _changed(expression: Expr) -> Expr:
 
 
 def _taken_out(kind: type[Expr], arguments: Sequence[Expr]) -> Expr:
-    """A maximum or minimum with common factors that are not negative outside, or common summands."""
+    """Return a maximum or minimum with common factors that are not negative outside, or common summands."""
     plain = kind(*arguments)
     parts = polynomials(arguments)
     if parts is None or not isinstance(plain, kind):
@@ -67,7 +67,7 @@ def _taken_out(kind: type[Expr], arguments: Sequence[Expr]) -> Expr:
 
 
 def _put_inside(total: Expr) -> Expr:
-    """The sum with what is added to its maxima and minima, perhaps by a switch, put inside as long as that saves."""
+    """Put summands beside maxima and minima inside these, also those behind a switch, as long as that saves."""
     best = min(_each_inside(total), key=_in_a_sum, default=total)
     return _put_inside(best) if _in_a_sum(best) < _in_a_sum(total) else total
 
@@ -78,7 +78,7 @@ def _in_a_sum(expression: Expr) -> int:
 
 
 def _each_inside(total: Expr) -> Iterator[Expr]:
-    """The forms of a sum in which what is added to one maximum or minimum stands inside."""
+    """Yield the forms of a sum in which what is added to one maximum or minimum stands inside."""
     for part in Add.make_args(total):
         number, rest = part.as_coeff_Mul()
         extremes = [factor for factor in Mul.make_args(rest) if isinstance(factor, Max | Min)]

@@ -43,7 +43,7 @@ class Sum:
         return next((part.number for part in self.products if not (any(part.powers) or part.sums)), 0)
 
     def negated(self) -> Sum:
-        """The sum with all signs turned; it costs as much, as one summand at least is positive before and after."""
+        """Get the sum with all signs turned; it costs as much, as one summand at least is positive before and after."""
         return Sum(tuple(Product(-part.number, part.powers, part.sums) for part in self.products), self.cost)
 
     @property
@@ -70,7 +70,7 @@ class Factoring:
         self._flat_costs: dict[Polynomial, int] = {}
 
     def best(self, polynomial: Polynomial) -> Product:
-        """The form of ``polynomial`` with the fewest operations that the search finds."""
+        """Return the form of ``polynomial`` with the fewest operations that the search finds."""
         if polynomial not in self._found:
             self._found[polynomial] = self._best(polynomial)
         return self._found[polynomial]
@@ -96,7 +96,7 @@ class Factoring:
         return whole if self.cost(whole) <= apart.cost else Product(1, nothing, (apart,))
 
     def _summands(self, polynomial: Polynomial) -> list[Product]:
-        """The form of a rest, as summands of the sum that it is in."""
+        """Return the form of a rest, as summands of the sum that it is in."""
         if not polynomial:
             return []
         form = self.best(polynomial)
@@ -149,7 +149,7 @@ class Factoring:
         return Sum(tuple(products), sum(map(self.cost, products)) + len(products) - 1 + negative)
 
     def cost(self, product: Product) -> int:
-        """The operations of a product, without its sign."""
+        """Return the operations of a product, without its sign."""
         over = (abs(product.number.numerator) != 1) + len(product.sums)
         under = int(product.number.denominator != 1)
         inside = sum(part.cost for part in product.sums)
@@ -162,12 +162,12 @@ class Factoring:
 
 @cache
 def search(costs: tuple[int, ...]) -> Factoring:
-    """The one search among atoms with these costs."""
+    """Return the one search among atoms with these costs."""
     return Factoring(costs)
 
 
 def form(product: Product, atoms: Sequence[Expr]) -> Expr:
-    """A form as SymPy has it; nothing is multiplied out."""
+    """Return a form as SymPy has it; nothing is multiplied out."""
     powers = (atom**exponent for atom, exponent in zip(atoms, product.powers, strict=True) if exponent)
     sums = (Add(*(form(inner, atoms) for inner in part.products)) for part in product.sums)
     return times(Rational(product.number.numerator, product.number.denominator), Mul(*powers, *sums))

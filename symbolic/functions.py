@@ -85,7 +85,7 @@ def power_of_two_from(number: Expr, bits: int = 23) -> Expr:
 
 
 def _solved(condition: Boolean) -> Boolean:
-    """An equation of one symbol and a number, written with the symbol alone on the left."""
+    """Return an equation of one symbol and a number, written with the symbol alone on the left."""
     if isinstance(condition, Eq):
         number, rest = (condition.lhs - condition.rhs).as_coeff_Add()
         if rest.is_Symbol:
@@ -115,7 +115,7 @@ class Iverson(Function):  # type: ignore[misc]
         return None if solved == condition else cls(solved)
 
     def doit(self, **_: Any) -> Expr:
-        """The bracket as it is: its condition was evaluated when it was made."""
+        """Return the bracket as it is: its condition was evaluated when it was made."""
         return self
 
 
@@ -196,7 +196,7 @@ class Min(_Extreme):
 
 
 def _is_never_negative(expression: Expr) -> bool:
-    """True if the signs of the summands say so; one that is a positive integer makes up for -1."""
+    """Return True if the signs of the summands say so; one that is a positive integer makes up for -1."""
     number, rest = expression.as_coeff_Add()
     summands = Add.make_args(rest)
     return all(map(_is_nonnegative, summands)) and bool(
@@ -206,7 +206,7 @@ def _is_never_negative(expression: Expr) -> bool:
 
 @cache
 def _is_nonnegative(part: Expr) -> bool:
-    """True if SymPy knows that a summand is never negative; it is not asked about sizes with a minus in front."""
+    """Return True if SymPy knows a summand as never negative; sizes with a minus in front are not asked about."""
     if part.is_Mul and part.args[0].is_negative and all(
             size.is_Symbol and size.is_nonnegative for size in part.args[1:]):
         return False
@@ -223,7 +223,7 @@ OWN = (CeilDiv, FloorDiv, Iverson, LeastCommonMultiple, Max, Min)
 
 
 def outermost(expression: Expr) -> Iterator[Expr]:
-    """The functions of this module in an expression that are not inside of others."""
+    """Yield the functions of this module in an expression that are not inside of others."""
     if isinstance(expression, OWN):
         yield expression
         return

@@ -53,11 +53,11 @@ class Implementation:
             raise ValueError(f"{self.name}: unknown choices {sorted(unknown)}")
 
     def options(self, axis: str) -> tuple[str, ...]:
-        """The options of an axis that the framework has."""
+        """Return the options of an axis that the framework has."""
         return self.allowed.get(axis, tuple(BY_NAME[axis].options))
 
     def with_choices(self, **choices: str) -> Implementation:
-        """The same implementation with some choices made differently, and a name that says so.
+        """Return the same implementation with some choices made differently, and a name that says so.
 
         The same choices give the same object. Raises ValueError for an unknown axis or option.
         """
@@ -97,7 +97,7 @@ LLAMA: dict[str, str] = {
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
-#: What only other frameworks do.
+#: Options of other frameworks.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
@@ -164,7 +164,7 @@ HUGGINGFACE = Implementation(
 
 #: Switches that are 0 where a framework recomputes whole layers or nothing.
 _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared", "rmoe"), 0)
-#: What plain Llamas on other frameworks are counted with.
+#: Options of plain Llamas, the only models counted on other frameworks.
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",

@@ -128,7 +128,7 @@ class Tensor:
             raise ValueError(f"row {self.name}: sites {self.sites} do not go with {self.lifetime}")
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
-        """True if an implementation with these kernel choices has the row."""
+        """Return True if an implementation with these kernel choices has the row."""
         return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
 
@@ -150,7 +150,7 @@ class Component:
     work: tuple[Work, ...] = ()
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
-        """True if an implementation with these choices has the component."""
+        """Return True if an implementation with these choices has the component."""
         return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
 
@@ -165,7 +165,7 @@ def weight(
     tokens: tuple[Dimension, ...] = (),
     **options: tuple[str, ...],
 ) -> Tensor:
-    """A row for a trained parameter: of a matrix ``tokens`` x inputs times inputs x outputs, as (outputs, inputs).
+    """Return the row of a trained parameter; a matrix multiplies ``tokens`` x inputs and is (outputs, inputs).
 
     Its gradient and optimizer rows follow from it; see ``parallel.data``. The size of an element is
     a matter of the precision, so the row carries none.
@@ -191,7 +191,7 @@ def saved(
     sites: tuple[str, ...] = (),
     **options: tuple[str, ...],
 ) -> Tensor:
-    """A row for a tensor that autograd saves for the backward pass."""
+    """Return a row for a tensor that autograd saves for the backward pass."""
     return Tensor(
         name, module, Role.ACTIVATION, shape, bytes, lifetime, source, meaning,
         storage=storage, when=when, options=options, checkpoint=checkpoint, sites=sites,
@@ -210,7 +210,7 @@ def transient(
     when: Expr = ONE,
     **options: tuple[str, ...],
 ) -> Tensor:
-    """A row for a tensor that lives only at some moments and is not saved for the backward pass."""
+    """Return a row for a tensor that lives only at some moments and is not saved for the backward pass."""
     return Tensor(
         name, module, Role.TRANSIENT, shape, bytes, Lifetime.SITE, source, meaning,
         options=options, sites=sites, when=when,

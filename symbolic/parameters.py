@@ -464,7 +464,7 @@ BY_NAME: dict[str, Parameter] = {parameter.name: parameter for parameter in BY_L
 
 
 def symbol(letter: str) -> Symbol:
-    """The SymPy symbol of a letter.
+    """Return the SymPy symbol of a letter.
 
     Raises KeyError for a letter that is not in ``PARAMETERS``.
     """
@@ -472,5 +472,5 @@ def symbol(letter: str) -> Symbol:
 
 
 def symbols(letters: str) -> tuple[Symbol, ...]:
-    """The SymPy symbols of several letters, given with spaces between them."""
+    """Return the SymPy symbols of several letters, given with spaces between them."""
     return tuple(symbol(letter) for letter in letters.split())

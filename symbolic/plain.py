@@ -44,7 +44,7 @@ def _form(simplified: bool) -> Form:
 
 
 def derive_script(implementation: Implementation) -> str:
-    """The evaluator of one implementation in JavaScript: memory and rules, and where they are counted time and rows."""
+    """Return the JavaScript evaluator of an implementation: memory, rules, and time and rows where counted."""
     title = f"Sharded training: {implementation.title}"
     times = build_times(implementation) if is_timed(implementation) else None
     rows = row_sizes(implementation) if implementation.choices["layers"] == "dense" else None

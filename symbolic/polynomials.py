@@ -27,10 +27,10 @@ _Summands = dict[frozenset[tuple[int, int]], Number]
 
 @cache
 def factored(expression: Expr) -> Expr:
-    """The form of ``expression`` with common factors taken out of sums, and of parts of sums, if that saves operations.
+    """Take common factors out of the sums of ``expression``, and of parts of sums, if that saves operations.
 
-    Sums inside products are multiplied out first, or taken as they are: what needs fewer operations in the end. That is
-    searched again, with its sums as they are.
+    Sums inside products are multiplied out first, or taken as they are: what needs fewer operations in the end. The
+    cheaper form is searched again, with its sums as they are.
     """
     best = _arguments_factored(expression)
     multiplied_out = _products(expression, spread=True) > _products(expression, spread=False)
@@ -45,7 +45,7 @@ def factored(expression: Expr) -> Expr:
 
 
 def _arguments_factored(expression: Expr) -> Expr:
-    """The expression with its parts factored, each for itself."""
+    """Return the expression with its parts factored, each for itself."""
     if isinstance(expression, OF_SIZES):
         return expression.func(*map(factored, expression.args))
     if isinstance(expression, Iverson | Boolean):
@@ -59,7 +59,7 @@ def _arguments_factored(expression: Expr) -> Expr:
 
 @cache
 def _sides_factored(condition: Basic) -> Basic:
-    """A condition with both sides of its comparisons factored."""
+    """Return a condition with both sides of its comparisons factored."""
     parts = [
         factored(part) if isinstance(part, Expr) else _sides_factored(part) if part.args else part
         for part in condition.args
@@ -68,7 +68,7 @@ def _sides_factored(condition: Basic) -> Basic:
 
 
 def _searched(expression: Expr, spread: bool) -> Expr | None:
-    """The form that the search finds; None for what is no sum or product, or has too many summands."""
+    """Return the form that the search finds; None for what is no sum or product, or has too many summands."""
     if not isinstance(expression, Add | Mul) or _products(expression, spread) > _LONGEST:
         return None
     (polynomial,), atoms = _polynomials([expression], spread)
@@ -76,7 +76,7 @@ def _searched(expression: Expr, spread: bool) -> Expr | None:
 
 
 def simplest(polynomial: Polynomial, atoms: Sequence[Expr]) -> Expr:
-    """The form of a polynomial that the search finds."""
+    """Return the form of a polynomial that the search finds."""
     return form(search(tuple(map(operations, atoms))).best(polynomial), atoms) if polynomial else Integer(0)
 
 
@@ -107,7 +107,7 @@ def _products(expression: Expr, spread: bool) -> int:
 
 
 def _summands(expression: Expr, atoms: _Atoms, spread: bool) -> _Summands:
-    """The products of atoms that an expression is the sum of; without ``spread``, sums in products are atoms."""
+    """Return the products of atoms that an expression is the sum of; without ``spread``, sums in products are atoms."""
     if expression.is_Rational:
         return {frozenset(): ratio(int(expression.p), int(expression.q))}
     if expression.is_Add:
@@ -122,7 +122,7 @@ def _summands(expression: Expr, atoms: _Atoms, spread: bool) -> _Summands:
 
 
 def _factor(factor: Expr, atoms: _Atoms, spread: bool) -> _Summands:
-    """The products of atoms in one factor of a product."""
+    """Return the products of atoms in one factor of a product."""
     base, exponent = (factor.base, int(factor.exp)) if factor.is_Pow and factor.exp.is_Integer else (factor, 1)
     if base.is_Rational or base.is_Mul or (base.is_Add and spread and exponent > 0):
         parts = _summands(base, atoms, spread)

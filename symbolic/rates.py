@@ -46,7 +46,7 @@ class GroupOfRanks:
     sends: bool = False
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
-        """True if there are such groups with these choices."""
+        """Return True if there are such groups with these choices."""
         return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
 
@@ -83,7 +83,7 @@ GROUP_BY_NAME: dict[str, GroupOfRanks] = {group.name: group for group in GROUPS_
 def add_groups(
     terms: TermSet, choices: Mapping[str, str], absent: Mapping[Expr, Expr], links: Mapping[str, Expr],
 ) -> None:
-    """Bandwidth of a ring and latency of one of its steps, for every group; ``absent`` are values of absent letters.
+    """Add each group's ring bandwidth and latency per step; ``absent`` are values of absent letters.
 
     ``links`` has, by group, the bandwidth between nodes (bytes/s of one GPU) where it is not the network's. Which nodes
     these groups join follows from their sizes and strides, which are then terms too; that of stages always is.

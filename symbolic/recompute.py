@@ -68,7 +68,7 @@ MODES: dict[str, tuple[str, ...]] = {
 
 
 def keep(component: Component, tensor: Tensor) -> Expr:
-    """A 0/1 expression in the recompute switches: whether the tensor is still kept."""
+    """Return a 0/1 expression in the recompute switches: whether the tensor is still kept."""
     if component.place not in IN_LAYER or tensor.role is not Role.ACTIVATION or tensor.checkpoint == WHOLE_LAYER:
         return Integer(1)
     factor: Expr = Integer(1)

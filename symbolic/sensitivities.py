@@ -1,6 +1,6 @@
 """Derivatives of terms by one symbol, as formulas: the chain rule over terms, on the branch that holds at a point.
 
-What is rounded to an integer or to a multiple moves like what is rounded. Conditions, and which of several arguments is
+A rounded value moves like its argument. Conditions, and which of several arguments is
 the largest, are those of the point; a switch is a symbol like others.
 """
 
@@ -26,14 +26,14 @@ class Slopes:
         self._found: dict[Symbol, Expr] = {}
 
     def of(self, name: str) -> Expr:
-        """The derivative of a term, made of parameters and of terms that have a letter of their own.
+        """Return the derivative of a term, made of parameters and of terms that have a letter of their own.
 
         Raises ValueError where a parameter that the term needs has no value.
         """
         return self._written_out(self._of_symbol(self._terms[name].symbol))
 
     def value(self, expression: Expr) -> Expr:
-        """The rational number that a derivative is at the point."""
+        """Return the rational number that a derivative is at the point."""
         return number(expression, self._known)
 
     @cached_property
@@ -56,7 +56,7 @@ class Slopes:
         return self._found[name]
 
     def _of(self, expression: Expr) -> Expr:
-        """The derivative of an expression: by every symbol and function in it, times the derivative of these."""
+        """Return the derivative of an expression: by every symbol and function in it, times the derivative of these."""
         inner = {node: Dummy() for node in outermost(expression)}
         plain = expression.xreplace(inner)
         back = {dummy: self._branch(node) for node, dummy in inner.items()}
@@ -70,13 +70,13 @@ class Slopes:
         return self._of(self._chosen(node)) if isinstance(node, Max | Min) else Integer(0)
 
     def _branch(self, node: Expr) -> Expr:
-        """A function as it is at the point: a condition decided, one of several arguments chosen."""
+        """Return a function as it is at the point: a condition decided, one of several arguments chosen."""
         if isinstance(node, Iverson):
             return number(node, self._known)
         return self._decided(self._chosen(node)) if isinstance(node, Max | Min) else node
 
     def _chosen(self, node: Expr) -> Expr:
-        """The largest or smallest argument; of equal ones that which still is after a step upwards."""
+        """Return the largest or smallest argument; of equal ones that which still is after a step upwards."""
         def order(part: Expr) -> tuple[Expr, Expr]:
             return number(part, self._known), self.value(self._of(part))
 

@@ -23,7 +23,7 @@ Split = tuple[Polynomial, Polynomial, Polynomial]
 
 
 def polynomial_of(summands: Mapping[Monomial, Number]) -> Polynomial:
-    """The summands that are not 0, in the order in which they came."""
+    """Return the summands that are not 0, in the order in which they came."""
     return tuple((powers, number) for powers, number in summands.items() if number)
 
 
@@ -55,13 +55,13 @@ def ratio(over: Number, under: Number) -> Number:
 
 
 def _common(*numbers: Number) -> Number:
-    """The factor that all numerators have, over the one that all denominators have."""
+    """Return the factor that all numerators have, over the one that all denominators have."""
     over, under = gcd(*(number.numerator for number in numbers)), gcd(*(number.denominator for number in numbers))
     return over if under == 1 else Fraction(over, under)
 
 
 def _shared(first: Monomial, *more: Monomial) -> Monomial:
-    """The powers that all monomials have above, or all have below."""
+    """Return the powers that all monomials have above, or all have below."""
     shared = first
     for monomial in more:
         if not any(shared):

@@ -116,7 +116,7 @@ class TermSet:
         return name in self.terms
 
     def closure(self, names: Iterable[str], kept: Collection[str] = ()) -> list[Term]:
-        """The named terms and all that they need, in computing order; but not what only those of ``kept`` need."""
+        """Get the named terms and all that they need, in computing order; but not what only those of ``kept`` need."""
         wanted: set[str] = set()
         pending = [self.terms[name] for name in names]
         while pending:
@@ -158,12 +158,12 @@ _DERIVED_LETTERS = {
 
 
 def _plain(name: str) -> str:
-    """The name as a variable of generated code has it."""
+    """Return the name as a variable of generated code has it."""
     return name.replace(".", "_")
 
 
 def term_symbol(name: str) -> Symbol:
-    """The symbol of a term: a derived parameter's letter, else a symbol called like the term."""
+    """Return the symbol of a term: a derived parameter's letter, else a symbol called like the term."""
     if name in _DERIVED_LETTERS:
         return BY_LETTER[_DERIVED_LETTERS[name]].symbol
     return Symbol(name, nonnegative=True)
@@ -171,7 +171,7 @@ def term_symbol(name: str) -> Symbol:
 
 @cache
 def operations(expression: Expr) -> int:
-    """How many additions, multiplications and calls of functions it takes to compute the form as it stands.
+    """Return how many additions, multiplications and calls of functions it takes to compute the form as it stands.
 
     SymPy counts them: a comparison costs nothing but what it compares, a bracket one. Cases cost one for each value.
     """
@@ -189,7 +189,7 @@ def _counted(expression: Expr) -> int:
 
 
 def _all_cases(expression: Basic) -> Iterator[Basic]:
-    """The cases in a form, each as often as it stands there."""
+    """Yield the cases in a form, each as often as it stands there."""
     if expression.has(Piecewise):
         if isinstance(expression, Piecewise):
             yield expression
@@ -198,7 +198,7 @@ def _all_cases(expression: Basic) -> Iterator[Basic]:
 
 
 def product(*factors: Expr) -> Expr:
-    """A flat product in the given order, without factors that are 1; 0 if one of them is 0."""
+    """Return a flat product in the given order, without factors that are 1; 0 if one of them is 0."""
     flat: list[Expr] = []
     for factor in factors:
         parts = factor.args if isinstance(factor, Mul) else (sympify(factor),)
@@ -211,12 +211,12 @@ def product(*factors: Expr) -> Expr:
 
 
 def times(number: Expr, rest: Expr) -> Expr:
-    """A number times an expression; SymPy alone would multiply the summands of a sum with it."""
+    """Return a number times an expression; SymPy alone would multiply the summands of a sum with it."""
     return Mul(number, rest, evaluate=False) if isinstance(rest, Add) and number != 1 else number * rest
 
 
 def total(*summands: Expr) -> Expr:
-    """A sum in the given order, without the summands that are 0."""
+    """Return a sum in the given order, without the summands that are 0."""
     kept = [summand for summand in map(sympify, summands) if summand is not S.Zero]
     if not kept:
         return Integer(0)
@@ -253,7 +253,7 @@ def reduce_switches(expression: Expr) -> Expr:
 
 
 def switch_factors(expression: Expr) -> tuple[Expr, ...]:
-    """The factors of ``reduce_switches``, for a caller who multiplies them with more."""
+    """Return the factors of ``reduce_switches``, for a caller who multiplies them with more."""
     flat = multiplied_out(multiplied_out(expression).replace(
         lambda node: node.is_Pow and node.exp.is_Integer and is_zero_or_one(node.base), lambda node: node.base
     ))
@@ -269,12 +269,12 @@ def switch_factors(expression: Expr) -> tuple[Expr, ...]:
 
 
 def is_zero_or_one(expression: Expr) -> bool:
-    """True for a switch and for an Iverson bracket."""
+    """Return True for a switch and for an Iverson bracket."""
     return expression in _SWITCHES or isinstance(expression, Iverson)
 
 
 def one_lifetime(rows: Iterable[Tensor]) -> Lifetime:
-    """The lifetime that all rows share.
+    """Return the lifetime that all rows share.
 
     Raises ValueError if they do not share one: then they do not belong into one term.
     """

@@ -17,7 +17,7 @@ from .sources import BY_KEY
 
 #: No passes.
 NONE = Integer(0)
-#: What a backward pass costs of a product: one for the gradient of its input, one for that of its other factor.
+#: A backward pass takes two products: the gradients of the input and of the other factor.
 BOTH_GRADIENTS = 2
 
 

@@ -24,16 +24,16 @@ _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)
 _CAUSAL = Rational(1, 2)
 _LAYERS = Max(Lr, Integer(1))
 _WINDOWED = (_LAYERS * s**2 - Lw * (s - Min(win, s))**2) / (2 * _LAYERS * s**2)
-#: What a tensor-parallel rank launches for a collective: its copies and the collective itself.
+#: Kernels that a tensor-parallel rank launches for a collective: its copies and the collective itself.
 _COPIES = 3 * Iverson(t > 1)
-#: What a context-parallel rank launches for each further part of the sequence: attention in two halves, corrections.
+#: Kernels of a context-parallel rank for each further part of the sequence: attention in two halves, corrections.
 _PARTS = 20
 
 
 def norm_work(
     name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, when: Expr = ONE,
 ) -> tuple[Work, ...]:
-    """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
+    """Return the work of a norm: bf16 in and out for a fused kernel, fp32 between the steps of PyTorch's own."""
     rms, layer = ("rms",), ("layer", "layer_plain", "layer_unbiased")
     eager = ("eager", "eager_fp32", "eager_scale")
     return (
@@ -50,7 +50,7 @@ def norm_work(
 
 
 def residual_work(name: str, module: str = "residual", when: Expr = ONE) -> tuple[Work, ...]:
-    """The sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
+    """Return the sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
     return (
         Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block",
                when=when),
@@ -70,7 +70,7 @@ def gated_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str, 
 
 
 def bounded_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str, ...]) -> tuple[Work, ...]:
-    """A gate and an up projection within bounds: the gate times a sigmoid of it, times the up projection plus 1."""
+    """Return the work of a bounded gate: the gate times its sigmoid, times the bounded up projection plus 1."""
     return (
         Stream("activation.bounded", module, inner, 14, 26, "megatron_core", "bounds, a copy, and the gated product",
                3, options={"swiglu": ("fused",), **options}),
@@ -83,7 +83,7 @@ def bounded_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str
 def ungated_work(
     module: str, inner: tuple[Dimension, ...], *, weighted: bool, **options: tuple[str, ...]
 ) -> tuple[Work, ...]:
-    """The activation of the up projection; ``weighted``: its product with weights of tokens, in fp32 if separate."""
+    """Return the work of the activation; ``weighted``: also of its product with tokens' weights, fp32 if separate."""
     core = "megatron_core"
     if not weighted:
         return (Stream("activation.ungated", module, inner, 4, 6, core, "activation of the up projection",

@@ -1,4 +1,4 @@
-"""The rules of the language that a machine can check: docstrings and names, room by room."""
+"""The rules of the language that a machine can check: docstrings, comments and names, room by room."""
 
 from __future__ import annotations
 
@@ -10,18 +10,31 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Folders whose docstrings or names do not keep the rules yet; a folder that does must leave the list.
+ROOMS = ("symbolic", "src/shardmath", "templates", "catalogue", "benchmarks", "fuzzing", "website")
+#: Folders that do not keep a rule yet; a folder that does must leave the list.
 TO_DO: dict[str, set[str]] = {
     "docstrings": set(),
-    "names": {
-        "src/shardmath/commands",
-        "src/shardmath/search",
+    "imperatives": {
+        "src/shardmath/account", "src/shardmath/compiler", "src/shardmath/search", "symbolic", "symbolic/printers",
+        "symbolic/published", "symbolic/systems",
     },
+    "comments": {
+        "src/shardmath/compiler", "symbolic", "symbolic/printers", "symbolic/published",
+        "symbolic/systems",
+    },
+    "names": {"src/shardmath/search"},
     "documented": set(),
+    "errors": {"src/shardmath/compiler"},
 }
 _FORBIDDEN = {"found", "given", "told", "one", "what"}
 _RIDDLE = re.compile(r"(What|That|Whether|It is)\b")
-_FILES = [path for folder in ("symbolic", "src/shardmath") for path in sorted((ROOT / folder).rglob("*.py"))]
+#: A comment of Python, JavaScript, CSS or Jinja that begins with such a word.
+_COMMENT = re.compile(r"(?:(?<!#)#:? |// |/\* |\{# ?)(?=(?:What|That|Whether|It is)\b)")
+#: Words that begin a description where a verb should say what a function does.
+_DESCRIPTION = re.compile(r"(The|A|An|Every|All|Each|One|True|False|How|Which)\b")
+_PYTHON = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+_TEXTS = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*")) if path.suffix in {
+    ".py", ".jinja", ".js", ".css", ".html", ".toml"}]
 
 
 def _room(path: Path) -> str:
@@ -46,31 +59,67 @@ def _public(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.ClassDef]:
                 yield from _public(node.body)
 
 
-def riddles(tree: ast.Module) -> list[str]:
+def _is_decorated(function: ast.FunctionDef, *words: str) -> bool:
+    return any(word in ast.unparse(decorator) for decorator in function.decorator_list for word in words)
+
+
+def riddles(text: str) -> list[str]:
     """List the docstrings that begin with What, That, Whether or It is."""
-    texts = [ast.get_docstring(tree), *(ast.get_docstring(node) for node in _definitions(tree))]
-    return [text.splitlines()[0] for text in texts if text and _RIDDLE.match(text)]
+    tree = ast.parse(text)
+    docstrings = [ast.get_docstring(tree), *(ast.get_docstring(node) for node in _definitions(tree))]
+    return [words.splitlines()[0] for words in docstrings if words and _RIDDLE.match(words)]
 
 
-def nameless(tree: ast.Module) -> list[str]:
-    """List the variables and arguments with a name that says nothing."""
-    stored = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+def descriptions(text: str) -> list[str]:
+    """List the docstrings of functions that describe a value and say no verb; a property is a value."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    docstrings = [ast.get_docstring(node) for node in functions if not _is_decorated(node, "property")]
+    return [words.splitlines()[0] for words in docstrings if words and _DESCRIPTION.match(words)]
+
+
+def comments(text: str) -> list[str]:
+    """List the comments that begin with What, That, Whether or It is."""
+    return [line.strip() for line in text.splitlines() if _COMMENT.search(line)]
+
+
+def nameless(text: str) -> list[str]:
+    """List the variables and arguments with a name that says nothing; fields of documents are keys of JSON."""
+    tree = ast.parse(text)
+    fields = {id(node.target) for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
+              for node in cls.body if isinstance(node, ast.AnnAssign)}
+    stored = [node.id for node in ast.walk(tree)
+              if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields]
     return sorted({*stored, *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg))} & _FORBIDDEN)
 
 
-def undocumented(tree: ast.Module) -> list[str]:
+def undocumented(text: str) -> list[str]:
     """List the public functions and classes without a docstring."""
-    return [node.name for node in _public(tree.body) if not ast.get_docstring(node)]
+    return [node.name for node in _public(ast.parse(text).body) if not ast.get_docstring(node)]
 
 
-_RULES = {"docstrings": riddles, "names": nameless, "documented": undocumented}
+def silent(text: str) -> list[str]:
+    """List the public functions that raise an error and do not name it; a command's docstring is its ``--help``."""
+    functions = [node for node in _public(ast.parse(text).body)
+                 if isinstance(node, ast.FunctionDef) and not _is_decorated(node, "command")]
+    raising = [node for node in functions
+               if any(isinstance(part, ast.Raise) and part.exc and "_" not in ast.unparse(part.exc)[0]
+                      for part in ast.walk(node))]
+    named = re.compile("Error|Raise|raises|Refuse")
+    return [node.name for node in raising if not named.search(ast.get_docstring(node) or "Error")]
+
+
+_RULES = {
+    "docstrings": (riddles, _PYTHON), "imperatives": (descriptions, _PYTHON), "comments": (comments, _TEXTS),
+    "names": (nameless, _PYTHON), "documented": (undocumented, _PYTHON), "errors": (silent, _PYTHON),
+}
 
 
 @pytest.mark.parametrize("rule", _RULES)
 def test_every_room_keeps_the_rule_or_is_to_do(rule: str) -> None:
     broken: dict[str, list[str]] = {}
-    for path in _FILES:
-        faults = _RULES[rule](ast.parse(path.read_text(encoding="utf-8")))
+    faults_of, paths = _RULES[rule]
+    for path in paths:
+        faults = faults_of(path.read_text(encoding="utf-8"))
         if faults:
             broken.setdefault(_room(path), []).append(f"{path.relative_to(ROOT)}: {faults}")
     assert {room: files for room, files in broken.items() if room not in TO_DO[rule]} == {}
@@ -78,7 +127,14 @@ def test_every_room_keeps_the_rule_or_is_to_do(rule: str) -> None:
 
 
 def test_faults_are_seen() -> None:
-    tree = ast.parse('"""What it is."""\ndef total(given):\n    found = given\n    return found\n')
-    assert riddles(tree) == ["What it is."]
-    assert nameless(tree) == ["found", "given"]
-    assert undocumented(tree) == ["total"]
+    text = (
+        '"""What it is."""\nclass Row:\n    """A row."""\n    what: str\n\ndef total(given):\n    # What is left.\n'
+        '    found = given\n    return found\n\ndef first(rows):\n    """The first row."""\n    raise ValueError\n'
+    )
+    assert riddles(text) == ["What it is."]
+    assert descriptions(text) == ["The first row."]
+    assert comments(text) == ["# What is left."]
+    assert len(comments("// That is all\n/* Whether */\n{# It is so #}\n## What a heading is")) == 3
+    assert nameless(text) == ["found", "given"]
+    assert undocumented(text) == ["total"]
+    assert silent(text) == ["first"]

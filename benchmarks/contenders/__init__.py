@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.data import Columns, Job, Outputs
 from shardmath.compiler.placing import outputs
 
-#: What contenders compute: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
+#: Answers of contenders: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
 #: and the peak), or the peak without rules.
 WHOLE, PEAK = "whole answer", "peak"
 #: Threads of a contender on all cores.
@@ -25,7 +25,7 @@ FAMILIES = ("compiled", "in_c", "same_answer", "lambdified", "jitted", "one_expr
 
 
 class LeftOutError(Exception):
-    """What a contender needs is not installed: the run goes on without it, and says so."""
+    """A package of a contender is not installed: the run goes on without it, and says so."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Contender:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What no other contender shares: name, what it computes, threads."""
+        """Return a contender's identity: name, what it computes, threads."""
         return self.name, self.computes, self.threads
 
 
 def family(name: str, job: Job) -> list[Contender]:
-    """The contenders of one module, ready to run; only what they need is imported.
+    """Return the contenders of one module, ready to run; only what they need is imported.
 
     Raises LeftOutError if that is not installed.
     """
@@ -63,7 +63,7 @@ def family(name: str, job: Job) -> list[Contender]:
 
 
 def filling(name: str, threads: int, fill: Callable[[Columns, Whole], None], kind: str = "float64") -> Contender:
-    """A contender for the whole answer that fills outputs: its ``run`` allocates them each time."""
+    """Return a contender for the whole answer that fills outputs: its ``run`` allocates them each time."""
 
     def run(columns: Columns) -> Outputs:
         answer = Whole(len(columns["data_parallel"]))

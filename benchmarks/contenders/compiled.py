@@ -13,7 +13,7 @@ KINDS = {"shardmath, generated and compiled": "float64", "shardmath, columns of 
 
 
 def contenders(job: Job) -> list[Contender]:
-    """One thread and all cores. The evaluator is compiled, or loaded from its cache, before they run."""
+    """Return one thread and all cores. The evaluator is compiled, or loaded from its cache, before they run."""
     kernel, scalars = job.evaluator.kernel, job.scalars
 
     def fill(columns: Columns, outputs: Whole, threads: int) -> None:
@@ -26,10 +26,10 @@ def contenders(job: Job) -> list[Contender]:
         shares = threads * -(-count // (threads * CHUNK))  # as many for each thread, of whole lines of the cache
         in_blocks(evaluate, count, -(-count // (shares * 8)) * 8, threads)
 
-    found = [
+    flat = [
         filling(name, threads, partial(fill, threads=threads), kind)
         for name, kind in KINDS.items() for threads in sorted({1, CORES})
     ]
-    for rival in found:
+    for rival in flat:
         rival.run(converted(job.space.columns(0, 2), rival.kind))
-    return found
+    return flat

@@ -23,7 +23,7 @@ BUILDS = {"C, gcc -O3": IEEE, "C, gcc -O3 -ffast-math": FAST}
 
 
 def contenders(job: Job) -> list[Contender]:
-    """Every way to compile it, on one thread and on all cores. Raises LeftOutError without gcc."""
+    """Return every way to compile it, on one thread and on all cores. Raises LeftOutError without gcc."""
     text = source(job)
     libraries = {name: build(text, flags) for name, flags in BUILDS.items()}
     return [
@@ -33,7 +33,7 @@ def contenders(job: Job) -> list[Contender]:
 
 
 def source(job: Job) -> str:
-    """The evaluator in C, from the same plan: its arguments are those of the compiled one, in the same order."""
+    """Return the evaluator in C, from the same plan: its arguments are those of the compiled one, in the same order."""
     title, terms, rules = IMPLEMENTATION.title, terms_of(IMPLEMENTATION), rules_for(IMPLEMENTATION)
     data = kernel(title, rendered("evaluator.py", evaluator(title, terms, rules)), dialect=C, simplified=True)
     return render("flat.c", **data, identifiers=[name.replace(".", "_") for name in data["outputs"]])

@@ -16,7 +16,7 @@ from benchmarks.data import Columns, Job, Outputs
 
 
 def contenders(job: Job) -> list[Contender]:
-    """The peak, and the whole answer; XLA takes as many threads as there are cores.
+    """Return the peak, and the whole answer; XLA takes as many threads as there are cores.
 
     Raises LeftOutError without JAX.
     """
@@ -49,14 +49,14 @@ def _whole(job: Job) -> Callable[..., dict[str, Any]]:
     rules, verdicts = conditions(sizes["peak"])
     compute = _to_jax(job, [*sizes.values(), *verdicts, *rules])
 
-    def first(found: list[Any], count: int) -> Any:
-        found = [jnp.broadcast_to(jnp.asarray(condition, bool), (count,)) for condition in found]
-        return jnp.select(found, [jnp.int8(number) for number in range(len(found))], jnp.int8(len(found)))
+    def first(holding: list[Any], count: int) -> Any:
+        rows = [jnp.broadcast_to(jnp.asarray(condition, bool), (count,)) for condition in holding]
+        return jnp.select(rows, [jnp.int8(number) for number in range(len(rows))], jnp.int8(len(rows)))
 
     def whole(*values: Any) -> dict[str, Any]:
-        found = compute(*values)
-        outputs = dict(zip(SIZES, found, strict=False))
-        holds, count = found[len(SIZES):], len(outputs["peak"])
+        computed = compute(*values)
+        outputs = dict(zip(SIZES, computed, strict=False))
+        holds, count = computed[len(SIZES):], len(outputs["peak"])
         broken = first([~jnp.asarray(kept, bool) for kept in holds[len(verdicts):]], count) + 1
         rule = jnp.where(broken > len(rules), 0, broken)
         verdict = jnp.where(rule == 0, first(holds[: len(verdicts)], count), -1)
@@ -81,7 +81,7 @@ def _over_columns(job: Job, compute: Callable[..., dict[str, Any]]) -> Callable[
     scalars, names = job.scalars, job.evaluator.kernel.COLUMNS
 
     def run(columns: Columns) -> Outputs:
-        found = compute(*scalars, *(columns[name] for name in names))
-        return {name: np.asarray(values) for name, values in found.items()}
+        outputs = compute(*scalars, *(columns[name] for name in names))
+        return {name: np.asarray(values) for name, values in outputs.items()}
 
     return run

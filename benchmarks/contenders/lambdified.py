@@ -36,19 +36,19 @@ def contenders(job: Job) -> list[Contender]:
     symbols = inputs(job)
     by_cse = _peak_only(to_numpy(symbols, expanded("peak")["peak"], cse=True))
     by_term = _peak_only(_statements(symbols))
-    found = [
+    flat = [
         ("cse=True, columns", by_cse, None, 1),
         *(("cse=True, blocks", by_cse, BLOCK, threads) for threads in sorted({1, CORES})),
         ("statement per term, columns", by_term, None, 1),
     ]
     return [
         Contender(f"SymPy lambdify, {name}", PEAK, threads, over_columns(job, compute, block, threads))
-        for name, compute, block, threads in found
+        for name, compute, block, threads in flat
     ]
 
 
 def inputs(job: Job) -> list[Symbol]:
-    """The symbols of the compiled evaluator's inputs, in its order."""
+    """Return the symbols of the compiled evaluator's inputs, in its order."""
     kernel = job.evaluator.kernel
     return [BY_NAME[name].symbol for name in (*kernel.SCALARS, *kernel.COLUMNS)]
 

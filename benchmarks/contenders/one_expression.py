@@ -16,7 +16,7 @@ from shardmath.symbolic.simplify import computed
 
 
 def contenders(job: Job) -> list[Contender]:
-    """One contender. Raises LeftOutError without NumExpr."""
+    """Return one contender. Raises LeftOutError without NumExpr."""
     if find_spec("numexpr") is None:
         raise LeftOutError("NumExpr: it is not installed")
     import numexpr
@@ -64,7 +64,7 @@ class _Printer(PythonPrinter):
 
 
 def _inlined(name: str, numbers: dict[str, str]) -> str:
-    """The source of a term with all that it needs put in; NumExpr finds common subexpressions itself."""
+    """Return the source of a term with all that it needs put in; NumExpr finds common subexpressions itself."""
     terms, printer = build(IMPLEMENTATION), _Printer()
     known = dict(numbers)
     for term in terms.closure([name]):

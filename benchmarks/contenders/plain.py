@@ -12,7 +12,7 @@ from benchmarks.contenders import Contender
 from benchmarks.data import Columns, Job, Outputs
 from shardmath.generated import megatron_lm
 
-#: What the published function answers: another estimate than the ledger's peak, and so another name.
+#: Answer of the published function: another estimate than the ledger's peak, and so another name.
 PUBLISHED = "megatron_lm.total"
 
 
@@ -21,7 +21,7 @@ SAMPLE = 2_000
 
 
 def contenders(job: Job) -> list[Contender]:
-    """Every term of the ledger on floats, and of Megatron-LM's published function, on a sample."""
+    """Return every term of the ledger on floats, and of Megatron-LM's published function, on a sample."""
     module = job.evaluator.terms
     return [
         Contender("shardmath, generated plain Python", f"all {len(module.TERMS)} terms", 1,

@@ -16,7 +16,7 @@ from shardmath.symbolic.functions import Divides
 from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.verdict import ESTIMATE, VERDICTS
 
-#: What the compiled evaluator writes, and the terms that it is.
+#: Outputs of the compiled evaluator, with their terms.
 SIZES = {"first": "first.total", "last": "last.total", "peak": "peak"}
 
 
@@ -27,10 +27,10 @@ def contenders(job: Job) -> list[Contender]:
     compute = to_numpy(inputs(job), [*sizes.values(), *verdicts, *rules], cse=True)
 
     def answer(*values: Any) -> Outputs:
-        found = compute(*values)
-        outputs = dict(zip(SIZES, found, strict=False))
+        computed = compute(*values)
+        outputs = dict(zip(SIZES, computed, strict=False))
         count = len(outputs["peak"])
-        holds = [np.broadcast_to(np.asarray(condition, bool), count) for condition in found[len(SIZES):]]
+        holds = [np.broadcast_to(np.asarray(condition, bool), count) for condition in computed[len(SIZES):]]
         broken = _first([~kept for kept in holds[len(verdicts):]]) + 1
         rule = np.where(broken > len(rules), 0, broken)
         return {**outputs, "rule": rule, "verdict": np.where(rule == 0, _first(holds[: len(verdicts)]), -1)}
@@ -42,7 +42,7 @@ def contenders(job: Job) -> list[Contender]:
 
 
 def conditions(peak: Expr) -> tuple[list[Basic], list[Basic]]:
-    """The conditions of rules and of verdicts over inputs alone, with remainders in place of ``Divides``."""
+    """Return the conditions of rules and of verdicts over inputs alone, with remainders in place of ``Divides``."""
     terms = build(IMPLEMENTATION)
     written = [rule.condition for rule in rules_for(IMPLEMENTATION)]
     by_symbol = terms.by_symbol
@@ -58,8 +58,8 @@ def conditions(peak: Expr) -> tuple[list[Basic], list[Basic]]:
 
 
 def _first(conditions: list[NDArray[np.bool_]]) -> NDArray[np.int64]:
-    """The number of the first condition that holds, for every row; their count where none does."""
-    found = np.full(len(conditions[0]), len(conditions))
+    """Return the number of the first condition that holds, for every row; their count where none does."""
+    broken = np.full(len(conditions[0]), len(conditions))
     for number, condition in reversed(list(enumerate(conditions))):
-        found[condition] = number
-    return found
+        broken[condition] = number
+    return broken

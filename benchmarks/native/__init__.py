@@ -36,7 +36,7 @@ def environment() -> Environment:
 
 
 def build(source: str, flags: Sequence[str]) -> ctypes.CDLL:
-    """The compiled source, loaded; its functions release the interpreter lock.
+    """Return the compiled source, loaded; its functions release the interpreter lock.
 
     Raises LeftOutError without gcc, CalledProcessError if gcc refuses the source.
     """

@@ -6,6 +6,6 @@ from math import isqrt
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """The divisors of a positive integer, ascending."""
+    """Return the divisors of a positive integer, ascending."""
     small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     return tuple(sorted({*small, *(number // d for d in small)}))

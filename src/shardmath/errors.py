@@ -69,7 +69,7 @@ class InputError(ValueError):
         return self._nearest
 
     def advised(self, nearest: Callable[[], str | None]) -> Self:
-        """The same error with other closest legal values."""
+        """Return the same error with other closest legal values."""
         return type(self)(self.field, self.value, self.rule, nearest)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
@@ -124,7 +124,7 @@ _RULES = {
 
 @contextmanager
 def inside(part: str) -> Iterator[None]:
-    """Blame ``part.field`` where what is done with a part of the input blames ``field``."""
+    """Raise InputErrors of a part of the input with ``part.field`` for their ``field``."""
     try:
         yield
     except InputError as error:

@@ -165,7 +165,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
 
 @cache
 def aggregates_of(implementation: Implementation) -> tuple[Aggregate, ...]:
-    """The aggregates that ``implementation`` has."""
+    """Return the aggregates that ``implementation`` has."""
     return tuple(
         item for item in AGGREGATES
         if all(implementation.choices[axis] in allowed for axis, allowed in item.options.items())

@@ -94,7 +94,7 @@ def _together(dense: Mapping[str, Bucket], experts: Mapping[str, Bucket]) -> dic
 
 
 def _buckets(terms: TermSet, implementation: Implementation, group: Group) -> dict[str, Bucket]:
-    """The buckets of rank r that hold parameters of a group, by name; their sizes are terms."""
+    """Return the buckets of rank r that hold parameters of a group, by name; their sizes are terms."""
     choices, prefix = implementation.choices, group.prefix
     count = chunks(choices)
     several = Integer(0) if count == 1 else Iverson(count > 1)

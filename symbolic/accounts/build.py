@@ -24,7 +24,7 @@ from .units import add_layers, add_output_gradients, add_units
 
 @cache
 def build(implementation: Implementation) -> TermSet:
-    """All terms of ``implementation``, from derived symbols to the peak over pipeline ranks.
+    """Return all terms of ``implementation``, from derived symbols to the peak over pipeline ranks.
 
     Sizes of split dimensions on one rank are terms too. They are integers wherever the configuration
     is legal, so the arithmetic of all later terms is exact even in floating point.

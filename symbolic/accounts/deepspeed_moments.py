@@ -1,6 +1,6 @@
 """DeepSpeed's ZeRO: buckets of gradients, gathered parameters and copies of gradients at the moments of a step.
 
-What the part of a rank cuts, and what is gathered in stage 3, depends on the order of the parameters; both are
+The tensors that a rank's part cuts, and those gathered in stage 3, depend on the order of the parameters; both are
 written as the most that they can be. All else is exact.
 """
 
@@ -48,7 +48,7 @@ def _cut(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
-    """Two of them if they are reduced while the next is filled, which stage 3 does with one."""
+    """Return two of them if they are reduced while the next is filled, which stage 3 does with one."""
     return COMPUTE * bk * (_FLAT * (1 + ovl) + zero3)
 
 
@@ -62,7 +62,7 @@ def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
-    """A copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
+    """Return a copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
     return COMPUTE * zero1 * Min(bk, terms["stage.buffer_elements"].symbol)
 
 

@@ -29,7 +29,7 @@ GATHERED = Integer(2)
 
 
 def weight_rows(implementation: Implementation, inside: bool, trained: bool = False) -> tuple[Contribution, ...]:
-    """The rows of weights in layers, or outside of them; ``trained``: without frozen ones."""
+    """Return the rows of weights in layers, or outside of them; ``trained``: without frozen ones."""
     return tuple(
         row for row in kept_rows(implementation)
         if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
@@ -38,7 +38,7 @@ def weight_rows(implementation: Implementation, inside: bool, trained: bool = Fa
 
 
 def units_of(row: Contribution, implementation: Implementation, matrices: bool = False) -> tuple[Expr, ...]:
-    """The elements that each parameter of a row is shared out as; ``matrices``: without vectors."""
+    """Return the elements that each parameter of a row is shared out as; ``matrices``: without vectors."""
     choices = implementation.choices
     sizes = (local_shape(shape, choices) for shape in shapes(row.tensor, choices) if not matrices or len(shape) > 1)
     if is_packed(row, implementation):
@@ -47,7 +47,7 @@ def units_of(row: Contribution, implementation: Implementation, matrices: bool =
 
 
 def is_packed(row: Contribution, implementation: Implementation) -> bool:
-    """True for a weight that is kept in 4 bits."""
+    """Return True for a weight that is kept in 4 bits."""
     choices = implementation.choices
     return (choices["base_weights"] == "nf4" and is_linear(row.component, row.tensor)
             and is_frozen(row.component, choices))
@@ -62,12 +62,12 @@ def _unit(implementation: Implementation, inside: bool) -> Expr:
 
 
 def gathered(terms: TermSet, implementation: Implementation) -> Expr:
-    """The unit outside of the layers and two layers."""
+    """Return the unit outside of the layers and two layers."""
     return _unit(implementation, False) + 2 * _unit(implementation, True)
 
 
 def _dequantised(terms: TermSet, implementation: Implementation) -> Expr:
-    """The largest matrix of a layer, in bf16 beside its codes."""
+    """Return the largest matrix of a layer, in bf16 beside its codes."""
     choices = implementation.choices
     return Max(*(
         dequantised_bytes(product(*local_shape(shape, choices)))

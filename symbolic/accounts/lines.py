@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 def lines() -> dict[str, Line]:
-    """Every line that an account may have, by the name of its term, whatever the choices are."""
+    """Return every line that an account may have, by the name of its term, whatever the choices are."""
     named = {name: line for component in all_components() for name, line in _of_component(component)}
     named |= {f"stage.{item.name}.{site}": Line(item.name, Role.TRANSIENT, site)
               for item in AGGREGATES for site in item.sites}

@@ -50,19 +50,19 @@ def _alone(implementation: Implementation) -> Expr:
 
 
 def sent_gradient(terms: TermSet, implementation: Implementation) -> Expr:
-    """The gradient sent to the stage before, which the schedule's loop binds until it has the next one."""
+    """Return the gradient sent to the stage before, which the schedule's loop binds until it has the next one."""
     first, _ = ends(implementation.choices)
     return product(_bf16(_SHARE), 1 - _at_end(first, implementation), _steady(implementation))
 
 
 def received_gradient(terms: TermSet, implementation: Implementation) -> Expr:
-    """The gradient received for the micro-batch before, which the loop binds through the next forward pass."""
+    """Return the gradient received for the micro-batch before, which the loop binds through the next forward pass."""
     _, last = ends(implementation.choices)
     return product(_bf16(_SHARE), 1 - _at_end(last, implementation), _steady(implementation))
 
 
 def input_before(terms: TermSet, implementation: Implementation) -> Expr:
-    """The input of the micro-batch whose backward pass was the last, during the next forward pass.
+    """Return the input of the micro-batch whose backward pass was the last, during the next forward pass.
 
     The loop binds its output until that pass has returned, the output its graph, and the graph the input as a leaf.
     With several chunks these are variables of a function that has returned.
@@ -84,7 +84,7 @@ def exchanged(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
-    """The largest of three moments of the backward pass of a dense MLP, less what is freed by then.
+    """Return the largest of three moments of the backward pass of a dense MLP, less what is freed by then.
 
     In the down projection the gathered gradient of its output and the gradient of its input; in the activation
     the gradient of its input (that of its output takes the place of the projection's input, now freed);

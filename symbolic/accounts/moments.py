@@ -31,13 +31,13 @@ OF_EXPERTS: dict[str, tuple[Expr, str, str]] = {
 
 
 def candidates(choices: Mapping[str, str]) -> dict[str, Expr]:
-    """The ranks that can be the peak's, by name."""
+    """Return the ranks that can be the peak's, by name."""
     mixed = choices["layers"] == "experts" and choices["stages"] != "listed"
     return {**CANDIDATES, **({name: term_symbol(f"{name}.rank") for name in OF_EXPERTS} if mixed else {})}
 
 
 def add_moments(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
+    """Add the bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
     for aggregate in aggregates_of(implementation):
         size = aggregate.size(terms, implementation)
         if len(aggregate.sites) > 1:  # one term for all moments keeps what is generated short
@@ -78,7 +78,7 @@ def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:
 
 
 def add_peak(terms: TermSet, implementation: Implementation) -> None:
-    """The peak of the job: the largest total of the ranks that can be it."""
+    """Add the peak of the job: the largest total of the ranks that can be it."""
     ranks = candidates(implementation.choices)
     for name, rank in ranks.items():
         if name in OF_EXPERTS:  # a long formula, to which the copy of a term refers by name

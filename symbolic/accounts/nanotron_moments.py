@@ -24,7 +24,7 @@ _BF16 = Integer(2)
 
 
 def kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
-    """All bf16 gradients of a micro-batch, which go into the fp32 buffer when its backward pass has returned.
+    """Return all bf16 gradients of a micro-batch, which go into the fp32 buffer when its backward pass has returned.
 
     DDP takes them over one by one, and finds that of the embedding last. A tied matrix on one stage has two until then.
     """
@@ -48,7 +48,7 @@ def kept_of_later(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def others_in_flight(terms: TermSet, implementation: Implementation) -> Expr:
-    """All saved activations but those of the layers of the micro-batch at work, freed by now."""
+    """Return all saved activations but those of the layers of the micro-batch at work, freed by now."""
     layers = product(held(Place.DENSE, Lifetime.IN_FLIGHT, implementation.choices), terms["layer.saved"].symbol)
     inputs = product(Hc, terms["layer_input.saved"].symbol)
     return total(terms["stage.inner_activations"].symbol, -total(layers, inputs) / nr)

@@ -12,7 +12,7 @@ from .aggregates import AGGREGATES
 
 @cache
 def named_options() -> frozenset[tuple[str, str]]:
-    """Every axis and option that a component, a row, work or an aggregate names."""
+    """Return every axis and option that a component, a row, work or an aggregate names."""
     restricted = [
         options for component in all_components()
         for options in (component.options, *(part.options for part in (*component.tensors, *component.work)))

@@ -20,7 +20,7 @@ _INPUTS = ("input", "input_layer_norm")
 
 
 def norm_saves_the_input(implementation: Implementation) -> bool:
-    """True if the first norm of a layer saves the layer's input itself, in the memory that full recompute keeps."""
+    """Return True if a layer's first norm saves the layer's input itself, which full recompute keeps."""
     return any(
         row.component.name in _FIRST_NORMS and row.tensor.name in _INPUTS for row in kept_rows(implementation)
     )
@@ -37,7 +37,7 @@ def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """The saved tensors of the layer at work; those of both kinds of layers are never there together.
+    """Return the saved tensors of the layer at work; those of both kinds of layers are never there together.
 
     With ``block`` the layers that are not recomputed are the last of a chunk: their backward passes are over by then.
     """
@@ -50,13 +50,13 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
-    """The same for all layers of a group, of which only the first one's input is kept."""
+    """Return the same for all layers of a group, of which only the first one's input is kept."""
     made = total(product(rn, Max(*_kinds(terms))), _output(implementation), -kept_of_a_layer(terms, implementation))
     return product(rfull, made)
 
 
 def _kinds(terms: TermSet) -> list[Expr]:
-    """The saved tensors of a layer of each kind, without outputs of operations that only layers of the kind keep."""
+    """Return the saved tensors of each kind of layer, without outputs of operations that only that kind keeps."""
     return [
         terms[f"{layer}.saved"].symbol - (terms[f"{kept}.saved"].symbol if f"{kept}.saved" in terms else 0)
         for layer, kept in (("layer", "saved_ops_mlp"), ("expert_layer", "saved_ops_experts"))
@@ -65,7 +65,7 @@ def _kinds(terms: TermSet) -> list[Expr]:
 
 
 def _output(implementation: Implementation) -> Expr:
-    """The output made again, which Megatron-Core's checkpoint holds until the backward pass is over."""
+    """Return the output made again, which Megatron-Core's checkpoint holds until the backward pass is over."""
     if implementation.choices["peak"] not in MEGATRON_PEAKS:
         return Integer(0)
     return product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))

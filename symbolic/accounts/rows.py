@@ -27,16 +27,16 @@ _ALL_ABSENT = {rule.degree: Integer(1) for rule in SHAPE_RULES if rule.degree in
 
 @cache
 def components_of(implementation: Implementation) -> tuple[Component, ...]:
-    """The components that ``implementation`` has, in the order in which a token meets them."""
+    """Return the components that ``implementation`` has, in the order in which a token meets them."""
     return tuple(component for component in all_components() if component.chosen(implementation.choices))
 
 
 @cache
 def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
-    """The ledger rows of ``implementation``, each with its bytes (elements for weights) on one rank.
+    """Return the ledger rows of ``implementation``, each with its bytes (elements for weights) on one rank.
 
     A storage that several rows share is counted at the first row that is kept: each later row counts
-    only where all earlier ones are dropped.
+    only where all earlier ones are dropped. Raises ValueError for a storage with two sizes.
     """
     absent_now = absent_values(implementation.choices)
     rows: list[Contribution] = []
@@ -63,7 +63,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
 
 
 def chosen_size(dimension: Dimension, choices: Mapping[str, str]) -> Expr:
-    """The size of a dimension on one rank with these choices, in elements."""
+    """Return the size of a dimension on one rank with these choices, in elements."""
     return _size_without(dimension, absent_letters(choices))
 
 
@@ -73,7 +73,7 @@ def _size_without(dimension: Dimension, absent: tuple[str, ...]) -> Expr:
 
 
 def local_shape(shape: tuple[Dimension, ...], choices: Mapping[str, str] | None = None) -> tuple[Expr, ...]:
-    """The sizes of a shape on one rank; a split dimension appears as the symbol of its local size.
+    """Return the sizes of a shape on one rank; a split dimension appears as the symbol of its local size.
 
     Raises ValueError for a dimension that only some choices split, if no choices are given.
     """
@@ -92,12 +92,12 @@ def _is_split(dimension: Dimension, choices: Mapping[str, str] | None) -> bool:
 
 
 def is_expert(tensor: Tensor) -> bool:
-    """True for the weights of routed experts, whose data-parallel group is another."""
+    """Return True for the weights of routed experts, whose data-parallel group is another."""
     return EXPERTS in tensor.shape
 
 
 def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
-    """The dimensions that rows of ``implementation`` have, each once."""
+    """Return the dimensions that rows of ``implementation`` have, each once."""
     choices = implementation.choices
     apart = any(state.count is not None for group in GROUPS for state in states(choices, group))
     dimensions = [
@@ -116,5 +116,5 @@ def weight_tensors(implementation: Implementation) -> tuple[tuple[Component, Ten
 
 
 def without_condition(row: Contribution, implementation: Implementation) -> Expr:
-    """The elements of a weight row without the condition under which it exists."""
+    """Return the elements of a weight row without the condition under which it exists."""
     return product(*local_shape(row.tensor.shape, implementation.choices))

@@ -21,7 +21,7 @@ N, p, r, gs = symbols("N p r gs")
 
 
 def add_servers(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes on the host of the fullest server; nothing where no rank offloads anything, and with listed stages."""
+    """Add the bytes on the host of the fullest server, unless no rank offloads anything or stages are listed."""
     if "stage.host" not in terms or implementation.choices["stages"] == "listed":
         return
     size = terms.add("server.gpus", Min(N, gs), "GPUs", "GPUs of the job in one server")

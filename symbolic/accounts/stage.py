@@ -30,14 +30,14 @@ ENDS = (Place.LAST, Place.MTP)
 
 
 def held_until(component: Component) -> Held:
-    """The least of ``Held`` at whose moments the saved tensors of a component still exist."""
+    """Return the least of ``Held`` at whose moments the saved tensors of a component still exist."""
     if component.place not in ENDS:
         return Held.LAYERS
     return Held.ALL if component.name == LOSS else Held.HEAD
 
 
 def add_parameters(terms: TermSet, implementation: Implementation) -> None:
-    """Parameters of rank r: layers of the stage, and what only the first or last stage holds."""
+    """Add the parameters of rank r: layers of the stage, and tensors of the first or last stage alone."""
     choices = implementation.choices
     for group in GROUPS:
         prefix, words = group.prefix, group.words
@@ -68,7 +68,7 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
-    """Parameters of the model as one rank would hold them, and those that a token meets: of experts its own."""
+    """Add the parameters of the model as one rank would hold them, and those that a token meets."""
     alone = {**dict.fromkeys(symbols("t ty tz c D e et"), Integer(1)), **whole_model(choices), v: u}
     experts = [f"stage.{group.prefix}parameters" for group in GROUPS
                if group.expert and f"stage.{group.prefix}parameters" in terms]
@@ -89,7 +89,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes of rank r for its parameters: weights, gradients and optimizer states."""
+    """Add the bytes of rank r for its parameters: weights, gradients and optimizer states."""
     choices = implementation.choices
     for role in STATE_ROLES:
         sums: list[Expr] = []
@@ -142,14 +142,14 @@ def _kept_by_tensor(
 
 
 def add_host(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes on the host for rank r, where something is offloaded to it."""
+    """Add the bytes on the host for rank r, where something is offloaded to it."""
     offloaded = [size for system in SYSTEMS for size in system.host(terms, implementation.choices)]
     if offloaded:
         terms.add("stage.host", total(*offloaded), "bytes", "rank r: all that is offloaded to the host")
 
 
 def add_kept(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes of rank r for saved tensors, inputs and buffers, by component and in all."""
+    """Add the bytes of rank r for saved tensors, inputs and buffers, by component and in all."""
     choices = implementation.choices
     components = components_of(implementation)
     for role, kind in COUNTED_ROLES.items():
@@ -191,7 +191,7 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
 
 
 def add_transients(terms: TermSet, implementation: Implementation) -> None:
-    """Bytes of rank r that live only at some moments of a step, by component."""
+    """Add the bytes of rank r that live only at some moments of a step, by component."""
     for name, site in SITES.items():
         for component in components_of(implementation):
             if f"{component.name}.{name}" in terms:

@@ -38,7 +38,7 @@ SHARDS = D * c / R
 
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
-    """A sum over one layer: the larger one where there are two kinds of layers."""
+    """Return a sum over one layer: the larger one where there are two kinds of layers."""
     gathered = [
         terms[f"{layer}.{kind}"].symbol
         + (terms[f"{layer}.expert_{kind}"].symbol if f"{layer}.expert_{kind}" in terms else 0)
@@ -48,7 +48,7 @@ def per_layer(terms: TermSet, kind: str) -> Expr:
 
 
 def outside(terms: TermSet, implementation: Implementation, kind: str, *places: Place) -> Expr:
-    """A sum over the components of rank r that are not in its layers; with ``places``, over those there."""
+    """Return a sum over the components of rank r that are not in its layers; with ``places``, over those there."""
     return sum((
         instances(part.place, implementation.choices) * terms[f"{part.name}.{kind}"].symbol
         for part in components_of(implementation)
@@ -177,7 +177,7 @@ def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Exp
 
 
 def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
-    """The input of the last reduce-scatter, then its output; the embedding's gradient stays to the end."""
+    """Return the input of the last reduce-scatter, then its output; the embedding's gradient stays to the end."""
     ends = implementation.choices["units"] == "ends"
     places = (Place.FIRST,) if ends else ()
     reducing = w * outside(terms, implementation, "aligned", *places)

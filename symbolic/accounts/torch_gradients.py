@@ -61,7 +61,7 @@ def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
-    """The embedding's gradient; of a tied one it is added to the head's, of others the head's wait beside it."""
+    """Return the embedding's gradient; of a tied one it is added to the head's, of others the head's wait beside it."""
     embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     if implementation.choices["units"] == "ends":
         return embedding

@@ -64,7 +64,7 @@ def _batch(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _more_tables(terms: TermSet, implementation: Implementation) -> Expr:
-    """Every chunk has the rotary table of the whole model."""
+    """Return the bytes of further rotary tables: every chunk has that of the whole model."""
     return (chunks(implementation.choices) - 1) * product(Integer(4), *local_shape((ALL_POSITIONS, HEAD_DIM)))
 
 
@@ -77,7 +77,7 @@ def _handed_on(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _input_gradients(terms: TermSet, implementation: Implementation) -> Expr:
-    """A backward pass of inputs leaves its result with its input to the end of the step.
+    """Return a backward pass of inputs leaves its result with its input to the end of the step.
 
     Two stages that follow each other on one rank hand it on in the buffer of the former.
     """
@@ -123,7 +123,7 @@ def _dropped(choices: Any) -> Expr:
 
 
 def _sent(implementation: Implementation) -> Expr:
-    """The gradient that was sent last, which PyTorch's loop of 1F1B holds until it sends the next one."""
+    """Return the gradient that was sent last, which PyTorch's loop of 1F1B holds until it sends the next one."""
     if implementation.choices["schedule"] == "1f1b":
         return (1 - _first(implementation)) * _hidden()
     return Integer(0)
@@ -174,7 +174,7 @@ def _waiting_counts(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _layers(terms: TermSet, implementation: Implementation) -> Expr:
-    """The top layer of the first or the second backward pass, or the last one of the first."""
+    """Return the top layer of the first or the second backward pass, or the last one of the first."""
     layer, at_last = per_layer(terms, "parameters"), _last(implementation)
     drop = _dropped(implementation.choices)
     freed = freed_with_a_layer(terms, implementation)
@@ -191,14 +191,14 @@ def _only_first(implementation: Implementation) -> Expr:
 
 
 def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
-    """The embedding's own gradient, when the micro-batch has nothing else left; others are in flight."""
+    """Return the embedding's own gradient, when the micro-batch has nothing else left; others are in flight."""
     gradient = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     others = terms["stage.inner_activations"].symbol - _chunk(terms, implementation)
     return _first(implementation) * (_summed(terms) + others + gradient + _hidden())
 
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
-    """The input of a reduction beside what is not reduced yet: embedding, then layers, then final norm and head."""
+    """Get the input of a reduction beside what is not reduced yet: embedding, then layers, then final norm and head."""
     whole, parameters = terms["stage.aligned"].symbol, terms["stage.parameters"].symbol
     layer, made = per_layer(terms, "aligned"), gradient_bytes(implementation.choices) / SHARDS
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
@@ -215,7 +215,7 @@ def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
-    """The embedding while it is reduced, last of all chunks; what was in flight outweighs the ends of others."""
+    """Return the embedding's bytes while it is reduced, last of all chunks; tensors in flight outweigh other ends."""
     each = sum(layers_by_chunk(implementation.choices)[0], Integer(0))
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")
@@ -225,7 +225,7 @@ def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _left_over(terms: TermSet, implementation: Implementation) -> Expr:
-    """The last output that the loop made and the last gradient that it sent."""
+    """Return the last output that the loop made and the last gradient that it sent."""
     at_last = _last(implementation)
     sent = (1 - _first(implementation)) * _hidden()
     return at_last * (_logits() + _SCALAR) + (1 - at_last) * _hidden() + sent

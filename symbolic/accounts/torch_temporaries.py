@@ -37,7 +37,7 @@ def _elements(implementation: Implementation, component: str, *names: str) -> Ex
 
 
 def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """The largest of the moments of one layer's backward pass, beside all that the layer has saved."""
+    """Return the largest of the moments of one layer's backward pass, beside all that the layer has saved."""
     residual, inner = _bf16(SEQUENCE_SP, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, FFN)
     whole, query = _bf16(SEQUENCE, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, HEADS, HEAD_DIM)
     gathered = Iverson(t > 1) * whole
@@ -92,7 +92,7 @@ def _for_each(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:
-    """Two for the vocabulary matrix, and the one of the parameter before it: the final norm's, before the head."""
+    """Return two for the vocabulary matrix, and one for the parameter before it, the final norm's before the head."""
     kind = "aligned" if implementation.choices["data_parallel"] == "fsdp" else "parameters"
     matrix = Max(*(outside(terms, implementation, kind, place) for place in (Place.FIRST,)))
     before = (1 - tied * Iverson(p <= 1)) * terms[f"final_norm.{kind}"].symbol

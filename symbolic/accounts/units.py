@@ -23,7 +23,7 @@ from .rows import components_of, is_expert, kept_rows, local_shape
 
 #: Roles whose rows stand in the components' files, with the unit term that sums them.
 COUNTED_ROLES = {Role.ACTIVATION: "saved", Role.INPUT: "input", Role.BUFFER: "buffer"}
-#: What the rows of a role are, in words.
+#: Meaning of each role, in words.
 KIND = {
     Role.ACTIVATION: "tensors saved for the backward pass",
     Role.INPUT: "inputs kept for the backward pass",
@@ -32,7 +32,7 @@ KIND = {
 
 
 def add_units(terms: TermSet, implementation: Implementation) -> None:
-    """One term per component and kind of row, for a single instance of the component."""
+    """Add a term per component and kind of row, for a single instance of the component."""
     rows = kept_rows(implementation)
     for component in components_of(implementation):
         own = tuple(row for row in rows if row.component is component)
@@ -102,7 +102,7 @@ def _states_by_tensor(
 
 
 def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
-    """The bytes of a state for every parameter of a row; those of an expert as often as a rank has experts."""
+    """Yield the bytes of a state for every parameter of a row; those of an expert as often as a rank has experts."""
     if state.count is None:
         return
     for shape in shapes(row.tensor, implementation.choices):
@@ -145,7 +145,7 @@ def _unit(component: Component) -> str:
 
 
 def add_layers(terms: TermSet, implementation: Implementation) -> None:
-    """Sums over the components of one layer, with a dense MLP and with experts."""
+    """Add sums over the components of one layer, with a dense MLP and with experts."""
     components = components_of(implementation)
     kinds = {"layer": ("layer", (Place.LAYER, Place.DENSE))}
     if implementation.choices["layers"] == "experts":
@@ -172,7 +172,7 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
 
 
 def add_output_gradients(terms: TermSet, implementation: Implementation) -> None:
-    """Gradients at the outputs of a layer's projections, which a split backward pass keeps for the weights."""
+    """Add the gradients at the outputs of a layer's projections, which a split backward pass keeps for weights."""
     for name, place in {"layer": Place.DENSE, "expert_layer": Place.EXPERTS}.items():
         rows = [
             row for row in kept_rows(implementation)
@@ -189,5 +189,5 @@ def add_output_gradients(terms: TermSet, implementation: Implementation) -> None
 
 
 def is_layer_input(component: Component) -> bool:
-    """True for the component that full recompute keeps of a layer instead of all others."""
+    """Return True for the component that full recompute keeps of a layer instead of all others."""
     return all(tensor.checkpoint == WHOLE_LAYER for tensor in component.tensors)

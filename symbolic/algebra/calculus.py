@@ -51,7 +51,7 @@ class Piece:
 class RoundedError(ValueError):
     """A ``rounding`` that no residue class makes exact: its symbol is not multiplied with a number.
 
-    It is exact where the symbol is a multiple of ``divisor``; that is None where no multiple helps.
+    Multiples of ``divisor`` are exact; it is None where no multiple helps.
     """
 
     def __init__(self, rounding: Expr, divisor: Expr | None) -> None:
@@ -78,7 +78,7 @@ def _of_function(node: Expr, symbol: Symbol) -> Expr:
 
 
 def _outermost(expression: Expr, symbol: Symbol) -> Iterator[Expr]:
-    """The functions of ``symbol`` that are not inside of others."""
+    """Yield the functions of ``symbol`` that are not inside of others."""
     if symbol not in expression.free_symbols:
         return
     if isinstance(expression, ceiling | floor | Max | Min | Piecewise):
@@ -89,7 +89,7 @@ def _outermost(expression: Expr, symbol: Symbol) -> Iterator[Expr]:
 
 
 def _cases(node: Expr) -> Iterator[Piece]:
-    """The arguments of a maximum, a minimum or cases, each with the condition that it is the one."""
+    """Yield the arguments of a maximum, a minimum or cases, each with the condition that it is the one."""
     if isinstance(node, Piecewise):
         before: Boolean = true
         for value, condition in node.args:
@@ -129,7 +129,7 @@ class Residue:
 def pieces(
     expression: Expr, symbol: Symbol, condition: Boolean = true, residue: Residue = Residue(),  # frozen
 ) -> Iterator[Piece]:
-    """The expressions without functions of ``symbol`` that an expression is made of, each with its condition.
+    """Yield the expressions without functions of ``symbol`` that an expression is made of, each with its condition.
 
     A rounded multiple of ``symbol`` is exact in each residue class. Raises RoundedError where its factor is no number.
     """
@@ -149,7 +149,7 @@ def pieces(
 
 
 def _innermost(expression: Expr, symbol: Symbol) -> Expr | None:
-    """The first function of ``symbol``; of a rounding the first function inside, if there is one."""
+    """Return the first function of ``symbol``; of a rounding the first function inside, if there is one."""
     node = next(_outermost(expression, symbol), None)
     inner = _innermost(node.args[0], symbol) if isinstance(node, ceiling | floor) else None
     return node if inner is None else inner

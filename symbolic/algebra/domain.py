@@ -42,15 +42,15 @@ class Domain:
         self._signs: dict[tuple[Expr, bool], bool] = {}
 
     def is_nonnegative(self, expression: Expr) -> bool:
-        """True if the expression is proved never to be negative."""
+        """Return True if the expression is proved never to be negative."""
         return self._decided(expression, strict=False)
 
     def is_positive(self, expression: Expr) -> bool:
-        """True if the expression is proved to be always positive."""
+        """Return True if the expression is proved to be always positive."""
         return self._decided(expression, strict=True)
 
     def is_whole(self, quotient: Expr) -> bool:
-        """True if a quotient of integers is proved to be an integer."""
+        """Return True if a quotient of integers is proved to be an integer."""
         over, under = quotient.as_numer_denom()
         common = {node: Mul(*node.args) for node in under.atoms(LeastCommonMultiple)}  # which divides the product
         product = expand((over / under.xreplace(common)).xreplace(dict(self._factored)))
@@ -103,7 +103,7 @@ class Domain:
         })
 
     def _has_ends(self, name: Symbol) -> bool:
-        """True for a symbol that no power of is of interest: a switch, a condition, the part that rounding adds."""
+        """Return True for a symbol without interesting powers: a switch, a condition, the part that rounding adds."""
         return name in self._parts or is_zero_or_one(name)
 
     def _at_corner(self, polynomial: PolyElement, strict: bool) -> bool:

@@ -12,7 +12,7 @@ from .weight_gradients import with_dummies
 
 @cache
 def all_components() -> tuple[Component, ...]:
-    """Every component, in the order in which a token meets them.
+    """Return every component, in the order in which a token meets them.
 
     Raises ValueError if two components or two rows of a component share a name.
     """

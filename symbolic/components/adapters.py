@@ -47,7 +47,7 @@ _JOINED, _APART = {"adapter_parts": ("joined",)}, {"adapter_parts": ("apart",)}
 def _adapter(
     name: str, module: str, columns: Dimension, rows: Dimension, between: Dimension, **options: Any
 ) -> tuple[Tensor, ...]:
-    """The adapter of one projection from ``columns`` to ``rows``, with ``between`` as rows of its first matrix."""
+    """Get the adapter of one projection from ``columns`` to ``rows``, with ``between`` as rows of its first matrix."""
     return (
         weight(f"{name}.adapter_a", module, (between, columns), "peft", "matrix that maps to the rank", tokens=_TOKENS,
                **options),
@@ -88,12 +88,12 @@ def _magnitude(name: str, module: str, rows: Dimension, **options: Any) -> tuple
 
 
 def _column(name: str, module: str, rows: Dimension, **options: Any) -> tuple[Tensor, ...]:
-    """The adapter of a column-parallel projection: the rows of both matrices are shared out."""
+    """Return the adapter of a column-parallel projection: the rows of both matrices are shared out."""
     return _adapter(name, module, HIDDEN, rows, LOCAL_RANK, **options)
 
 
 def _row(name: str, module: str, columns: Dimension, **options: Any) -> tuple[Tensor, ...]:
-    """The adapter of a row-parallel projection: columns of the first matrix, rows of the second are shared out."""
+    """Get the adapter of a row-parallel projection: columns of the first matrix, rows of the second are shared out."""
     return _adapter(name, module, columns, HIDDEN_FEATURES, RANK, **options)
 
 

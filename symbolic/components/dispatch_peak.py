@@ -31,7 +31,7 @@ def _row(
 
 
 def _forward() -> tuple[Tensor, ...]:
-    """Every tensor on its way has a variable that holds it until the layer returns."""
+    """Return the tensors on their way, each held by a variable until the layer returns."""
     at = "experts_forward"
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
     not_the_experts_input = _SEVERAL + _GATHERED - _SEVERAL * _GATHERED

@@ -51,7 +51,7 @@ _SEVERAL = Iverson(Gt(E, e))
 def _by_precision(
     name: str, module: str, shape: tuple[Dimension, ...], meaning: str, source: str, **options: Any
 ) -> tuple[Tensor, ...]:
-    """The two rows of weights of experts' results, which are in the router's precision."""
+    """Return the two rows of weights of experts' results, which are in the router's precision."""
     return (
         saved(name, module, shape, 4, source, f"{meaning}, fp32", router_precision=("fp32",), **options),
         saved(f"{name}_bf16", module, shape, 2, source, f"{meaning}, bf16", router_precision=("bf16",), **options),
@@ -167,7 +167,7 @@ def _projections() -> tuple[Tensor, ...]:
 def _with_weights(
     name: str, ranks: Ranks, tokens: tuple[Dimension, ...], summed: tuple[Dimension, ...], dispatch: str
 ) -> tuple[Work, ...]:
-    """The weights of tokens that move to their experts, in the router's precision.
+    """Return the weights of tokens that move to their experts, in the router's precision.
 
     Where ``tokens`` are gathered, they go along in 16 bits, and their results are summed in the router's precision.
     """

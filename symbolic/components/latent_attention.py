@@ -137,7 +137,7 @@ def _up() -> tuple[Tensor, ...]:
               when=_ONE_BATCH, attention=("eager",)),
         saved("v.with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
               "up projection of keys and values, kept by the values", attention=("sdpa",)),
-        # What the recompute of the up projections keeps: views of what the down projections made.
+        # Recomputed up projections keep views of the down projections' outputs.
         saved("checkpoint.q", "checkpoint", (*_TOKENS, LATENT_Q), 2, "megatron_core", "compressed queries",
               checkpoint="mla_up_proj"),
         saved("checkpoint.kv", "checkpoint", (*_TOKENS, LATENT_KV_ROTARY), 2, "megatron_core",

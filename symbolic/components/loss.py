@@ -80,7 +80,7 @@ def _transformer_engine() -> tuple[Tensor, ...]:
 
 
 def _megatron_backward() -> tuple[Tensor, ...]:
-    """The bf16 gradient of the logits, which the head takes: made from an fp32 one where the loss has that."""
+    """Return the bf16 gradient of the logits, which the head takes: made from an fp32 one where the loss has that."""
     src = "megatron_training"
     fp32 = ("vocab_parallel", "native_fused", "te_fused_fp32")
     return (

@@ -16,7 +16,7 @@ COMPONENTS = ()
 
 
 def mlp_input(module: str, meaning: str, **options: Any) -> tuple[Tensor, ...]:
-    """The 16-bit input of a projection: the output of the MLP's norm, or with one norm that of attention's."""
+    """Return the 16-bit input of a projection: the output of the MLP's norm, or with one norm that of attention's."""
     return tuple(
         saved(f"{module}.{name}", module, (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_core", meaning, storage=storage,
               precision=("mixed", "bf16", "fp16"), residual=residuals, **options)

@@ -36,7 +36,7 @@ def norm_rows(
     shifted: bool = True,
     qk_norms: tuple[str, ...] = (),
 ) -> tuple[Tensor, ...]:
-    """The rows of one norm over ``width``, applied to every element of ``tokens``.
+    """Return the rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
     are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too. With parallel

@@ -44,7 +44,7 @@ _AT = "router"
 def _by_precision(
     name: str, shape: tuple[Dimension, ...], meaning: str, source: str = "megatron_core", **more: Any
 ) -> tuple[Tensor, ...]:
-    """The two rows of a tensor in the router's precision."""
+    """Return the two rows of a tensor in the router's precision."""
     return (
         saved(name, _AT, shape, 4, source, f"{meaning}, fp32", router_precision=("fp32",), **more),
         saved(f"{name}_bf16", _AT, shape, 2, source, f"{meaning}, bf16", router_precision=("bf16",), **more),

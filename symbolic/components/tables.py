@@ -39,7 +39,7 @@ def _shared(
 
 
 def _mask(name: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """The mask of Hugging Face's eager attention; without recompute nothing keeps it after the forward pass."""
+    """Return the mask of Hugging Face's eager attention; without recompute nothing keeps it after the forward pass."""
     return (
         saved(name, "mask", (BATCH, SEQUENCE, KEY_SEQUENCE), size, "transformers",
               "causal mask of every sequence, added to the scores, kept by the closures of full recompute",

@@ -97,7 +97,7 @@ def _same(shape: Shape, other: Shape) -> Expr:
 
 
 def _has_one_sign(size: Expr) -> bool:
-    """True for a sum of positive products of sizes, or of negative ones; SymPy takes long to say that it is not 0."""
+    """Return True for a sum of products of sizes of one sign; SymPy takes long to say that it is not 0."""
     parts = [part.as_coeff_Mul() for part in Add.make_args(size)]
     return size != 0 and len({number > 0 for number, _ in parts}) == 1 and all(part.is_positive for _, part in parts)
 
@@ -113,7 +113,7 @@ def _dummy(name: str, shape: Shape, others: tuple[Shape, ...], **options: tuple[
 def _dummies(
     prefix: str, shapes: Shapes, before: tuple[Shape, ...], **options: tuple[str, ...]
 ) -> tuple[Tensor, ...]:
-    """The rows of several shapes, each of which exists unless one before it is the same."""
+    """Return the rows of several shapes, each of which exists unless one before it is the same."""
     kept = tuple(shapes.values())
     return tuple(
         _dummy(f"{prefix}.{name}", shape, (*before, *kept[:place]), **options)

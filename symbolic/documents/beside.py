@@ -32,7 +32,7 @@ def beside() -> dict[str, Any]:
 
 
 def chosen(item: PublishedSet) -> list[Counterpart]:
-    """The first pairs of a set with a difference in few letters, different ones before equal ones."""
+    """Return the first pairs of a set with a difference in few letters, different ones before equal ones."""
     pairs: dict[str, Counterpart] = {}
     for pair in item.correspondence:
         if pair.difference is not None and operations(pair.difference) <= _READABLE:

@@ -16,7 +16,7 @@ _ARXIV = "arXiv:"
 
 
 def cited(text: str) -> set[str]:
-    """The keys of all sources that a text cites."""
+    """Return the keys of all sources that a text cites."""
     return {key for keys in _CITATION.findall(text) for key in keys.split(",")}
 
 
@@ -42,5 +42,5 @@ def _entry(item: Source) -> dict[str, str]:
 
 
 def _title(item: Source) -> str:
-    """The title, in which a path may break."""
+    """Return the title, in which a path may break."""
     return escape(item.title).replace("/", r"/\allowbreak ")

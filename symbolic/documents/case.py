@@ -49,11 +49,11 @@ class Case:
         return {symbol(letter): Integer(value) for letter, value in known.items() if symbol(letter) not in KEPT}
 
     def written_out(self, name: str, kept: Collection[str] = (), **values: Expr | int) -> Expr:
-        """A term over the letters and the terms ``kept``, with more ``values``, as a sum of groups."""
+        """Return a term over the letters and the terms ``kept``, with more ``values``, as a sum of groups."""
         return grouped(self._formulas(kept, values).expanded(name))
 
     def decided(self, expression: Expr) -> Expr:
-        """An expression with the conditions, maxima and minima decided that the case decides."""
+        """Return an expression with the conditions, maxima and minima decided that the case decides."""
         return self._formulas((), {}).of(expression, expand=False)
 
     def _formulas(self, kept: Collection[str], values: Mapping[str, Expr | int]) -> Assumed:
@@ -82,7 +82,7 @@ _WIDTHS = frozenset(BY_LETTER[letter].symbol for letter in "hAKfv")
 
 
 def grouped(expression: Expr) -> Expr:
-    """A sum of groups, one for every denominator, each with what its summands share in front."""
+    """Return a sum of groups, one for every denominator, each with what its summands share in front."""
     groups: dict[tuple[Expr, ...], list[Expr]] = {}
     for summand in Add.make_args(name_products(expression.expand())):
         under = [part for part in over_and_under(summand)[1] if not part.is_Number]

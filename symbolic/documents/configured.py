@@ -109,7 +109,7 @@ def _value(item: Kept, name: str, unit: str) -> dict[str, str]:
 
 
 def _distinct(ranks: Sequence[Kept]) -> list[tuple[int, Kept]]:
-    """The ranks, one of each run of ranks that keep the same, with the last rank of the run."""
+    """Return the first rank of each run of ranks that keep the same, with the last rank of the run."""
     runs: list[tuple[int, Kept]] = []
     for item in ranks:
         known = runs[-1][1] if runs else None

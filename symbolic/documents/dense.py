@@ -30,7 +30,7 @@ _MOMENTS = tuple(f"first.{name}" for name in SITES)
 
 
 def formula() -> dict[str, Expr]:
-    """The formula of all bytes of the first rank, of its parameters and of a layer, by the name of the term."""
+    """Return the formula of all bytes of the first rank, of its parameters and of a layer, by the name of the term."""
     states, unpadded = _states()
     parameters = DENSE.terms[PARAMETERS].symbol
     kept = sum((DENSE.written_out(f"first.{name}", (LAYER,)) for name in ("inner_activations", "input")), Integer(0))
@@ -42,7 +42,7 @@ def formula() -> dict[str, Expr]:
 
 @cache
 def left_out() -> dict[str, tuple[str, Expr]]:
-    """The parts that the formula leaves out, by name, in words and as a form; with them it is the ledger's total."""
+    """Return the parts that the formula leaves out, by name, in words and as a form; with them it is the total."""
     states, unpadded = _states()
     padding = sum((states.expand().coeff(padded) * (padded - plain) for padded, plain in unpadded.items()), Integer(0))
     return {
@@ -61,7 +61,7 @@ def _states() -> tuple[Expr, dict[Symbol, Expr]]:
 
 @cache
 def moment() -> str:
-    """The moment at which the first rank peaks; ValueError if the layouts do not agree about it."""
+    """Return the moment at which the first rank peaks; ValueError if the layouts do not agree about it."""
     largest = set()
     for layout in STAGED:
         values = _values(layout)
@@ -77,7 +77,7 @@ def _values(layout: Layout) -> dict[str, Rational]:
 
 
 def at(layout: Layout, expression: Expr) -> Rational:
-    """The value of an expression over letters and terms at a layout."""
+    """Return the value of an expression over letters and terms at a layout."""
     terms, letters = DENSE.terms, layout.values()
     values = _values(layout)
     known = {
@@ -130,14 +130,14 @@ def _row(layout: Layout) -> dict[str, str]:
 
 
 def _letters() -> set[Symbol]:
-    """The parameters in the formula and in what it assumes."""
+    """Return the parameters in the formula and in what it assumes."""
     forms = formula()
     used = set().union(*(form.free_symbols for form in (*forms.values(), *DENSE.conditions)))
     return {part for part in used if str(part) in BY_LETTER}
 
 
 def _in_letters(expression: Expr) -> Expr:
-    """The formula with those of parameters and of a layer put in."""
+    """Return the formula with those of parameters and of a layer put in."""
     forms = formula()
     put_in: dict[Symbol, Expr] = {DENSE.terms[name].symbol: forms[name] for name in (PARAMETERS, LAYER)}
     return expression.xreplace(put_in)

@@ -24,7 +24,7 @@ _COLUMNS = 66
 
 
 def case_of(implementation: Implementation) -> Case:
-    """The case in which an implementation is compared."""
+    """Return the case in which an implementation is compared."""
     return Case(implementation, VALUES, (Gt(symbol("m"), 1),))
 
 

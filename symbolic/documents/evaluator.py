@@ -21,7 +21,7 @@ Form = Callable[[TermSet, str], Expr]
 
 
 def as_written(terms: TermSet, name: str) -> Expr:
-    """The form of a term as its rows give it, without the rules of simplification, which take most of a derivation."""
+    """Return the form of a term as its rows give it, without simplification, which takes most of a derivation."""
     return terms[name].expression
 
 
@@ -79,7 +79,7 @@ def _beside(
 
 
 def _alone(terms: TermSet, name: str, printer: JavascriptPrinter, form: Form) -> dict[str, Any]:
-    """One term with all that it is made of, and the inputs of these."""
+    """Return one term with all that it is made of, and the inputs of these."""
     own = terms.closure([name])
     return {"inputs": _inputs(terms, own, ()), "terms": [_term(terms, term, printer, form) for term in own]}
 
@@ -130,7 +130,7 @@ def _rule(rule: Rule, printer: PythonPrinter) -> dict[str, str]:
 
 
 def _rule_terms(terms: TermSet, rules: Sequence[Rule]) -> list[Term]:
-    """The terms that conditions refer to, in computing order."""
+    """Return the terms that conditions refer to, in computing order."""
     by_symbol = terms.by_symbol
     symbols: set[Symbol] = set().union(*(rule.condition.free_symbols for rule in rules))
     return terms.closure(by_symbol[symbol].name for symbol in symbols if symbol in by_symbol)

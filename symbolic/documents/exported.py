@@ -34,7 +34,7 @@ def exported(
     implementation: Implementation, stem: str, command: str, configuration: Configured | None = None,
     standalone: bool = True,
 ) -> Appendix:
-    """The appendix of one implementation; ``stem`` names its files, and its labels begin with it.
+    """Return the appendix of one implementation; ``stem`` names its files, and its labels begin with it.
 
     ``command`` says what wrote it. With a ``configuration`` it has the terms and numbers of that one alone.
     """

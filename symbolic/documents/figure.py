@@ -43,7 +43,7 @@ class Pass:
 
 
 def passes(layout: Layout, rank: int) -> tuple[Pass, ...]:
-    """Every pass of a rank in one step under 1F1B, then the optimizer step."""
+    """Return every pass of a rank in one step under 1F1B, then the optimizer step."""
     values = layout.values()
     terms = evaluate(build(MEGATRON).terms.values(), {**values, "r": rank})
     order = actions("1f1b", values["p"], int(terms["num_microbatches"]), 1, 1, rank)

@@ -1,7 +1,7 @@
 """Data for compiled inverses: an evaluator of columns that also gives the polynomial of one symbol for every row.
 
 Where a row stands, the estimate is a polynomial of the symbol: its coefficients are outputs beside the estimate itself,
-and so are numbers that must divide the symbol. What solves the polynomial reads them. The rules of the evaluator are
+and so are numbers that must divide the symbol. The solver of the polynomial reads them. The rules of the evaluator are
 those that do not speak of the symbol; whether the others are met is an output too.
 """
 

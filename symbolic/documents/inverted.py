@@ -20,7 +20,7 @@ from ..simplify import simplify
 from ..terms import term_symbol
 from ..verdict import VERDICTS, M
 
-#: What the coefficients of a polynomial are called, by exponent.
+#: Names of a polynomial's coefficients, by exponent.
 NAMES = {-1: "shared", 0: "fixed", 1: "slope", 2: "bend"}
 
 
@@ -54,7 +54,7 @@ def inverted(
 
 
 def share_of_memory(share: Rational | None) -> Expr:
-    """The limit: what the first verdict leaves to an estimate, or another share of the memory."""
+    """Return the limit: what the first verdict leaves to an estimate, or another share of the memory."""
     if share is not None:
         return share * M
     condition = VERDICTS[0].condition
@@ -62,7 +62,7 @@ def share_of_memory(share: Rational | None) -> Expr:
 
 
 def solved(counts: Mapping[int, Symbol], limit: Expr, *, largest: bool) -> Expr:
-    """The last integer with which the polynomial is at most ``limit``."""
+    """Return the last integer with the polynomial at most ``limit``. Raises NoClosedFormError for other exponents."""
     least, most = min(counts), max(counts)
     a, b, c = (counts.get(exponent, Integer(0)) for exponent in (1, 0, -1))
     if (least, most) in ((1, 1), (0, 1)):
@@ -86,7 +86,7 @@ class _Reader:
         self._known: dict[Node, Expr | Boolean] = {node: term_symbol(name) for node, name in names.items()}
 
     def read(self, node: Node) -> Expr:
-        """A number in letters, in its simplest form."""
+        """Return a number in letters, in its simplest form."""
         return simplify(self._read(node))[-1].expression
 
     def uses(self, expressions: Iterable[Expr]) -> dict[Symbol, Expr]:

@@ -60,7 +60,7 @@ def kernel(
 
 
 def lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
-    """The statements of a plan in a language, for a template."""
+    """Return the statements of a plan in a language, for a template."""
     printer = FlatPrinter(dialect, plan.names)
 
     def steps(nodes: Sequence[Node]) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
 
 
 def _verdicts(graph: Graph, estimate: Node) -> tuple[Node, ...]:
-    """The conditions of all verdicts but the last, which is for all that is left."""
+    """Return the conditions of all verdicts but the last, which is for all that is left."""
     known: Mapping[str, Node] = {ESTIMATE_SYMBOL.name: estimate, "gpu_memory": graph.name("gpu_memory")}
     return tuple(parse(PythonPrinter().doprint(item.condition), graph, known.__getitem__) for item in VERDICTS[:-1])
 

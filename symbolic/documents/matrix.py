@@ -58,7 +58,7 @@ class Divided:
 
 
 def divided() -> tuple[Divided, ...]:
-    """All groups: of the dense case, then those that only experts and latent attention add."""
+    """Return all groups: of the dense case, then those that only experts and latent attention add."""
     dense = tuple(_of(DENSE))
     known = {item.component.name for item in dense}
     return (*dense, *(item for item in _of(EXPERTS) if item.component.name not in known))
@@ -83,19 +83,19 @@ def _place(group: tuple[tuple[Component, Role, tuple[str, ...], bool], list[Expr
 
 
 def _is_extra(row: Contribution) -> bool:
-    """True for what lives only at a moment, and for what only recompute keeps."""
+    """Return True for what lives only at a moment, and for what only recompute keeps."""
     return row.tensor.lifetime is Lifetime.SITE or is_layer_input(row.component)
 
 
 def _degrees(tensor: Tensor) -> tuple[str, ...]:
-    """The parallel dimensions that split some dimension of a tensor, by name."""
+    """Return the parallel dimensions that split some dimension of a tensor, by name."""
     absent = absent_values(MEGATRON.choices)
     return tuple(rule.name for rule in SHAPE_RULES
                  if rule.degree not in absent and any(item in rule.splits for item in tensor.shape))
 
 
 def _whole(tensor: Tensor, case: Case) -> Expr:
-    """The size of a row without parallelism."""
+    """Return the size of a row without parallelism."""
     each = Integer(1) if tensor.role is Role.WEIGHT else Integer(tensor.bytes)
     return product(each, *(item.size for item in tensor.shape)).xreplace(case.letters).doit()
 

@@ -33,7 +33,7 @@ class Numbered(Case):
     def of(
         cls, implementation: Implementation, values: Mapping[str, int], terms: Mapping[str, int | Fraction],
     ) -> Numbered:
-        """The case of a rank, with parameters by name and its terms."""
+        """Return the case of a rank, with parameters by name and its terms."""
         letters = {BY_NAME[name].letter: value for name, value in values.items()}
         known = {symbol(letter): Rational(value) for letter, value in letters.items()}
         case = cls(implementation, {
@@ -43,7 +43,7 @@ class Numbered(Case):
         return cls(implementation, case.values, known=known)
 
     def written_out(self, name: str, kept: Collection[str] = (), **values: Expr | int) -> Expr:
-        """A term over the letters and the terms ``kept``, with more ``values``, as a sum of groups."""
+        """Return a term over the letters and the terms ``kept``, with more ``values``, as a sum of groups."""
         forms = self.letters | {symbol(letter): Integer(0) + value for letter, value in values.items()}
         for term in self.terms.closure([name], kept):
             if term.name not in kept and term.symbol not in forms and term.symbol not in KEPT:
@@ -62,14 +62,14 @@ class Numbered(Case):
         return next(part for part in node.args if number(part, self.known) == value)
 
     def decided(self, expression: Expr) -> Expr:
-        """An expression with all conditions, maxima, minima and whole quotients decided by the numbers."""
+        """Return an expression with all conditions, maxima, minima and whole quotients decided by the numbers."""
         return expression.replace(
             lambda node: isinstance(node, Iverson | Max | Min | CeilDiv | FloorDiv), self._of_numbers
         )
 
 
 def shown_forms(case: Numbered) -> dict[str, Expr]:
-    """The terms that make up a rank's total, over letters and each other; none is 0 or only another name."""
+    """Return the terms that make up a rank's total, over letters and each other; none is 0 or only another name."""
     of_tables = lines()
     every = {
         name for name, term in case.terms.terms.items()
@@ -89,7 +89,7 @@ def shown_forms(case: Numbered) -> dict[str, Expr]:
 
 
 def _without_zeros(case: Numbered, form: Expr) -> Expr:
-    """A form without terms that are 0 in the configuration."""
+    """Return a form without terms that are 0 in the configuration."""
     own = case.terms.by_symbol
     zeros = {part: Integer(0) for part in form.free_symbols if part in own and case.known.get(part) == 0}
     return form.xreplace(zeros) if zeros else form

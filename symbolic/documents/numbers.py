@@ -16,7 +16,7 @@ LAYOUT = STAGED[1]
 
 
 def known(form: Expr, layout: Layout) -> dict[Symbol, Rational]:
-    """The value of every symbol of a form; terms of the first page have that of their formula."""
+    """Return the value of every symbol of a form; terms of the first page have that of their formula."""
     forms = formula()
     of_page = {DENSE.terms[name].symbol: at(layout, forms[name]) for name in (LAYER, PARAMETERS)}
     return {part: of_page.get(part, at(layout, part)) for part in form.free_symbols}

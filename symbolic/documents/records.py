@@ -97,7 +97,7 @@ def _number(item: PublishedSet, figure: Figure) -> dict[str, Any]:
 
 
 def _differences(item: PublishedSet, figure: Figure) -> Iterator[Expr]:
-    """The stated differences that the inputs of a figure suffice for."""
+    """Yield the stated differences that the inputs of a figure suffice for."""
     known = {symbol(name): value for name, value in figure.values.items()}
     for pair in item.correspondence:
         if pair.term == figure.term and pair.difference is not None and pair.difference.free_symbols <= known.keys():

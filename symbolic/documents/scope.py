@@ -58,15 +58,15 @@ class Scope:
         return tuple(item for item in all_components() if self.work(item) or self.multiplied(item))
 
     def tensors(self, component: Component) -> tuple[Tensor, ...]:
-        """The rows of a component: all, or those that are kept in some configuration."""
+        """Return the rows of a component: all, or those that are kept in some configuration."""
         return tuple(item for item in component.tensors if self.whole or (component.name, item.name) in self._kept)
 
     def multiplied(self, component: Component) -> tuple[Tensor, ...]:
-        """The weights of a component that tokens are multiplied with."""
+        """Return the weights of a component that tokens are multiplied with."""
         return tuple(item for item in self.tensors(component) if item.role is Role.WEIGHT and item.tokens)
 
     def work(self, component: Component) -> tuple[Work, ...]:
-        """The rows of work of a component."""
+        """Return the rows of work of a component."""
         chosen = [item.choices for item in self.implementations if component.chosen(item.choices)]
         return tuple(item for item in component.work if self.whole or any(
             all(choices[axis] in allowed for axis, allowed in item.options.items()) for choices in chosen
@@ -111,7 +111,7 @@ class Scope:
         return tuple(name for name in SITES if self.whole or name in parts)
 
     def options(self, axis: str) -> tuple[str, ...]:
-        """The options of an axis: all, or those that are chosen."""
+        """Return the options of an axis: all, or those that are chosen."""
         known = next(item for item in AXES if item.name == axis).options
         chosen = {item.choices[axis] for item in self.implementations}
         return tuple(option for option in known if self.whole or option in chosen)

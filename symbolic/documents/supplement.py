@@ -30,7 +30,7 @@ def of_examples() -> dict[str, Any]:
     return {"labels": "sec", **example(), **comparison(), **planned(), **bibliography()}
 
 
-#: What prepares the data of ``supplement.tex.jinja``, each some sections.
+#: Functions that prepare sections of ``supplement.tex.jinja``.
 SUPPLEMENT = (of_terms, of_work, of_examples, systems)
 
 

@@ -25,14 +25,14 @@ from .tex import cite, code, escape, lines, math, operations
 
 
 def with_option(system: System, option: str) -> tuple[Implementation, Implementation]:
-    """The first implementation that has a system, without it and with an option of it, all else chosen alike."""
+    """Return the first implementation that has a system, without it and with an option of it, all else chosen alike."""
     needs = system.axis.needs.get(option, {})
     plain = IMPLEMENTATIONS[system.frameworks[0]].with_choices(**needs)
     return plain, plain.with_choices(**{system.axis.name: option})
 
 
 def changed_terms(system: System, option: str) -> tuple[str, ...]:
-    """The terms that an option adds or changes, without the copies of rank r with a rank put in."""
+    """Return the terms that an option adds or changes, without the copies of rank r with a rank put in."""
     without, chosen = with_option(system, option)
     before, after = terms_of(without), terms_of(chosen)
     copies = {*CANDIDATES, *OF_EXPERTS, *(candidates(chosen) if is_timed(chosen) else ())}
@@ -43,7 +43,7 @@ def changed_terms(system: System, option: str) -> tuple[str, ...]:
 
 
 def is_alias(form: Form) -> bool:
-    """True for a term that is only another name of one."""
+    """Return True for a term that is only another name of one."""
     return isinstance(form.written if form.simplified is None else form.simplified, Symbol)
 
 
@@ -87,5 +87,5 @@ def _option(system: System, option: str) -> dict[str, Any]:
 
 
 def terms_of(implementation: Implementation) -> TermSet:
-    """All terms of memory, and those of time where there are any."""
+    """Return all terms of memory, and those of time where there are any."""
     return build_all(implementation) if is_timed(implementation) else build(implementation)

@@ -16,13 +16,13 @@ _COPIES = ("whole", "alone")
 
 
 def weight_sides(tensor: Tensor) -> str:
-    """The sides of the product of a matrix of weights with tokens."""
+    """Return the sides of the product of a matrix of weights with tokens."""
     *_, outputs, inputs = tensor.shape
     return sides(tensor.tokens, (inputs,), (outputs,))
 
 
 def sides(*parts: tuple[Dimension, ...]) -> str:
-    """The sides of a product by the names of their dimensions."""
+    """Return the sides of a product by the names of their dimensions."""
     return " x ".join(" ".join(dimension.name for dimension in part) for part in parts)
 
 
@@ -37,7 +37,7 @@ def described(item: Work) -> tuple[str, str]:
 
 
 def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
-    """The terms of an implementation's step time in the order of a reader."""
+    """Return the terms of an implementation's step time in the order of a reader."""
     copies = (*candidates(implementation), *_COPIES)
     terms = [form.term for form in time_forms(implementation).values() if form.term.owner not in copies]
     rings = {group.name for group in GROUPS_OF_RANKS}
@@ -59,5 +59,5 @@ def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
 
 
 def when(item: Work) -> tuple[str, ...]:
-    """The kernel choices that a row of work needs, each as ``axis = option``."""
+    """Return the kernel choices that a row of work needs, each as ``axis = option``."""
     return tuple(f"{axis} = {' or '.join(allowed)}" for axis, allowed in item.options.items())

@@ -14,7 +14,7 @@ from .matrix import EXPERTS
 from .tex import broken, code, digits, escape, gib
 from .worked import Layout
 
-#: What a layer with latent attention and experts has instead of a dense one, and the tokens that its experts receive.
+#: Terms of a layer with latent attention and experts, and the tokens that its experts receive.
 NAMES = (
     "latent_attention.parameters", "latent_attention.saved", "router.saved", "dispatch.saved", "expert_tokens",
     "experts.expert_parameters", "experts.saved", "shared_experts.parameters", "shared_experts.saved",
@@ -28,7 +28,7 @@ LAYOUT = Layout(
 
 
 def forms() -> dict[str, Expr]:
-    """The terms over the letters; sums of a layer over the terms that they add up."""
+    """Return the terms over the letters; sums of a layer over the terms that they add up."""
     parts = {name for name in EXPERTS.terms.terms if name.endswith((".parameters", ".saved"))}
     return {
         name: EXPERTS.written_out(name, (parts if name in _SUMS else {"expert_tokens"}) - {name})
@@ -37,7 +37,7 @@ def forms() -> dict[str, Expr]:
 
 
 def numbers() -> dict[str, Rational]:
-    """The exact values of the terms at the layout."""
+    """Return the exact values of the terms at the layout."""
     values = {**LAYOUT.values(), **dict.fromkeys(OFF, 0)}
     return evaluate(EXPERTS.terms.closure(forms()), values)
 

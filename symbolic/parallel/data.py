@@ -59,14 +59,14 @@ FSDP_MIXED: tuple[State, ...] = (
     State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
     State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
 )
-#: What Transformer Engine's optimizer keeps instead of a master weight; it reads gradients of any width.
+#: Transformer Engine's optimizer keeps it instead of a master weight, and reads gradients of any width.
 _REMAINDER = State("master_weight", Role.OPTIMIZER, wm,
                    "lower half of an fp32 master weight whose upper half is the weight, or a whole one",
                    "transformer_engine")
 
 
 def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State, ...]:
-    """All that a rank keeps for the parameters of a group under these choices."""
+    """Return all that a rank keeps for the parameters of a group under these choices."""
     precision = PRECISIONS[choices["precision"]]
     if choices["data_parallel"] == "fsdp" and choices["precision"] == "mixed":
         precision = FSDP_MIXED
@@ -94,7 +94,7 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
 def _bucket(kept: tuple[State, ...]) -> State:
     """DistributedDataParallel reduces gradients in buckets of their own, as wide as weights.
 
-    It is there with more than one rank and unsharded states: with ZeRO-1 nanotron reduces its fp32 buffer itself
+    Buckets exist with more than one rank and unsharded states: with ZeRO-1 nanotron reduces its fp32 buffer itself
     (``DistributedTrainer._init_model``, ``make_ddp``).
     """
     size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1) * (1 - zero1)
@@ -102,7 +102,7 @@ def _bucket(kept: tuple[State, ...]) -> State:
 
 
 def gradients_are_made(choices: Mapping[str, str]) -> bool:
-    """True if gradients exist only from the backward pass to the end of a step, rather than in a lasting buffer."""
+    """Return True if gradients exist from the backward pass to the end of a step only, in no lasting buffer."""
     return choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
 
 
@@ -111,7 +111,7 @@ EXPERT_DATA_PARALLEL = D * c * t / (e * et)
 
 
 def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
-    """The derived symbols of data parallelism, in computing order.
+    """Return the derived symbols of data parallelism, in computing order.
 
     The states are shared out over data times context parallelism, in as many groups as there are replicas.
     """
@@ -128,7 +128,7 @@ def _over(switch: Expr, ranks: Expr) -> Expr:
 
 
 def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
-    """The number of ranks that share the states of a role: the optimizer's with ZeRO-1, gradients 2, weights 3."""
+    """Get the number of ranks that share the states of a role: the optimizer's with ZeRO-1, gradients 2, weights 3."""
     if role is Role.OPTIMIZER:
         return eshards if expert else shards
     switch = {Role.GRADIENT: "zero2", Role.WEIGHT: "zero3"}[role]
@@ -186,14 +186,14 @@ def buffer_elements(
 
 
 def shard_shape(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> tuple[Expr, ...]:
-    """The sizes of the largest shard of a parameter: FSDP2 cuts the first dimension, DDP nothing."""
+    """Return the sizes of the largest shard of a parameter: FSDP2 cuts the first dimension, DDP nothing."""
     if choices["data_parallel"] == "fsdp":
         return (pad_to(shape[0], ranks) / ranks, *shape[1:])
     return shape
 
 
 def share_on_gpu(role: Role, choices: Mapping[str, str]) -> Expr:
-    """The share of the states of a role that stays on the GPU."""
+    """Return the share of the states of a role that stays on the GPU."""
     return prod((system.share(role, choices) for system in SYSTEMS), start=Integer(1))
 
 

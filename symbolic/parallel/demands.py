@@ -30,7 +30,7 @@ _ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp
 
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """The rules of the choices that are not the usual ones."""
+    """Return the rules of the choices that are not the usual ones."""
     return (*_optimizer(choices), *_fp8(choices), *_adapters(choices),
             *(rule for system in SYSTEMS for rule in system.rules(choices)))
 
@@ -134,7 +134,7 @@ _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
-    """The first choice but for the ``counted`` that needs a plain training step, in words; nothing if there is none.
+    """Name the first choice beside ``counted`` that needs a plain training step; "" if there is none.
 
     Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with; its
     GeGLU keeps what its SwiGLU keeps.

@@ -43,7 +43,7 @@ def given(choices: Mapping[str, str]) -> frozenset[Symbol]:
 
 
 def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
-    """The definition of every derived symbol that an implementation with these choices has, by letter."""
+    """Return the definition of every derived symbol that an implementation with these choices has, by letter."""
     absent = absent_values(choices)
     formulas = {
         **_SIZES, **pipeline.definitions(choices, framework), **data.definitions(choices),

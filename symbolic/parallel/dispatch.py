@@ -17,7 +17,7 @@ _CHOSEN = s * b * q / (c * ts)
 
 
 def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
-    """The derived symbols of expert layers, in computing order.
+    """Return the derived symbols of expert layers, in computing order.
 
     Without a capacity every token reaches its experts, and ``load`` says how many the fullest rank has, rounded
     up to whole tokens. With one, every rank sends ``ec`` tokens to every expert, padding included. Ranks that

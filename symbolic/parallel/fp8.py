@@ -25,13 +25,13 @@ _BLOCK, _MX_BLOCK = Integer(128), Integer(32)
 
 
 def _block_scales(weight: Weight) -> Expr:
-    """A scale for every 128 x 128 elements, once by rows and once by columns, the inner edge in fours."""
+    """Return a scale for every 128 x 128 elements, once by rows and once by columns, the inner edge in fours."""
     rows, columns = (CeilDiv(size, _BLOCK) for size in weight.shape)
     return rows * pad_to(columns, Integer(4)) + columns * pad_to(rows, Integer(4))
 
 
 def _mx_scales(weight: Weight) -> Expr:
-    """A scale for every 32 elements of a row and of a column, padded to tiles of 128 by 4 scales."""
+    """Return a scale for every 32 elements of a row and of a column, padded to tiles of 128 by 4 scales."""
     rows, columns = weight.shape
     return (
         pad_to(rows, _BLOCK) * pad_to(columns / _MX_BLOCK, Integer(4))
@@ -76,7 +76,7 @@ def fp8_states(choices: Mapping[str, str]) -> tuple[State, ...]:
 
 
 def fp8_weight(choices: Mapping[str, str]) -> tuple[State, ...]:
-    """The weights of a buffer of FP8 parameters; MXFP8 ones are gathered in the buffer of the gradients instead."""
+    """Get the weights of a buffer of FP8 parameters; MXFP8 ones are gathered in the buffer of the gradients instead."""
     if choices["fp8"] == "mx":
         return ()
     return (State("weight", Role.WEIGHT, Integer(1), "FP8 weight", _SOURCE),)

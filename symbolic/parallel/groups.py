@@ -35,12 +35,12 @@ GROUPS: tuple[Group, ...] = (
 
 
 def group_of(component: Component, tensor: Tensor, expert: bool, choices: Mapping[str, str]) -> Group:
-    """The group of a parameter."""
+    """Return the group of a parameter."""
     fp8 = choices["fp8"] != "none" and choices["fp8_weights"] == "primary" and is_linear(component, tensor)
     frozen = is_frozen(component, choices)
     return next(group for group in GROUPS if (group.expert, group.frozen, group.fp8) == (expert, frozen, fp8))
 
 
 def is_frozen(component: Component, choices: Mapping[str, str]) -> bool:
-    """True for a component whose weights have neither gradients nor optimizer states, beside adapters."""
+    """Return True for a component whose weights have neither gradients nor optimizer states, beside adapters."""
     return choices["adapters"] != "none" and "adapters" not in component.options

@@ -173,7 +173,7 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
 
 
 def _whole_groups(choices: Mapping[str, str], count: Expr) -> Boolean:
-    """Recomputed groups of layers share out every chunk of every stage."""
+    """Return the rule that recomputed groups of layers share out every chunk of every stage."""
     if choices["stages"] == "even":
         return Divides(rn * count * p, L)
     others = Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
@@ -186,7 +186,7 @@ def _whole_groups(choices: Mapping[str, str], count: Expr) -> Boolean:
 
 
 def _alike_steps(choices: Mapping[str, str], count: Expr) -> Boolean:
-    """Every chunk of a stage has whole steps of layers, the last of which has experts."""
+    """Return the rule of whole steps of layers in every chunk of a stage, each ending with experts."""
     if choices["stages"] == "even":
         return Divides(step * count * p, L)
     return Or(Eq(step, 1), And(Eq(eemb, 0), Eq(eloss, 0), Divides(step * count, Lf), Divides(step * count, Ll),
@@ -281,14 +281,14 @@ def fixed_values(implementation: Implementation) -> dict[str, int]:
 
 
 def _gpus(absent: Mapping[Expr, Expr]) -> Rule:
-    """Every GPU has one place on the axes that there are."""
+    """Return the rule that every GPU has one place on the axes."""
     axes = [letter for letter in ("t", "ty", "tz", "c", "p", "D") if symbol(letter) not in absent]
     return Rule("gpus", "N", Eq(N, (MODEL_RANKS * D).xreplace(absent)),
                 f"must equal {' * '.join(BY_LETTER[letter].name for letter in axes)}")
 
 
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
-    """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes.
+    """Return the rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes.
 
     A rule of a system takes the place of one with its name.
     """

@@ -31,7 +31,7 @@ def _codes(weight: Weight) -> Expr:
 
 
 def packed(weight: Weight) -> Expr:
-    """The 16-bit elements that hold the codes of a matrix."""
+    """Return the 16-bit elements that hold the codes of a matrix."""
     return CeilDiv(weight.elements, PACKED)
 
 
@@ -60,12 +60,12 @@ def _part(units: Expr) -> Expr:
 
 
 def _rows(weight: Weight) -> Expr:
-    """The elements of a rank's part of a parameter that FSDP2 cuts along its first dimension."""
+    """Return the elements of a rank's part of a parameter that FSDP2 cuts along its first dimension."""
     return _part(weight.shape[0]) * weight.elements / weight.shape[0]
 
 
 def _in_stage3(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
-    """A parameter's units on a rank of DeepSpeed: all of them, or in stage 3 a part."""
+    """Return a parameter's units on a rank of DeepSpeed: all of them, or in stage 3 a part."""
     return lambda weight: (1 - zero3) * count(weight) + zero3 * _part(count(weight))
 
 

@@ -194,5 +194,5 @@ def optimizers_of(framework: str) -> tuple[str, ...]:
 
 
 def optimizer_states(choices: Mapping[str, str]) -> tuple[State, ...]:
-    """The states of the chosen optimizer in the chosen precision."""
+    """Return the states of the chosen optimizer in the chosen precision."""
     return OPTIMIZERS[choices["optimizer"]].states(*MOMENTS[choices["precision"]])

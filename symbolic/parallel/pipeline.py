@@ -18,7 +18,7 @@ Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
 Lf, Ll, Lx, eemb, eloss, rfull, rn = symbols("Lf Ll Lx eemb eloss rfull rn")
 Lm, Lc, Lcf, Lb, Lw, wstep = symbols("Lm Lc Lcf Lb Lw wstep")
 
-#: What a stage holds, which an explicit list of layers gives instead of a formula.
+#: Contents of a stage, given by an explicit list of layers instead of a formula.
 LISTED = (Lr, Lx, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
 
 #: Layers of a stage that is neither first nor last where those two have numbers of their own.
@@ -26,7 +26,7 @@ MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson
 
 
 def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
-    """The derived symbols of the pipeline, in computing order, for these choices.
+    """Return the derived symbols of the pipeline, in computing order, for these choices.
 
     ``framework`` says how many micro-batches pass a chunk in a row where the schedule leaves it open. With an
     explicit list of layers there are none: a walk through the schedule gives their values.
@@ -62,7 +62,7 @@ def chunks(choices: Mapping[str, str]) -> Expr:
 
 
 def has_lighter_chunks(choices: Mapping[str, str]) -> bool:
-    """True where one of several chunks of a rank may have a layer less than the others.
+    """Return True where one of several chunks of a rank may have a layer less than the others.
 
     Megatron-Core takes the layer that stands for the embedding from the first chunk of the first rank, and the one
     that stands for the loss from the last chunk of the last rank.
@@ -84,7 +84,7 @@ def chunk_layers(choices: Mapping[str, str]) -> Expr:
 
 
 def _has_named_chunks(choices: Mapping[str, str]) -> bool:
-    """True where many formulas have the layers of a chunk, which then are a symbol of their own."""
+    """Return True where many formulas have the layers of a chunk, which then are a symbol of their own."""
     mixed = choices["layers"] == "experts" and choices["stages"] != "listed"
     return has_lighter_chunks(choices) or (mixed and chunks(choices) != 1)
 
@@ -101,13 +101,13 @@ def longest_chunk(choices: Mapping[str, str]) -> Expr:
 
 
 def ends(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
-    """The ranks that hold the first and the last stage of the model."""
+    """Return the ranks that hold the first and the last stage of the model."""
     schedule = SCHEDULES[choices["schedule"]]
     return schedule.first_rank, schedule.last_rank
 
 
 def instances(place: Place, choices: Mapping[str, str]) -> Expr:
-    """How many instances of a component rank r holds."""
+    """Return how many instances of a component rank r holds."""
     first, last = ends(choices)
     return {
         Place.LAYER: Ldr + Ler if choices["layers"] == "experts" else Ldr,
@@ -121,7 +121,7 @@ def instances(place: Place, choices: Mapping[str, str]) -> Expr:
 
 
 def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: bool = False) -> Expr:
-    """How many instances of a tensor of a component exist on rank r at its peak.
+    """Return how many instances of a tensor of a component exist on rank r at its peak.
 
     The loss frees its own with the backward pass of inputs, the head (and all else) with that of weights.
     """
@@ -143,7 +143,7 @@ def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: boo
 
 
 def held_inputs(place: Place, choices: Mapping[str, str]) -> Expr:
-    """How many inputs of recomputed layers of a kind rank r holds at its peak."""
+    """Return how many inputs of recomputed layers of a kind rank r holds at its peak."""
     if choices["layers"] != "experts" or place is Place.LAYER:
         return Hc
     dense = rfull * nr * Ldr / chunks(choices)
@@ -231,7 +231,7 @@ def _windowed_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
 
 
 def dense_stages() -> Expr:
-    """How many stages at the beginning have dense layers before the first with experts, at least one."""
+    """Return how many stages at the beginning have dense layers before the first with experts, at least one."""
     shared = L + eemb + eloss - Lf - Ll
     others = Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
     on_first = Iverson(Lf > 0) * Lf * others + Iverson(Eq(Lf, 0)) * (shared - eemb * others)
@@ -239,7 +239,7 @@ def dense_stages() -> Expr:
 
 
 def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step: int) -> int:
-    """How many of the layers ``start`` to ``stop - 1`` of a model have experts."""
+    """Return how many of the layers ``start`` to ``stop - 1`` of a model have experts."""
     known = {ld: Integer(first_dense_layers), step: Integer(moe_layer_step)}
     before_start, before_stop = (experts_before(Integer(layer)).xreplace(known) for layer in (start, stop))
     return int(before_stop - before_start)
@@ -271,7 +271,7 @@ def _recomputed(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
 
 
 def _recomputed_less(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
-    """The same of a chunk with a layer less: how many fewer than of the others."""
+    """Return the same of a chunk with a layer less: how many fewer than of the others."""
     chunk = chunk_layers(choices)
     inputs = {
         "each": Integer(1),

@@ -54,7 +54,7 @@ class ParallelRule:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
-        """True if the dimension has its rules with these choices."""
+        """Return True if the dimension has its rules with these choices."""
         return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
     def local_size(self, dimension: Dimension, size: Expr) -> Expr:
@@ -78,7 +78,7 @@ class ParallelRule:
 
 
 def local_size(dimension: Dimension, rules: tuple[ParallelRule, ...]) -> Expr:
-    """The size of a dimension on one rank, in elements."""
+    """Return the size of a dimension on one rank, in elements."""
     size = dimension.size
     for rule in rules:
         size = rule.local_size(dimension, size)
@@ -86,7 +86,7 @@ def local_size(dimension: Dimension, rules: tuple[ParallelRule, ...]) -> Expr:
 
 
 def local_name(dimension: Dimension) -> str:
-    """The name of the term that is a split dimension's size on one rank."""
+    """Return the name of the term that is a split dimension's size on one rank."""
     return f"local.{dimension.name}"
 
 

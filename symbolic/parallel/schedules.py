@@ -56,7 +56,7 @@ class Schedule:
     overlapped: Expr = NONE
 
     def __post_init__(self) -> None:
-        """Without more said, both peaks are one moment."""
+        """Set both peaks to one moment by default."""
         if not self.peaks:
             object.__setattr__(self, "peaks", ((self.in_flight, self.awaiting_weight),))
 
@@ -66,7 +66,7 @@ class Schedule:
         return bool(self.groups)
 
     def rules_in(self, program: str) -> tuple[Rule, ...]:
-        """All rules of the schedule in ``program``: ``megatron``, ``nanotron`` or ``torchtitan``."""
+        """Return all rules of the schedule in ``program``: ``megatron``, ``nanotron`` or ``torchtitan``."""
         return self.rules + self.own_rules.get(program, ())
 
 

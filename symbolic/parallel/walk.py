@@ -56,7 +56,7 @@ def _step(*names: str) -> Steps:
 
 
 def _grouped(m: int, V: int, group: int) -> list[int]:
-    """The chunks in the order of their forward passes: each group of micro-batches goes through all chunks."""
+    """Return the chunks in the order of their forward passes: each group of micro-batches goes through all chunks."""
     return [chunk for start in range(0, m, group) for chunk in range(V) for _ in range(min(group, m - start))]
 
 
@@ -87,7 +87,7 @@ def _zero_bubble(p: int, m: int, V: int, group: int, rank: int) -> Steps:
 
 
 def _gpipe(p: int, m: int, V: int, group: int, rank: int) -> Steps:
-    """All forward passes, chunk after chunk, then all backward passes."""
+    """Return all forward passes, chunk after chunk, then all backward passes."""
     chunks = [chunk for chunk in range(V) for _ in range(m)]
     return [(FORWARD, chunk) for chunk in chunks] + [(BACKWARD, chunk) for chunk in reversed(chunks)]
 
@@ -110,7 +110,7 @@ def _zbv(p: int, m: int, V: int, group: int, rank: int) -> Steps:
 
 
 def _dualpipev(p: int, m: int, V: int, group: int, rank: int) -> Steps:
-    """The last p backward passes are in halves, weights p - rank - 1 behind inputs at the end."""
+    """Walk DualPipeV: its last p backward passes are in halves, weights p - rank - 1 behind inputs at the end."""
     hops = p - 1 - rank
     last = (rank + 1) * [1, 0]
     halved = last[rank + 1:] + hops * [0]
@@ -152,7 +152,7 @@ def _refuse(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> Non
 
 
 def stage(schedule: str, p: int, rank: int, chunk: int) -> int:
-    """The stage, from 0 for the first layers to p V - 1 for the last, that is a rank's chunk."""
+    """Return the stage, from 0 for the first layers to p V - 1 for the last, that is a rank's chunk."""
     return 2 * p - 1 - rank if schedule in FOLDED and chunk else chunk * p + rank
 
 
@@ -190,7 +190,7 @@ def moments(ordered: Sequence[Action], V: int) -> Iterator[Moment]:
 
 @lru_cache(maxsize=4096)
 def heaviest(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> tuple[Moment, ...]:
-    """The moments, in order, of which one is the peak whatever a chunk weighs.
+    """Return the moments, in order, of which one is the peak whatever a chunk weighs.
 
     Every other moment has in no chunk more in flight or more awaiting than one of these.
     Raises ValueError as ``actions`` does.
@@ -210,7 +210,7 @@ def _weighed(counts: Sequence[int], weights: Sequence[int]) -> int:
 
 
 def held(schedule: str, p: int, m: int, V: int, group: int, rank: int, weights: Sequence[int]) -> int:
-    """The largest sum over time of micro-batches in flight times the weight of their chunk.
+    """Return the largest sum over time of micro-batches in flight times the weight of their chunk.
 
     ``weights`` has one number for each of the ``V`` chunks of the rank, not negative: layers, or bytes
     of a micro-batch. Raises ValueError as ``actions`` does, and for wrong weights.

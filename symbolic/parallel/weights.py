@@ -20,7 +20,7 @@ from ..dimensions import (
 from ..ledger import IN_LAYER, Component, Place, Role, Tensor
 from ..sources import BY_KEY
 
-#: What a fused projection consists of where it is not fused.
+#: Parts of a fused projection.
 PARTS: Mapping[Dimension, tuple[Dimension, ...]] = {
     QKV_FEATURES: (QUERY_FEATURES, KV_FEATURES, KV_FEATURES),
     GATE_UP_FEATURES: (FFN, FFN),
@@ -79,47 +79,47 @@ class State:
 
 
 def is_matrix(tensor: Tensor) -> bool:
-    """True for matrices, of single experts too, that are not vocabulary matrices."""
+    """Return True for matrices, of single experts too, that are not vocabulary matrices."""
     return len(without_experts(tensor.shape)) == 2 and VOCAB not in tensor.shape
 
 
 def is_linear(component: Component, tensor: Tensor) -> bool:
-    """True for the matrix of a linear layer inside of a transformer layer, other than the router."""
+    """Return True for the matrix of a linear layer inside of a transformer layer, other than the router."""
     return is_matrix(tensor) and component.place in (*IN_LAYER, Place.MTP) and tensor.module != "router"
 
 
 def shapes(tensor: Tensor, choices: Mapping[str, str]) -> tuple[tuple[Dimension, ...], ...]:
-    """The shapes of the parameters that a row stands for: one, or one for each part of a fused projection."""
+    """Return the shapes of the parameters that a row stands for: one, or one for each part of a fused projection."""
     if choices["projections"] == "separate" and tensor.shape and tensor.shape[0] in PARTS:
         return tuple((part, *tensor.shape[1:]) for part in PARTS[tensor.shape[0]])
     return (tensor.shape,)
 
 
 def without_experts(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
-    """The shape of the parameter of a single expert."""
+    """Return the shape of the parameter of a single expert."""
     return tuple(dimension for dimension in shape if dimension is not EXPERTS)
 
 
 def matrices(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
-    """The units of ``count`` for matrices that are not vocabulary matrices, none for all else."""
+    """Return the units of ``count`` for matrices that are not vocabulary matrices, none for all else."""
     return lambda weight: count(weight) if weight.is_matrix else Integer(0)
 
 
 def others(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
-    """The units of ``count`` for vocabulary matrices and vectors, none for all else."""
+    """Return the units of ``count`` for vocabulary matrices and vectors, none for all else."""
     return lambda weight: Integer(0) if weight.is_matrix else count(weight)
 
 
 def linears(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
-    """The units of ``count`` for linear layers of transformer layers, none for all else."""
+    """Return the units of ``count`` for linear layers of transformer layers, none for all else."""
     return lambda weight: count(weight) if weight.is_linear else Integer(0)
 
 
 def elements(weight: Weight) -> Expr:
-    """The elements of a parameter."""
+    """Return the elements of a parameter."""
     return weight.elements
 
 
 def one(weight: Weight) -> Expr:
-    """One unit for every parameter."""
+    """Return one unit for every parameter."""
     return Integer(1)

@@ -21,12 +21,12 @@ from .step import add_rates, add_spent, add_step
 
 #: Choices that have no formula of their time together: layers of two kinds have no longest stage that a formula finds.
 UNTIMED_TOGETHER = {"stages": "listed", "layers": "experts", "gpus": "alike"}
-#: What the time of a step needs of its memory.
+#: Memory terms that step time depends on.
 _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 def is_timed(implementation: Implementation) -> bool:
-    """True if there is a formula of the time: not for work without rows of time, nor for what is untimed together."""
+    """Return True if time has a formula: not for work without rows of time, nor for choices untimed together."""
     choices = implementation.choices
     counted = all(choices[axis.name] not in axis.untimed for axis in AXES)
     return counted and any(choices[axis] != option for axis, option in UNTIMED_TOGETHER.items())
@@ -34,7 +34,7 @@ def is_timed(implementation: Implementation) -> bool:
 
 @cache
 def build_all(implementation: Implementation) -> TermSet:
-    """All terms of an implementation's memory, followed by those of its time."""
+    """Return all terms of an implementation's memory, followed by those of its time."""
     memory = build(implementation)
     terms = TermSet(f"{implementation.name}_all", as_inputs=memory.as_inputs, base=memory)
     terms.include(memory.terms)
@@ -44,7 +44,7 @@ def build_all(implementation: Implementation) -> TermSet:
 
 @cache
 def build_times(implementation: Implementation) -> TermSet:
-    """All terms of the time of ``implementation``, from sizes on one rank to tokens per second.
+    """Return all terms of the time of ``implementation``, from sizes on one rank to tokens per second.
 
     Definitions, parameters and states are those of its memory. Seconds are rational functions of the parameters of
     the machine, so exact arithmetic gives exact results here too.

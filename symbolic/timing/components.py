@@ -22,8 +22,8 @@ c, t, ot, s0 = symbols("c t ot s0")
 PASSES = ("forward", "backward")
 
 
-#: What a product takes longer for on each side: half of a tile of 128 x 256 is idle at the edges, and its pipeline
-#: fills over 256 elements of the inner side.
+#: Overheads of a product on each side: half a tile of 128 x 256 idles at the edges, and its pipeline fills over 256
+#: elements of the inner side.
 HALF_TILE, FILLING = (Integer(64), Integer(128)), Integer(256)
 
 
@@ -42,7 +42,7 @@ def matmul_time(item: Matmul) -> Expr:
 
 
 def add_components(terms: TermSet, implementation: Implementation) -> None:
-    """For every component that does something: FLOPs, bytes, kernels, traffic, and the time of each."""
+    """Add the FLOPs, bytes, kernels and traffic of every component with work, and their times."""
     for component in components_of(implementation):
         products = matmuls(component, implementation)
         moved = streams(component, implementation)

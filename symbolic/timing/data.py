@@ -122,7 +122,7 @@ def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr
 
 
 def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
-    """The share of its weights that a rank gathers once more for the backward pass: what it has freed."""
+    """Return the share of its weights that a rank gathers once more for the backward pass: what it has freed."""
     reshard = implementation.choices["reshard"]
     if reshard != "default":
         return Integer(reshard == "always")
@@ -131,7 +131,7 @@ def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _tying(terms: TermSet) -> Expr:
-    """An all-reduce of two ranks: gradients of one matrix that is embedding and head, on the first and last stage."""
+    """Return the all-reduce of the tied matrix's gradients between the first and the last stage."""
     size = terms.add("stage.tied_bytes", product(_TIES, w, h, term_symbol("local.vocab")), "bytes",
                      "rank r: gradients of tied embeddings, summed over the first and the last stage")
     steps = product(Integer(2), _TIES, term_symbol("pipeline.latency"))

@@ -20,7 +20,7 @@ from .components import PASSES
 t, gap, tau, stall = symbols("t gap tau st")
 _NANO = Integer(10) ** 9
 
-#: What a rank works through once for every micro-batch, with the places of its components.
+#: Work of a rank once per micro-batch, with the places of its components.
 BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
     "layer": ("one layer", (Place.LAYER, Place.DENSE)),
     "expert_layer": ("one layer with experts", (Place.LAYER, Place.EXPERTS)),
@@ -32,7 +32,7 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
 
 #: Kernels of a layer that no row names: copies, views that are made contiguous, counters, casts.
 UNNAMED = Integer(36)
-#: What ranks exchange, by kind, with its unit.
+#: Traffic of ranks by kind, with its unit.
 TRAFFIC = tuple(
     item for way in (*PASSES, "repeated", "hidden") for item in (
         (f"{way}_passes", "passes", f"passes over the ring, {way}"),
@@ -42,7 +42,7 @@ TRAFFIC = tuple(
 
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:
-    """FLOPs, computing, recomputing and waiting of every block, and its passes as a whole."""
+    """Add the FLOPs, computing, recomputing and waiting of every block, and its passes as a whole."""
     for block, (words, places) in BLOCKS.items():
         names = [item.name for item in components_of(implementation) if item.place in places]
         if not any(f"{name}.forward_time" in terms for name in names):
@@ -80,7 +80,7 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str) -> None:
-    """One pass of a block: computing, gaps between kernels, waiting, and more where the host cannot launch faster."""
+    """Add a pass of a block: computing, gaps between kernels, waiting, and launches that the host delays."""
     kernels = terms[f"{block}.kernels"].symbol
     parts = [terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
                        f"{words}: computing of the {way} pass, with gaps between kernels")]

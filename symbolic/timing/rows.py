@@ -53,7 +53,7 @@ class Matmul:
 
 @cache
 def matmuls(component: Component, implementation: Implementation) -> tuple[Matmul, ...]:
-    """The products of a component: of its weights with tokens, and those without weights."""
+    """Return the products of a component: of its weights with tokens, and those without weights."""
     choices = implementation.choices
     products = []
     for row in kept_rows(implementation):
@@ -96,13 +96,13 @@ class Moved:
 
 
 def multiplied(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
-    """The dimensions of a weight in a product, for which ranks may gather it."""
+    """Return the dimensions of a weight in a product, for which ranks may gather it."""
     return tuple(dimension.gathered or dimension for dimension in shape)
 
 
 @cache
 def streams(component: Component, implementation: Implementation) -> tuple[Moved, ...]:
-    """The streams of a component."""
+    """Return the streams of a component."""
     absent, choices = _absent(implementation), implementation.choices
     return tuple(
         Moved(
@@ -127,7 +127,7 @@ class Sent:
 
 @cache
 def transfers(component: Component, implementation: Implementation) -> tuple[Sent, ...]:
-    """The transfers of a component."""
+    """Return the transfers of a component."""
     absent, choices = _absent(implementation), implementation.choices
     return tuple(
         Sent(item, product(Integer(item.bytes), *local_shape(item.shape, choices)),
@@ -137,7 +137,7 @@ def transfers(component: Component, implementation: Implementation) -> tuple[Sen
 
 
 def repeated(module: str) -> Expr:
-    """A 0/1 expression in the switches: whether a module runs once more for the backward pass of its layer alone."""
+    """Return a 0/1 expression of the switches: 1 if a module runs once more for its layer's backward pass."""
     once: Expr = Integer(1)
     for region in REGIONS:
         if module in region.repeated:
@@ -146,7 +146,7 @@ def repeated(module: str) -> Expr:
 
 
 def worked_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
-    """The dimensions that work rows have, each once."""
+    """Return the dimensions that work rows have, each once."""
     dimensions: list[Dimension] = [EXPERTS]
     for row in kept_rows(implementation):
         dimensions += row.tensor.tokens

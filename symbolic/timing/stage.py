@@ -26,13 +26,13 @@ PLACES: dict[str, Place] = {
     "layer": Place.DENSE, "expert_layer": Place.EXPERTS, "input": Place.FIRST, "output": Place.LAST,
     "prediction": Place.MTP,
 }
-#: What the time of a micro-batch goes to.
+#: Parts of a micro-batch's time.
 MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
               *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
 
 
 def add_stage(terms: TermSet, implementation: Implementation) -> None:
-    """Time of rank r for one micro-batch: computing, recomputing, waiting for others, adding up gradients."""
+    """Add rank r's time per micro-batch: computing, recomputing, waiting for others, adding up gradients."""
     choices = implementation.choices
     counts = {block: instances(place, choices) for block, place in PLACES.items() if f"{block}.forward_time" in terms}
 
@@ -86,14 +86,14 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _recomputed_share(choices: Mapping[str, str]) -> Expr:
-    """The share of a stage's layers that full recompute runs once more."""
+    """Return the share of a stage's layers that full recompute runs once more."""
     if choices["recompute_method"] in ("each", "uniform"):
         return Integer(1)
     return recomputed_layers(choices) / (Lr if choices["stages"] == "even" else Max(Lr, Integer(1)))
 
 
 def add_microbatch(terms: TermSet) -> None:
-    """All that rank r does for one micro-batch."""
+    """Add all work of rank r for one micro-batch."""
     parts = [f"stage.{part}" for part in MICROBATCH if f"stage.{part}" in terms]
     terms.add("stage.microbatch_time", total(*(terms[part].symbol for part in parts)), "s",
               "rank r: one micro-batch, forward and backward")

@@ -34,7 +34,7 @@ _PICO = Integer(10) ** 12
 #: Figures of all stages together (``System.across``), by the term that is the longest of all ranks.
 _LONGEST = {"slowest_stage": "slowest", "data_waiting": "data_waiting", "optimizer": "optimizer"}
 
-#: What the time of all micro-batches goes to, and the parts of one that belong to it.
+#: Parts of the time of all micro-batches, each with its parts of one micro-batch.
 SPENT: dict[str, tuple[tuple[str, ...], str]] = {
     "computing": (("forward_computing", "backward_computing", "accumulating"), "forward and backward passes"),
     "launching": (("launching",), "waiting for the host to launch kernels"),
@@ -60,7 +60,7 @@ SHOWN: dict[str, str] = {
 
 
 def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
-    """The ranks that can be the slowest, with what is known of them there.
+    """Return the ranks that can be the slowest, with what is known of them there.
 
     With equal stages those are the ends, which have more to do; of a list of stages also the longest in between.
     """
@@ -76,14 +76,14 @@ def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
 
 
 def whole(implementation: Implementation) -> dict[Symbol, Expr]:
-    """One rank with all stages of the model, one after the other; chunks stay as long as they are."""
+    """Return one rank with all stages of the model, one after the other; chunks stay as long as they are."""
     return {letter: value for letter, value in whole_model(implementation.choices).items() if letter != V}
 
 
 def add_step(
     terms: TermSet, implementation: Implementation, parts: Sequence[Part], links: Mapping[str, Expr],
 ) -> None:
-    """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step: ``parts`` too.
+    """Add the slowest stage's micro-batches, the pipeline's idle time, and the work once per step, also ``parts``.
 
     A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
     weight gradients may fill a part of that. Layers take the time there that they take with all ranks in their places.
@@ -154,7 +154,7 @@ def _sending(
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
     each = total(total(product(crossing, ax), product(1 - crossing, an), ab) / 10**9,
                  sent / term_symbol("pipeline.send_bandwidth"))
-    # What travels beside the work of another chunk slows that down, and is waited for where it takes longer.
+    # Traffic beside the work of another chunk slows it down; where it takes longer, ranks wait.
     of_rank = product(passes_of_rank, chunks(implementation.choices))
     beside = beside_computing(each, slowest / (2 * chunks(implementation.choices)))
     sending = total(
@@ -168,7 +168,7 @@ def _sending(
 
 
 def _messages(implementation: Implementation) -> Expr:
-    """An output and a gradient of every chunk and micro-batch, where the neighbouring chunk is on another rank.
+    """Return an output and a gradient of every chunk and micro-batch, where the neighbouring chunk is on another rank.
 
     In rounds only the first chunk of all has none before it and the last none after it; where chunks lie in a V, the
     ranks at both ends hold two neighbours.
@@ -202,7 +202,7 @@ def add_spent(terms: TermSet, implementation: Implementation, once: Sequence[Par
 
 
 def add_rates(terms: TermSet, implementation: Implementation) -> None:
-    """Tokens per second, utilisation of the peak, cost and energy of a token."""
+    """Add tokens per second, utilisation of the peak, cost and energy of a token."""
     seconds = terms["step.time"].symbol
     tokens = terms.add("step.tokens", product(B, s), "tokens", "tokens of one optimizer step")
     rate = terms.add("step.tokens_per_second", tokens / seconds, "tokens/s", "tokens of the whole job in a second")
@@ -227,6 +227,6 @@ def add_rates(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _at(terms: TermSet, place: str, name: str) -> Expr:
-    """A term with values put in, or itself if it does not depend on them."""
+    """Return a term with values put in, or itself if it does not depend on them."""
     own = f"{place}.{name.removeprefix('stage.')}"
     return terms[own if own in terms else name].symbol

@@ -1,4 +1,4 @@
-// What can be taken away: the command, tables, pictures, citations and the link.
+// Exports: the command, tables, pictures, citations and the link.
 function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   element("a", { href: address, download: name }).click();

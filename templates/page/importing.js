@@ -1,4 +1,4 @@
-// What is pasted: a link, a config.json, or the flags of a launch script.
+// Pasted text: a link, a config.json, or the flags of a launch script.
 function fromText(text) {
   const trimmed = text.trim();
   if (/^\S*#\S*=/.test(trimmed)) return { ignored: fromLink(trimmed), read: "link" };

@@ -31,7 +31,7 @@ function formulaOf(name, term) {
   return place === undefined ? undefined : JSON.parse(DATA.lines[place]);
 }
 
-// What a worker needs of the data: no formulas, no texts.
+// Data for a worker: no formulas, no texts.
 function dataForWorker() {
   const { models, parts, gpus, evaluators, choosing, roles, spent } = DATA;
   return { models, parts, gpus, evaluators, choosing, roles, spent };

@@ -1,4 +1,4 @@
-// What fits: the peak over two axes, all else as chosen.
+// The map: the peak over two axes, all else as chosen.
 function axisValues(name) {
   const values = [...new Set([...CANDIDATES[name](state.numbers), state.numbers[name]])].sort((a, b) => a - b);
   const here = values.indexOf(state.numbers[name]);

@@ -1,6 +1,6 @@
 // Every layout of a job, in the order of the spaces that `shardmath recommend` searches.
 
-// What is done at each axis: derived symbols that are known then, and the rules and constraints that can be decided.
+// Steps at each axis: derived symbols that are known then, and the rules and constraints that can be decided.
 function planOf(part, evaluator, values) {
   const symbolsOf = (name) => (name === "recompute" ? [...new Set(Object.values(part.modes).flat())] : [name]);
   const open = new Set([...part.axes.flatMap(([name]) => symbolsOf(name)), ...part.derived.map(([name]) => name)]);

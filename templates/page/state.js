@@ -1,4 +1,4 @@
-// What is chosen: its options and candidates, and the link that holds it.
+// The state: its options and candidates, and the link that holds it.
 const POWERS = (most) => Array.from({ length: Math.log2(most) + 1 }, (_, place) => 2 ** place);
 const STEPS = (step, most) => Array.from({ length: most / step }, (_, place) => step * (place + 1));
 // Candidates of every slider; a number that is typed may be another.

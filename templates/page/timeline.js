@@ -1,7 +1,7 @@
 // Memory over one step of the chosen rank, pass by pass, and the peak at every moment of it.
 const HEIGHT = 240;
 
-// What is stacked, from below: what lasts by role, saved tensors by component, what exists at one moment.
+// Layers from below: lasting bytes by role, saved tensors by component, tensors of one moment.
 function seriesOf(points) {
   const named = new Set(points.flatMap(({ at }) => Object.keys(at)).filter((name) => points.some(({ at }) => at[name])));
   const components = [...named].filter((name) => !LASTING.includes(name) && name !== "transient");

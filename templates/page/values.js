@@ -72,7 +72,7 @@ function valuesOf(state) {
   return values;
 }
 
-// What is wrong with a layout: the first rule that it breaks, in words; undefined if it breaks none.
+// The first rule that a layout breaks, in words; undefined if it breaks none.
 function brokenRule(evaluator, values) {
   const said = (field, text) => `${field} = ${values[field]}: ${text}`;
   if (!Number.isInteger(values.data_parallel))
@@ -92,7 +92,7 @@ function siteOf(numbers, sites) {
   return most === numbers["stage.moment"] ? best : "after_forward";
 }
 
-// What one pipeline rank keeps at a moment of the step: lines by term, sums by role.
+// Bytes of a pipeline rank at a moment of the step: lines by term, sums by role.
 function linesAt(evaluator, known, numbers, site) {
   const freed = known.sites[site]?.freed ?? [];
   const lines = [];

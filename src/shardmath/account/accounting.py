@@ -240,7 +240,7 @@ explain = asked_with("explain", configured_on_any, explanation)
 
 
 def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
-    """The name of the verdict on an estimate; both in bytes."""
+    """Return the name of the verdict on an estimate; both in bytes."""
     return VERDICTS[verdict(estimate, gpu_memory)][0]
 
 
@@ -299,7 +299,7 @@ def exists(term: str, site: str) -> bool:
 
 
 def _site(numbers: Mapping[str, int | Fraction]) -> str:
-    """The moment of a step at which the rank peaks; the first of several."""
+    """Return the moment of a step at which the rank peaks; the first of several."""
     names = [name for name in SITES if f"stage.{name}.all" in numbers]
     best = max(names, key=lambda name: numbers[f"stage.{name}.all"], default="after_forward")
     return best if numbers.get(f"stage.{best}.all") == numbers["stage.moment"] else "after_forward"
@@ -310,7 +310,7 @@ def _whole(number: int | Fraction) -> int | Fraction:
 
 
 def _published(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[PublishedEstimate, ...]:
-    """The estimates of the published sets that are about the implementation, for models that they are about."""
+    """Return the estimates of the published sets that are about the implementation, for models that they are about."""
     if any(evaluator.choices[axis] != option for axis, option in _PUBLISHED_ABOUT.items()):
         return ()
     known = {**values, "pipeline_rank": 0}

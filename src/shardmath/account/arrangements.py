@@ -91,7 +91,7 @@ class Bandwidths:
 def arranged(
     matrix: NDArray[np.int64], wanted: Wanted, places: int, seconds: Callable[[Letters], float],
 ) -> Arrangement:
-    """The fastest order of nodes at ``places``, by ``seconds`` of a step with given bandwidths.
+    """Return the fastest order of nodes at ``places``, by ``seconds`` of a step with given bandwidths.
 
     ``seconds`` must not grow with any bandwidth. Up to ``EVERY`` orders are all looked at, and the first of the fastest
     is the answer; of more, annealing with a fixed seed finds the same one in each run, which may not be the fastest.
@@ -156,7 +156,7 @@ def _undominated(rows: NDArray[np.int64]) -> list[int]:
 def _annealed(
     nodes: int, places: int, links: Bandwidths, timed: Callable[[Sequence[int]], float],
 ) -> NDArray[np.int64]:
-    """A fast order: simulated annealing by exchanges, reversals and moves, as Pipette does it."""
+    """Return a fast order: simulated annealing by exchanges, reversals and moves, as Pipette does it."""
     import numpy as np
 
     random = Random(_SEED)
@@ -180,12 +180,12 @@ def _annealed(
     return np.array(kept[:places])
 
 
-#: What roughness counts beside time: as little as makes equally fast orders differ.
+#: Weight of roughness beside time: just enough to tell equally fast orders apart.
 _EQUAL = 0.001
 
 
 def _moved(order: list[int], places: int, random: Random) -> list[int]:
-    """The order with two nodes exchanged, a part reversed or a node moved; one of them is at a place that is used."""
+    """Return the order with two nodes exchanged, a part reversed or a node moved; one of them is at a used place."""
     a, b = random.randrange(places), random.randrange(len(order))
     kind, changed = random.randrange(3), list(order)
     low, high = min(a, b), max(a, b)

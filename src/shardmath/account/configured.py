@@ -42,7 +42,7 @@ class Configuration:
     mixed: Mixed | None = None
 
     def machine_values(self) -> dict[str, int]:
-        """All parameters of the machine by name. Raises InputError where a figure is not known."""
+        """Return all parameters of the machine by name. Raises InputError where a figure is not known."""
         return self._placed[1]
 
     @property
@@ -63,7 +63,7 @@ class Configuration:
         return placement, {**values, **links}
 
     def switches(self) -> dict[str, int]:
-        """The switches of the machine by name, which are known where its speeds are not."""
+        """Return the switches of the machine by name, which are known where its speeds are not."""
         usual = {**DEFAULTS, **self.job.evaluator.defaults, **self.cluster.parameters, **self.machine}
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
@@ -72,7 +72,7 @@ class Configuration:
         return () if self.mixed is None else self.mixed.stages(self.job, step)
 
     def time(self) -> tuple[StepTime | None, str]:
-        """The time of a step, or None and why it is not known.
+        """Return the time of a step, or None and why it is not known.
 
         Raises InputError for a job that the measured links of the cluster cannot hold.
         """
@@ -88,7 +88,7 @@ class Configuration:
 
 
 def advised(function: Asking[Arguments, Configuration]) -> Asking[Arguments, Configuration]:
-    """Let errors of a configuration name the nearest values with which it keeps every rule."""
+    """Let each InputError of a configuration name the nearest values with which it keeps every rule."""
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> Configuration:
@@ -104,7 +104,7 @@ def advised(function: Asking[Arguments, Configuration]) -> Asking[Arguments, Con
 def _nearest(
     error: InputError, function: Callable[..., object], arguments: Sequence[object], options: Mapping[str, Any],
 ) -> str | None:
-    """The values that ``advised`` names."""
+    """Return the values that ``advised`` names."""
     named = {**dict(zip(signature(function).parameters, arguments, strict=False)), **options}
     if not {"model", "gpu"} <= named.keys():
         return error.nearest

@@ -28,7 +28,7 @@ _OF_ALL = "all_stages_"
 
 
 def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind, ...]:
-    """The kind of each stage: stages follow each other on the GPUs of the cluster, in the order of its kinds.
+    """Return the kind of each stage: stages follow each other on the GPUs of the cluster, in the order of its kinds.
 
     Raises InputError where the job leaves GPUs over, and where a stage would lie on two kinds.
     """
@@ -49,7 +49,7 @@ def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind,
 
 
 def on_kinds(job: Job, kinds: Sequence[Kind], run: Run) -> Job:
-    """The same job with the memory, the libraries and the nodes of each stage's own GPUs.
+    """Return the same job with the memory, the libraries and the nodes of each stage's own GPUs.
 
     Raises InputError for what is not legal on one of them.
     """
@@ -70,7 +70,7 @@ def _memory(cluster: Cluster) -> dict[str, int]:
 
 
 def machines_of_stages(job: Job, kinds: Sequence[Kind], machine: Mapping[str, int]) -> list[dict[str, int]]:
-    """All parameters of each stage's machine by name; those of ``machine`` win over its cluster.
+    """Return all parameters of each stage's machine by name; those of ``machine`` win over its cluster.
 
     Figures of all stages together are 1. Raises InputError where a figure is not known.
     """

@@ -59,7 +59,7 @@ class Placement(Answer):
 
 
 def placed(evaluator: Evaluator, cluster: Cluster, values: Mapping[str, int]) -> tuple[Placement, dict[str, int]]:
-    """The fastest order of nodes for a layout, and the parameters of the machine that follow from it.
+    """Return the fastest order of nodes for a layout, and the parameters of the machine that follow from it.
 
     ``values`` are those of all parameters, with the fastest link for every group. Raises InputError for a job that
     needs more nodes than have measured links, and for ranks in another order than that of data parallelism first.
@@ -102,7 +102,7 @@ def placed(evaluator: Evaluator, cluster: Cluster, values: Mapping[str, int]) ->
 
 
 def wanted_links(numbers: Mapping[str, float], values: Mapping[str, int], groups: Sequence[str]) -> Wanted:
-    """The links between blocks of ranks that a layout uses, from sizes and strides of its ``groups``."""
+    """Return the links between blocks of ranks that a layout uses, from sizes and strides of its ``groups``."""
     gpus, block = values["num_gpus"], values["node_size"]
     rings: dict[str, tuple[tuple[int, int], ...]] = {}
     paths: set[tuple[tuple[int, int], ...]] = set()

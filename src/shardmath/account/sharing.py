@@ -55,7 +55,7 @@ class _Label(NamedTuple):
 
 
 def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
-    """The layers of each stage, one or more, with which all fit and a step is shortest; None where none fit.
+    """Return the layers of each stage, one or more, with which all fit and a step is shortest; None where none fit.
 
     First stages are extended one by one; of those with equally many layers, one that is behind another in all that
     counts is dropped, and so is one that cannot end before a split that is already known.
@@ -86,7 +86,7 @@ def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
 def least_largest(
     places: NDArray[np.int64], values: NDArray[np.float64], layers: int,
 ) -> tuple[float, tuple[int, ...]]:
-    """The split whose largest value of a stage is least, and that value; infinite where no split has one."""
+    """Return the split whose largest value of a stage is least, and that value; infinite where no split has one."""
     import numpy as np
 
     rest, start, split = _from(places, values, layers, np.maximum), 0, list[int]()
@@ -119,7 +119,7 @@ def _extended(stages: Stages, label: _Label, rank: int, count: int) -> _Label:
 
 
 def _kept(labels: list[_Label]) -> list[_Label]:
-    """Those that no other beats; of equal ones the first."""
+    """Return those that no other beats; of equal ones the first."""
     kept: list[_Label] = []
     for label in sorted(labels):
         if not any(other.beats(label) for other in kept):

@@ -51,7 +51,7 @@ class StepTime(Answer):
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
-    """A cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of several kinds."""
+    """Return a cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of several kinds."""
     cluster = any_cluster(gpu, network)
     if cluster.kinds:
         rule = "must be a cluster of one kind of GPU: several are counted in explain, sweep and recommend, not here yet"
@@ -60,7 +60,7 @@ def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = N
 
 
 def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
-    """A cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
+    """Return a cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
 
     A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
     are none.
@@ -71,7 +71,7 @@ def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = 
 
 
 def _joined(cluster: Cluster, network: str | None) -> Cluster:
-    """The cluster with another network between its servers, if one is named."""
+    """Return the cluster with another network between its servers, if one is named."""
     if network is None:
         return cluster
     if cluster.kinds:
@@ -83,12 +83,12 @@ def _joined(cluster: Cluster, network: str | None) -> Cluster:
 
 
 def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
-    """The same cluster with so many GPUs in a server, if a number is given."""
+    """Return the same cluster with so many GPUs in a server, if a number is given."""
     return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
 
 
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
-    """The machine's parameters by name, for an implementation with its precision and its overlaps.
+    """Return the machine's parameters by name, for an implementation with its precision and its overlaps.
 
     Measured links have the bandwidth of the fastest one, until nodes are placed. Raises InputError where a figure is
     not known, and where no time is counted.
@@ -125,7 +125,7 @@ def step_time(
     evaluator: Evaluator, values: Mapping[str, int], by_rank: Sequence[Mapping[str, int]] = (),
     error: float | None = None,
 ) -> StepTime:
-    """The time of a step for ``values`` of every parameter of layout, model and machine.
+    """Return the time of a step for ``values`` of every parameter of layout, model and machine.
 
     ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank; ``error`` is that of the
     cluster's constants.

@@ -98,7 +98,7 @@ def networks(words: tuple[str, ...], json: bool) -> None:
 
 
 def _with(words: tuple[str, ...], kind: str, entries: Iterable[Entry]) -> list[Entry]:
-    """The entries of which some text has each word. Raises InputError if there is none."""
+    """Return the entries of which some text has each word. Raises InputError if there is none."""
     every = list(entries)
     matching = [entry for entry in every if all(word.lower() in _texts(entry) for word in words)]
     if not matching:
@@ -114,7 +114,7 @@ def _texts(entry: BaseModel) -> str:
 
 
 def _thousands(value: int | None, unit: int = 1000) -> str:
-    """A figure in a thousand times its unit, or in ``unit`` times; a minus where it is not known."""
+    """Return a figure in a thousand times its unit, or in ``unit`` times; a minus where it is not known."""
     return "-" if value is None else f"{value / unit:,.10g}"
 
 

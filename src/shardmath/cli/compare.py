@@ -84,9 +84,9 @@ def _configuration(model: str, options: Mapping[str, Any]) -> Configuration:
 def _merged(
     first: click.Context, text: str, model: str, options: Mapping[str, Any],
 ) -> Callable[[], Configuration]:
-    """The configuration that ``text`` describes where it differs from the first.
+    """Return the configuration that ``text`` describes where it differs from the first.
 
-    It is made in a context that knows which options were given here or there, as those win over a file.
+    Its context knows which options were given here or there, as those win over a file.
     Raises InputError for a text that is no options.
     """
     context = _parsed(text)

@@ -39,7 +39,7 @@ class _Fish(_WholeWords, FishComplete):
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
-#: What click asks for by the name of a shell.
+#: Click's completion class of each shell.
 SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 

@@ -7,7 +7,7 @@ import unicodedata
 from io import TextIOWrapper
 from typing import TextIO
 
-#: What is written for a sign that an encoding lacks.
+#: Replacements of signs that an encoding lacks.
 _SIGNS = {
     "×": "x", "→": "->", "≥": ">=", "≤": "<=", "≠": "!=", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "∣": "|",
     "·": "*", "−": "-", "–": "-", "—": "-", "✓": "yes", "ℓ": "l", "…": "...", "¬": "not ", "∧": "and", "∨": "or",

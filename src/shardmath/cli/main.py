@@ -69,7 +69,7 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="shardmath")
 def cli() -> None:
-    """The command ``shardmath``, which does nothing without a subcommand."""
+    """Run ``shardmath``, which does nothing without a subcommand."""
 
 
 _COMMANDS = (

@@ -32,7 +32,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The integer that the text says."""
+        """Return the integer that the text says. Raises InputError for another text."""
         if isinstance(value, int):
             return value
         try:
@@ -48,7 +48,7 @@ class Tokens(Count):
     """An integer, or one with ``k`` for 1024 tokens behind it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The integer that the text says."""
+        """Return the integer that the text says."""
         if isinstance(value, str) and value[-1:] in ("k", "K") and value[:-1].isdecimal():
             return int(value[:-1]) * 1024
         return super().convert(value, param, ctx)
@@ -60,7 +60,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]
     name = "integers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The integers that the text lists."""
+        """Return the integers that the text lists."""
         if isinstance(value, tuple):
             return value
         return tuple(Count().convert(part.strip(), param, ctx) for part in value.split(","))
@@ -72,7 +72,7 @@ class Names(click.ParamType):  # type: ignore[type-arg]
     name = "names"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names that the text lists."""
+        """Return the names that the text lists."""
         return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
 
 
@@ -100,7 +100,7 @@ def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
 
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:
-    """The GPU that ``--gpu`` or ``--gpu-memory`` asks for, or the path of a cluster file."""
+    """Return the GPU of ``--gpu`` or ``--gpu-memory``, or a cluster file's path. Raises InputError for none or both."""
     from shardmath.machines.gpu import Gpu
 
     if gpu_memory is not None:

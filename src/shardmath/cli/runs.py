@@ -27,7 +27,7 @@ _NOT_A_RUN = ("",)
 def described(
     model: str, settings: Mapping[str, str], options: Mapping[str, Any],
 ) -> tuple[Model | str, dict[str, Any]]:
-    """The model and the arguments of ``explain``; options of the command line win over those of a file.
+    """Return the model and the arguments of ``explain``; options of the command line win over those of a file.
 
     Raises InputError for a file that cannot be read, and for ``settings`` without one.
     """
@@ -46,7 +46,7 @@ def described(
 
 
 def configuration_arguments(model: str, options: Mapping[str, Any]) -> tuple[Model | str, Any, dict[str, Any]]:
-    """The model, the GPU and the other arguments of ``explain``, from all ``configuration_options``.
+    """Return the model, the GPU and the other arguments of ``explain``, from all ``configuration_options``.
 
     Raises InputError for a file that cannot be read, and for options that are not legal.
     """
@@ -79,7 +79,7 @@ _OF_LAYOUT = ("num_gpus", "global_batch_size", "recompute", "pipeline_layout")
 
 
 def as_file(format: str, explanation: Explanation, layout: object) -> str:
-    """The run that ``explanation`` accounts for as the text of a file."""
+    """Return the run that ``explanation`` accounts for as the text of a file."""
     from shardmath.configuration.stages import parsed
     from shardmath.formats import written
 

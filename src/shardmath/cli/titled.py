@@ -99,7 +99,7 @@ _TITLE_OF: dict[click.Parameter, str] = {}
 
 
 def under(title: str, *options: _Decorator) -> _Decorator:
-    """Return one decorator for ``options``, whose help stands under ``title``."""
+    """Return one decorator for ``options``, listed under ``title``. Raises ValueError for an unknown title."""
     if title not in _TITLES:
         raise ValueError(f"{title}: no title of {_TITLES}")
 

@@ -19,7 +19,7 @@ from shardmath.input.parameters import UNEVEN
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.model import Model
 
-#: What the classes of GPT-2 in Transformers do otherwise than those of Llama: one projection for queries, keys and
+#: Differences of GPT-2's classes in Transformers from Llama's: one projection for queries, keys and
 #: values, of which they stay views; in GPT-NeoX v does, and queries and keys are joined from a part that is turned and
 #: one that is not.
 _GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
@@ -28,8 +28,8 @@ _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
 #: PyTorch's kernel makes masks for windows that are shorter than sequences; this one skips what they hide.
 _WINDOWS: Mapping[str, str] = {"attention": "flash"}
-#: What balances experts in Megatron-LM, whose bias of each expert needs sigmoids; without any a router sends all tokens
-#: to a few of them.
+#: How Megatron-LM balances experts: a bias of each expert needs sigmoids. Unbalanced routers send all tokens to a few
+#: experts.
 _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
 #: Full recompute layer by layer; other methods take layers in groups.
 _EACH_LAYER = "each"
@@ -46,11 +46,10 @@ def evaluator_for(
     recompute: Sequence[str] = (),
     staged: bool = False,
 ) -> Evaluator:
-    """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
+    """Return the evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
 
-    Without a model the architecture is that of the implementation: dense, with grouped heads.
-    ``recompute`` are the modes that will be asked of it, ``staged`` says that there is a pipeline. What
-    ``kernels`` chooses stays. Raises
+    Without a model the architecture is that of the implementation: dense, with grouped heads. ``recompute`` are the
+    modes that will be asked of it, ``staged`` says that there is a pipeline. Choices in ``kernels`` stay. Raises
     InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
@@ -103,7 +102,7 @@ def _of_torchtitan(architecture: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_qwen_experts(model: Model) -> bool:
-    """True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
+    """Return True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
     of_qwen = model.shared_expert_gate or model.qk_norm
     return model.num_experts > 0 and of_qwen and model.expert_scores != "sigmoid"
 

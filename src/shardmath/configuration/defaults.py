@@ -18,7 +18,7 @@ def default_seq_length(model: Model | None) -> int:
 
 
 def default_implementation(model: Model | None) -> str:
-    """The first implementation that has the architecture of ``model``; the first of all where none has."""
+    """Return the first implementation that has the architecture of ``model``; the first of all where none has."""
     first, *others = IMPLEMENTATIONS
     return next((name for name in (first, *others) if model is None or _has(name, model)), first)
 

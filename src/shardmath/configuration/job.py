@@ -46,7 +46,7 @@ class Job:
     by_rank: tuple[Mapping[str, int], ...]
 
     def on_rank(self, rank: int) -> dict[str, int]:
-        """All values as pipeline rank ``rank`` has them."""
+        """Return all values as pipeline rank ``rank`` has them."""
         own = self.by_rank[rank] if self.by_rank else {}
         return {**self.values, "pipeline_rank": rank, **own}
 

@@ -72,7 +72,7 @@ class _Search:
         self._errors: list[InputError] = []
 
     def suspects(self, error: InputError) -> Iterator[str]:
-        """The arguments that may change alone: the one to blame, then those that this error and later ones speak of."""
+        """Yield the arguments that may change alone: the blamed one, then those that this and later errors name."""
         own = self._blamed(error)
         if own is not None:
             yield own
@@ -80,11 +80,11 @@ class _Search:
         yield from sorted((name for name in others if name != own), key=_LAST.__contains__)
 
     def start(self, name: str, error: InputError) -> Any:
-        """The value of an argument that was given, or else is in the ``error``."""
+        """Return the value of an argument that was given, or else is in the ``error``."""
         return self._given.get(name, error.value)
 
     def alone(self, name: str, start: Any, changes: Changes, reach: tuple[int, int]) -> list[Any]:
-        """The legal values of one argument next below and next above ``start``, beside ``changes``.
+        """Return the legal values of one argument next below and next above ``start``, beside ``changes``.
 
         For what is no integer, or out of range, it is the integer that was meant, or the end of the range, if that is
         legal.
@@ -97,7 +97,7 @@ class _Search:
         return legal
 
     def together(self) -> Changes:
-        """A set of changes that is legal, none of which can be left out; empty where none is found.
+        """Return a set of changes that is legal, none of which can be left out; empty where none is found.
 
         Sizes change first, one after the other as errors blame them, on as many GPUs and with such a batch as they
         need; then what is left of the GPUs and the batch.
@@ -140,7 +140,7 @@ class _Search:
         return repaired
 
     def _moved_on(self, name: str, changes: Changes, error: InputError) -> Any:
-        """The value of an argument next to its own after which another rule is broken, or none."""
+        """Return the value of an argument next to its own after which another rule is broken, or none."""
         below, above = _sides(name, changes.get(name, self.start(name, error)), _NEAR)
         for value in (value for pair in zip_longest(below, above) for value in pair if value is not None):
             refusal = self._error({**changes, name: value})
@@ -149,13 +149,13 @@ class _Search:
         return None
 
     def _spoken_of(self, error: InputError) -> list[str]:
-        """The arguments that an error names and that were given."""
+        """Return the arguments that an error names and that were given."""
         words = (error.field, *re.findall(r"\w+", error.rule))
         named = (_BEHIND[name] if _BEHIND.get(name) in self._given else name for name in words)
         return [name for name in named if name in self._given and name in {*PARAMETERS, *_OPTIONS}]
 
     def _blamed(self, error: InputError) -> str | None:
-        """The argument behind the field of an error; None for what cannot be given."""
+        """Return the argument behind the field of an error; None for what cannot be given."""
         behind = _BEHIND.get(error.field)
         if behind in self._given:
             return behind
@@ -163,7 +163,7 @@ class _Search:
         return error.field if is_given or error.field in _OPTIONS else None
 
     def _error(self, changes: Changes) -> InputError | None:
-        """The error of the arguments with ``changes``; an error of its own where enough were tried."""
+        """Return the error of the arguments with ``changes``; an error of its own where enough were tried."""
         if not self._left:
             return InputError("attempts", _ATTEMPTS, "must suffice")
         self._left -= 1
@@ -174,7 +174,7 @@ class _Search:
 
 
 def _closest(values: Sequence[Any], start: Any) -> Any:
-    """The value closest to ``start``; the first of those that are no numbers."""
+    """Return the value closest to ``start``; the first of those that are no numbers."""
     try:
         return min(values, key=lambda value: abs(value - start))
     except TypeError:
@@ -198,12 +198,12 @@ def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any]
 
 
 def _distance(value: Any, start: Any) -> float:
-    """How far two numbers are apart, or how different two words are, from 0 to 1."""
+    """Return the distance of two numbers, or the difference of two words from 0 to 1."""
     return 1 - SequenceMatcher(None, value, start).ratio() if isinstance(start, str) else abs(value - start)
 
 
 def _begin(name: str, start: Any) -> tuple[int | None, bool]:
-    """The legal integer that stands for ``start``, None for what is no number, and whether it is another value."""
+    """Get the legal integer that stands for ``start``, None for what is no number, and whether it is another value."""
     minimum, largest = limits(name)
     try:
         begin = min(max(round(float(start)), minimum), largest)

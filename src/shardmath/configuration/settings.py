@@ -22,12 +22,12 @@ SELECTIVE = "selective"
 
 
 def as_model(model: Model | str | PathLike[str]) -> Model:
-    """A model from itself, a name of the catalogue or the path of a ``config.json``."""
+    """Return a model from itself, a name of the catalogue or the path of a ``config.json``."""
     return model if isinstance(model, Model) else load_model(model)
 
 
 def as_gpu(gpu: Gpu | Cluster | str | PathLike[str]) -> Gpu:
-    """A GPU from itself, its cluster or a name of the catalogue."""
+    """Return a GPU from itself, its cluster or a name of the catalogue."""
     if isinstance(gpu, Cluster):
         return gpu.gpu
     return gpu if isinstance(gpu, Gpu) else Gpu.named(fspath(gpu))
@@ -47,7 +47,7 @@ def settings(
 ) -> dict[str, int]:
     """Values of the parameters that do not depend on the layout, by name.
 
-    ``others`` are values of further parameters. What is None gets the default of the implementation
+    ``others`` are values of further parameters. Fields that are None get the default of the implementation
     (``node_size``: of the GPU). Figures of a server's host are there where something lies on it. Without a model or
     a GPU the values that these have are left out. Raises InputError for a value out of range, and for one that the
     implementation does not have.
@@ -85,7 +85,7 @@ def libraries(gpu: Gpu) -> dict[str, int]:
 
 
 def recompute_switches(mode: str) -> dict[str, int]:
-    """The switches of a recompute mode, by parameter name.
+    """Return the switches of a recompute mode, by parameter name.
 
     A mode is one of ``RECOMPUTE_MODES``, ``SELECTIVE`` or some regions with a plus sign between them. Raises
     InputError for any other.
@@ -110,7 +110,7 @@ WORDS: Mapping[str, Callable[[str], dict[str, int]]] = {
 
 
 def recompute_mode(mode: str, asked: Mapping[str, int]) -> str:
-    """The name of a recompute mode with the regions whose own switches were asked for by name."""
+    """Return the name of a recompute mode with the regions whose own switches were asked for by name."""
     regions = [region for region in mode.split("+") if region != "none"]
     regions += [region for region, switch in RECOMPUTE_REGIONS.items() if asked.get(switch) and region not in regions]
     return "+".join(regions) or mode

@@ -13,7 +13,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import checked
 
-#: What a list gives instead of a formula; any legal value serves to find what one layer costs.
+#: Symbols that a list gives instead of a formula; any legal value serves to count a single layer.
 ANY = dict.fromkeys((
     "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
     "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
@@ -35,7 +35,7 @@ def parsed(text: str) -> tuple[int, ...]:
 
 
 def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int]) -> list[dict[str, int]]:
-    """The inputs of every rank that follow from ``layers``, one number for each stage of the model.
+    """Return the inputs of every rank that follow from ``layers``, one number for each stage of the model.
 
     A rank has ``virtual_pipeline`` stages. Raises InputError if there are not as many numbers as stages, or
     they do not add up to the layers of the model.

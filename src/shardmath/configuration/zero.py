@@ -15,7 +15,7 @@ THROUGH: Mapping[str, Mapping[str, str]] = {
 
 
 def stage_switches(stage: int | str) -> dict[str, int]:
-    """The switches of a ZeRO stage, by parameter name. Raises InputError for a stage that does not exist."""
+    """Return the switches of a ZeRO stage, by parameter name. Raises InputError for a stage that does not exist."""
     number = int(stage) if isinstance(stage, str) and stage.isdecimal() else stage
     if isinstance(number, bool) or not isinstance(number, int):
         raise InputError("zero_stage", stage, "must be an integer from 0 to 3")

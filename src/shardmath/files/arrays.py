@@ -38,7 +38,7 @@ def write_arrays(file: IO[bytes], arrays: Arrays, *, compressed: bool = False) -
 
 
 def read_arrays(path: Path, largest: int | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays in a file, of ``largest`` bytes together at most.
+    """Return the arrays in a file, of ``largest`` bytes together at most.
 
     Raises DamagedError for any other file, and OSError for one that cannot be read.
     """
@@ -74,7 +74,7 @@ def _bytes_of(array: NDArray[np.generic]) -> bytes:
 
 
 def _array_of(content: bytes) -> NDArray[Any]:
-    """One array, which has as many numbers as it says."""
+    """Return one array, which has as many numbers as it says."""
     buffer = BytesIO(content)
     version = np.lib.format.read_magic(buffer)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

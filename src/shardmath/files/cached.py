@@ -28,7 +28,7 @@ _MARK = b"# shardmath "
 
 
 def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
-    """The module ``key`` of a kind, with the text of ``source`` if it is not there yet."""
+    """Return the module ``key`` of a kind, with the text of ``source`` if it is not there yet."""
     title = f"shardmath_{kind.replace('/', '_')}_{key}"
     path = str(_path(kind, f"{key}.py") or f"<{kind}/{key}.py>")
     if title in sys.modules and sys.modules[title].__file__ == path:
@@ -43,7 +43,7 @@ def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
 
 
 def source_of(module: ModuleType) -> str:
-    """The text of a module of the package or of the cache."""
+    """Return the text of a module of the package or of the cache."""
     spec = module.__spec__
     if spec is not None and isinstance(spec.loader, _Text):
         return spec.loader.text
@@ -51,7 +51,7 @@ def source_of(module: ModuleType) -> str:
 
 
 def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
-    """The text of the file ``name`` of a kind; it is made, and kept for the next time, unless it is there and whole."""
+    """Return the text of the file ``name`` of a kind; make and keep it unless it is there and whole."""
     content = kept(kind, name)
     if content is not None:
         return content.decode()
@@ -81,7 +81,7 @@ def kept(kind: str, name: str) -> bytes | None:
 
 
 def keep(kind: str, name: str, content: bytes) -> None:
-    """Keep ``content`` under a name, whole or not at all; where there is no room for it, say so once, and go on."""
+    """Keep ``content`` under a name, whole or not at all; an OSError is not raised but told once."""
     path = _path(kind, name)
     try:
         if path is None:
@@ -96,13 +96,13 @@ def keep(kind: str, name: str, content: bytes) -> None:
 
 
 def key_of(*made_from: object) -> str:
-    """A name for what is made from these, by how Python writes them."""
+    """Return a name for what is made from these, by how Python writes them."""
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
 
 
 @cache
 def sources_digest() -> str:
-    """A digest of everything that generated modules are made from."""
+    """Return a digest of everything that generated modules are made from."""
     content = hashlib.sha256()
     for module in ("compiler", "symbolic", "templates"):
         spec = find_spec(f"shardmath.{module}")
@@ -115,7 +115,7 @@ def sources_digest() -> str:
 
 
 def module_of(name: str, path: Path) -> ModuleType:
-    """The module in a file that somebody else wrote, loaded once."""
+    """Return the module in a file that somebody else wrote, loaded once."""
     if name in sys.modules and sys.modules[name].__file__ == str(path):
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
@@ -164,7 +164,7 @@ def _path(kind: str, name: str) -> Path | None:
 
 
 def _seal(kind: str, name: str, content: bytes) -> bytes:
-    """The first line of a file: nothing else has it, neither a part of this file nor another file."""
+    """Return the first line of a file: nothing else has it, neither a part of this file nor another file."""
     return _MARK + hashlib.sha256(f"{kind}/{name}\n".encode() + content).hexdigest().encode() + b"\n"
 
 

@@ -14,7 +14,7 @@ LARGEST, DEEPEST = 2**16, 8
 
 
 def parsed(field: str, path: str, kind: str, content: str) -> object:
-    """The plain data of the text ``content``, which is ``.toml``, ``.yaml`` or ``.yml`` as ``kind`` says.
+    """Return the plain data of the text ``content``, which is ``.toml``, ``.yaml`` or ``.yml`` as ``kind`` says.
 
     Raises InputError, which blames ``field`` and names the file ``path``, for text that is not complete, that nests
     more than ``DEEPEST`` tables and lists, and for aliases and keys that are there twice.
@@ -33,7 +33,7 @@ def parsed(field: str, path: str, kind: str, content: str) -> object:
 
 
 def json(field: str, path: str, content: str) -> dict[str, Any]:
-    """The object of a JSON text, which nests no deeper than what is read else. Raises InputError."""
+    """Return the object of a JSON text, which nests no deeper than what is read else. Raises InputError."""
     data = json_object(field, path, content, "a JSON object")
     _refuse_deep(field, path, data)
     return data
@@ -55,7 +55,7 @@ def _yaml(field: str, path: str, content: str) -> object:
                 raise InputError(field, path, f"must not have aliases, such as *{event.anchor:.40}")
         return yaml.load(content, Loader=_once_each(yaml.SafeLoader))
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        # What is no date, truth or number although its tag says so ends PyYAML's constructors in many ways.
+        # PyYAML's constructors raise many kinds of errors for a wrongly tagged date, truth value or number.
         raise ValueError(str(error)) from None
 
 

@@ -13,7 +13,7 @@ DOTS = 100
 
 
 def read_text(field: str, path: str | os.PathLike[str], noun: str, largest: int) -> str:
-    """The text of the file at ``path``, of ``largest`` bytes at most.
+    """Return the text of the file at ``path``, of ``largest`` bytes at most.
 
     Raises InputError, which blames ``field`` and calls the file ``what`` (with an article), for a folder, a device, a
     file that is missing, unreadable, too large, empty or binary.
@@ -40,7 +40,7 @@ def read_text(field: str, path: str | os.PathLike[str], noun: str, largest: int)
 
 
 def json_object(field: str, path: str, content: str, noun: str) -> dict[str, Any]:
-    """The object of a JSON text that stands in the file at ``path``; the text must hold ``what`` (with an article).
+    """Get the object of a JSON text that stands in the file at ``path``; the text must hold ``what`` (with an article).
 
     Raises InputError, which blames ``field``, for a text that is no JSON object, and for a key that an object in it has
     twice: the last one would win in silence.
@@ -74,7 +74,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def toml_table(field: str, path: str, content: str) -> dict[str, Any]:
-    """The tables of a TOML text that stands in the file at ``path``.
+    """Return the tables of a TOML text that stands in the file at ``path``.
 
     Raises InputError, which blames ``field``, for a text that is not TOML, and RecursionError for one that is too deep.
     """

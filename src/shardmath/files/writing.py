@@ -65,9 +65,9 @@ def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[
 
 @contextmanager
 def replacing(target: Path, mode: str = "wb", permissions: int = 0o666) -> Iterator[IO[Any]]:
-    """A new file that takes the place of ``target`` when the block ends without an error.
+    """Yield a new file that takes the place of ``target`` when the block ends without an error.
 
-    It has ``permissions`` but for what the umask takes away. What killed processes left of earlier tries is removed.
+    It has ``permissions`` but for what the umask takes away. Leftovers of killed processes are removed.
     Raises OSError where no file can be written.
     """
     beginning = f".{target.name[:_BEGUN]}."

@@ -22,7 +22,7 @@ _SUMS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
 
 
 def number(node: Any, known: Mapping[str, Value], text: Callable[[Any], str]) -> int:
-    """The value of a sum of integers; ``text`` gives that of what is neither. Raises UnknownError."""
+    """Return the value of a sum of integers; ``text`` gives that of what is neither. Raises UnknownError."""
     if node.type == "parenthesized_expression" and node.named_children:
         return number(node.named_children[0], known, text)
     if node.type == "unary_expression" and node.children[0].type in ("-", "+"):
@@ -47,7 +47,7 @@ def number(node: Any, known: Mapping[str, Value], text: Callable[[Any], str]) ->
 
 
 def integer(written: str) -> int:
-    """The integer of a text. Raises UnknownError."""
+    """Return the integer of a text. Raises UnknownError."""
     stripped = written.strip()
     if not re.fullmatch(r"-?[0-9]{1,18}", stripped, re.ASCII):
         raise UnknownError

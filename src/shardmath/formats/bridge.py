@@ -43,7 +43,7 @@ _FLEX = "model.moe_flex_dispatcher_backend"
 
 
 def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
-    """The run of the configuration that a Python file makes. Raises InputError that blames a key."""
+    """Return the run of the configuration that a Python file makes. Raises InputError that blames a key."""
     interpreter = Interpreter(path, _outside)
     configuration = _configuration(interpreter, path, text, settings.get(_RECIPE))
     words = dict(words_of(configuration))
@@ -54,7 +54,7 @@ def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
 def of_recipe(
     path: str, recipe: str, name: str, settings: Mapping[str, Words], num_gpus: int | None = None,
 ) -> Run:
-    """The run of a recipe of the wheel with settings over it. Raises InputError for a name that it does not have."""
+    """Return the run of a wheel's recipe with settings over it. Raises InputError for an unknown name."""
     known = wheel()["recipes"]
     if recipe not in known:
         raise InputError(_RECIPE, recipe, f"must be a recipe of Megatron-Bridge {wheel()['release']}",
@@ -66,7 +66,7 @@ def of_recipe(
 def ofwords_from(
     path: str, name: str, recipe: Mapping[str, Words | None], settings: Mapping[str, Words], used: tuple[str, ...],
 ) -> Run:
-    """The run of settings over those of a recipe, over those of the model that it converts from Hugging Face."""
+    """Return the run of settings over a recipe's, over those of the model converted from Hugging Face."""
     words: dict[str, Words | None] = {**recipe, **settings}
     base = _of_model(words)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
@@ -151,14 +151,14 @@ def _nested(settings: Mapping[str, Any]) -> Built:
 
 
 def _plain(value: Any) -> Any:
-    """The value of Python that a word of the table stands for."""
+    """Return the value of Python that a word of the table stands for."""
     if value in ("true", "false"):
         return value == "true"
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 18 else value
 
 
 def _configuration(interpreter: Interpreter, path: str, text: str, recipe: str | None) -> Built:
-    """The configuration that a file makes, or the recipe of the wheel that is asked for."""
+    """Return the configuration that a file makes, or the recipe of the wheel that is asked for."""
     scope = interpreter.module(text)
     if recipe is not None and recipe not in scope and recipe in wheel()["recipes"]:
         return _nested(wheel()["recipes"][recipe])
@@ -204,6 +204,6 @@ def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
 
 
 def _bridge_of(model: Model) -> str | None:
-    """The bridge that converts a model of the catalogue; None for a family whose bridge has no row."""
+    """Return the bridge that converts a model of the catalogue; None for a family whose bridge has no row."""
     family = next((start for start in _FAMILIES if model.name.startswith(start)), None)
     return None if family is None else _FAMILIES[family][bool(model.num_experts)]

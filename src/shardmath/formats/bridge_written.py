@@ -30,7 +30,7 @@ def pretrain_config() -> ConfigContainer:
 
 
 def recipe(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     sections = sections_of(explanation, layout)
     latent = bool(explanation.model.kv_lora_rank)
     for switch in ("overlap_grad_reduce", "overlap_param_gather"):  # on in the recipe that it starts from
@@ -50,7 +50,7 @@ def recipe(explanation: Explanation, layout: Sequence[int] | None) -> str:
 
 
 def _python(value: str) -> str:
-    """The expression of Python for a value as YAML writes it, with its comment."""
+    """Return the expression of Python for a value as YAML writes it, with its comment."""
     value, hash_sign, comment = value.partition("  #")
     behind = f"  #{comment}" if hash_sign else ""
     target = re.fullmatch(r"\{_target_: ([a-z_.0-9A-Z]+), _call_: false\}", value)

@@ -30,7 +30,7 @@ def holds(node: Any, known: Mapping[str, Value]) -> bool | None:
 
 
 def branch(node: Any) -> tuple[list[Any], list[Any]]:
-    """The condition and the body of an if, elif or else."""
+    """Return the condition and the body of an if, elif or else."""
     condition: list[Any] = []
     body: list[Any] = []
     into = body if node.type == "else_clause" else condition
@@ -45,7 +45,7 @@ def branch(node: Any) -> tuple[list[Any], list[Any]]:
 
 
 def below(node: Any) -> Iterator[Any]:
-    """A part of a script and everything in it."""
+    """Yield a part of a script and everything in it."""
     waiting = [node]
     while waiting:
         node_below = waiting.pop()

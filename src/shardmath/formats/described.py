@@ -30,13 +30,13 @@ _VOCABULARIES: Mapping[str, _Described] = {
 }
 #: Folders above a file where those that it names are looked for.
 _FOLDERS = 6
-#: What the name of a missing file of DeepSpeed says of its stage.
+#: ZeRO stage in the name of a missing DeepSpeed file.
 _STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])")
 
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """All formats that have a table."""
+    """Return all formats that have a table."""
     return tuple(table(path.stem) for path in sorted(FOLDER.glob("*.toml"))
                  if path.name not in (_UNREAD, f"{RECIPES}.toml"))
 
@@ -47,7 +47,7 @@ def _unread() -> Mapping[str, Mapping[str, Any]]:
 
 
 def format_of(words: Mapping[str, Words]) -> Table | None:
-    """The format whose signs a file has, the one with most of them; None if there is none.
+    """Return the format whose signs a file has, the one with most of them; None if there is none.
 
     Raises InputError for a file of a program that is known and not read.
     """
@@ -67,7 +67,7 @@ def read_settings(
     format: Table, path: str, words: Mapping[str, Words], num_gpus: int | None = None, notes: tuple[str, ...] = (),
     launcher: Mapping[str, Words] | None = None,
 ) -> Run:
-    """The run that settings by key describe; those of its ``launcher``, in the vocabulary, hold where it is silent.
+    """Get the run that settings by key describe; those of its ``launcher``, in the vocabulary, hold where it is silent.
 
     Raises InputError that blames a key.
     """
@@ -95,7 +95,7 @@ def _name(path: str) -> str:
 
 
 def words_of(path: str, kind: str) -> dict[str, Words]:
-    """Settings by dotted key of a file beside another one."""
+    """Return the settings by dotted key of a file beside another one. Raises InputError for a file without a table."""
     content = read_text("model", path, "a configuration", nested.LARGEST)
     if kind == ".json":
         return flattened(nested.json("model", path, content))
@@ -106,7 +106,7 @@ def words_of(path: str, kind: str) -> dict[str, Words]:
 
 
 def beside(path: str, named: str) -> str | None:
-    """The path of a file that another one names: from its folder or one above, or from here; None if it is not there.
+    """Return the path of a file that another one names, from its folder, one above, or here; None if it is missing.
 
     Paths in files of a repository are often those from its root.
     """

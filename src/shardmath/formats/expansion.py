@@ -26,29 +26,29 @@ Piece = tuple[str | None, bool]
 
 
 def plain(text: str) -> str:
-    """The text without the characters that mark what has no value."""
+    """Return the text without the characters that mark what has no value."""
     return text.replace(_OPEN, "").replace(_CLOSE, "").replace("\r\n", "\n")
 
 
 def marked(word: str) -> tuple[str, ...]:
-    """The names of what has no value in a word: ``TP`` for an unset $TP, ``$(date)`` for the output of a command."""
+    """Return the names without a value in a word: ``TP`` for an unset $TP, ``$(date)`` for a command's output."""
     return tuple(_MARK.findall(word))
 
 
 def unmarked(word: str) -> str:
-    """The word as somebody wrote it, with ${NAME} for what has no value."""
+    """Return the word as somebody wrote it, with ${NAME} for what has no value."""
     return _MARK.sub(lambda match: match[1] if match[1].startswith("$") else f"${{{match[1]}}}", word)
 
 
 def empty_unless_set(word: str) -> str | None:
-    """The word with unset variables empty, as in a bare environment; None where the output of a command matters."""
+    """Get the word with unset variables empty, as in a bare environment; None where the output of a command matters."""
     if any(name.startswith("$") for name in marked(word)):
         return None
     return _MARK.sub("", word)
 
 
 def words(node: Any, known: Mapping[str, Value]) -> list[str]:
-    """The words that an argument becomes: unquoted values fall apart at white space, empty ones vanish."""
+    """Return the words that an argument becomes: unquoted values fall apart at white space, empty ones vanish."""
     expanded: list[str] = []
     open_word: str | None = None
     for piece, quoted in _affordable(_pieces(node, known, False)):
@@ -64,12 +64,12 @@ def words(node: Any, known: Mapping[str, Value]) -> list[str]:
 
 
 def text(node: Any, known: Mapping[str, Value]) -> str:
-    """The one text that an argument becomes inside of an assignment."""
+    """Return the one text that an argument becomes inside of an assignment."""
     return "".join(" " if piece is _BREAK else piece for piece, _ in _affordable(_pieces(node, known, True)))
 
 
 def here_document(node: Any, known: Mapping[str, Value]) -> str:
-    """The text of a here document that is not quoted, its parameters put in but for those without a value."""
+    """Yield the text of a here document that is not quoted, its parameters put in but for those without a value."""
     def pieces() -> Iterator[Piece]:
         whole, start, end = node.text, node.start_byte, 0
         for child in node.named_children:
@@ -83,7 +83,7 @@ def here_document(node: Any, known: Mapping[str, Value]) -> str:
 
 
 def _affordable(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The same pieces. Raises InputError once they are longer than ``LONGEST``."""
+    """Yield the same pieces. Raises InputError once they are longer than ``LONGEST``."""
     length = 0
     for piece, quoted in pieces:
         length += len(piece or "") + 1
@@ -150,7 +150,7 @@ def _unescaped(written: str) -> str:
 
 
 def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
-    """The value of a parameter; all elements of an array where they are asked for."""
+    """Yield the value of a parameter; all elements of an array where they are asked for."""
     named, unknown = node.named_children, (mark(node.text.decode()), quoted)
     if not named or (node.type == "expansion" and node.children[1].type in ("#", "!")):
         yield unknown
@@ -193,7 +193,7 @@ _DEFAULTS, _ALTERNATIVES, _CHECKS = (":-", "-", ":=", "="), (":+", "+"), (":?", 
 
 
 def _name_and_index(target: Any) -> tuple[str, str]:
-    """The name of a parameter, and the text of its index if it has one."""
+    """Return the name of a parameter, and the text of its index if it has one."""
     if target.type != "subscript":
         return target.text.decode(), ""
     name, index = target.child_by_field_name("name"), target.child_by_field_name("index")
@@ -201,5 +201,5 @@ def _name_and_index(target: Any) -> tuple[str, str]:
 
 
 def mark(name: str) -> str:
-    """A word for what has no value, from which ``marked`` finds its name again."""
+    """Return a word for what has no value, from which ``marked`` finds its name again."""
     return f"{_OPEN}{'$(...)' if name.startswith('$(') else ''.join(name.split())[:40]}{_CLOSE}"

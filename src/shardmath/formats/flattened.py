@@ -38,7 +38,7 @@ def _word(value: object) -> str:
 
 
 def _built(value: Mapping[object, object]) -> str:
-    """The last name of the class or function, or the member of an enumeration, that a file asks for."""
+    """Return the last name of the class or function, or the member of an enumeration, that a file asks for."""
     arguments = value.get("_args_")
     if isinstance(arguments, list) and len(arguments) == 1:
         return _word(arguments[0])

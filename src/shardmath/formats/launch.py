@@ -30,7 +30,7 @@ class Launch:
 
 
 def launch_of(path: str, script: Script) -> Launch:
-    """The last training command of a script; a file that is nothing but flags is one.
+    """Return the last training command of a script; a file that is nothing but flags is one.
 
     Raises InputError if there is none.
     """

@@ -67,7 +67,7 @@ def allocation(text: str) -> dict[str, str]:
 
 
 def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run | None:
-    """The run that the last command of a known program starts; None if there is no such command.
+    """Return the run that the last command of a known program starts; None if there is no such command.
 
     ``values`` win over the command's settings. Raises InputError that blames a setting.
     """
@@ -120,7 +120,7 @@ def _started(path: str, command: Sequence[str]) -> Iterator[_Started]:
 
 
 def _place(command: Sequence[str], start: tuple[str, ...]) -> int | None:
-    """The place of the words that start a program, the first of them with a folder in front or not."""
+    """Return the place of the words that start a program, the first of them with a folder in front or not."""
     for place in range(len(command) - len(start) + 1):
         first, *rest = command[place:place + len(start)]
         if (first == start[0] or first.endswith(f"/{start[0]}")) and tuple(rest) == start[1:]:

@@ -33,7 +33,7 @@ def run_of(
     notes: Sequence[str] = (),
     format: str = "megatron",
 ) -> Run:
-    """The run that flags describe; ``name`` is that of the model, ``environment`` the variables of the program.
+    """Return the run that flags describe; ``name`` is that of the model, ``environment`` the variables of the program.
 
     ``num_gpus`` is what a launcher says. Raises InputError for flags that are wrong, that are missing, and that
     change memory in a way that is not counted yet; its field is the flag.
@@ -63,7 +63,7 @@ def run_of(
 def arguments_of(
     options: Options, model: Model, num_gpus: int | None = None, environment: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
+    """Return the arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
     arguments = layout_of(options, model, num_gpus)
     kernels = {**arguments.pop("kernels", {}), **kernels_of(options, model)}
     arguments |= precision_of(options) | capacity_of(options, model) | amax_history_of(options, kernels)

@@ -72,7 +72,7 @@ def _windows(options: Options, layers: int) -> dict[str, int]:
 
 
 def _step(options: Options, pattern: str, layers: int) -> int:
-    """Every how many-th layer has no window; 0 for none."""
+    """Return N where every N-th layer has no window; 0 for none."""
     if not pattern or pattern.lower() in ("null", "none"):
         return 0
     if pattern.isascii() and pattern.isdecimal() and int(pattern[:9]):

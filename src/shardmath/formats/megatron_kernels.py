@@ -17,7 +17,7 @@ MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 #: Widths that Megatron-Core has with its precision-aware optimizer alone.
 _WIDTHS = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
-#: Whether the output of attention is copied: FlashAttention is called with the batch first, cuDNN is not.
+#: Copies of attention's output: FlashAttention is called with the batch first, cuDNN is not.
 _COPIES = {"flash": 1, "fused": 0}
 _AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 _SINKHORN = "sinkhorn"
@@ -174,7 +174,7 @@ def _balance(options: Options) -> str:
 
 
 def capacity_of(options: Options, model: Model) -> dict[str, int]:
-    """Tokens that every expert is padded to, in percent of the average."""
+    """Return the tokens that every expert is padded to, in percent. Raises InputError for unknown numbers."""
     pads = options.is_on("moe-pad-expert-input-to-capacity")
     if options.word("moe-expert-capacity-factor", "none") in ("none", "null") or not model.num_experts:
         return {}

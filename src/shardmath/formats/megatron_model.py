@@ -34,7 +34,7 @@ _TIKTOKEN = 2**17  # --vocab-size of TikTokenizer, where it is absent
 
 
 def model_of(options: Options, name: str) -> Model:
-    """The model of ``given``, called ``name``. Raises InputError that blames a flag."""
+    """Return the model of ``given``, called ``name``. Raises InputError that blames a flag."""
     try:
         return Model(name=name, source=options.source or name, **_fields(options))
     except InputError as error:
@@ -146,7 +146,7 @@ def _experts(options: Options, layers: int, ffn: int) -> dict[str, Any]:
 
 
 def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
-    """How many dense layers come first, and every how many-th layer has experts."""
+    """Return the number of first dense layers, and N where every N-th layer has experts."""
     words = options.all("moe-layer-freq", ("1",))
     written = "".join(words).strip("'\"")
     if len(words) > 1 and set(words) <= {"0", "1"}:  # a list of YAML

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardmath.formats.options import Options
     from shardmath.models.model import Model
 
-#: What --use-rope-scaling means, whatever factor: Llama 3's frequencies.
+#: Meaning of --use-rope-scaling with any factor: Llama 3's frequencies.
 _LLAMA3: dict[str, Any] = {
     "kind": "llama3", "original_length": 8192, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0,
 }
@@ -49,7 +49,7 @@ def rotary_of(options: Options, latent: bool) -> dict[str, Any]:
 
 
 def rotary_part_of(options: Options, width: int) -> int:
-    """Return the elements of a head of ``width`` that are rotary, 0 for all: a share rounded down, then up to pairs."""
+    """Return a head's rotary elements, 0 for all: a share rounded to pairs. Raises InputError for a wrong share."""
     share = options.real("rotary-percent", 1.0)
     if not 1 <= width * share <= width:
         raise options.error("rotary-percent", "must leave at least one element of a head, and be at most 1")
@@ -67,7 +67,7 @@ def _yarn_of(options: Options) -> RopeScaling | None:
 
 
 def _figure(options: Options, flag: str, default: float, least: int = 0) -> float:
-    """The number of a flag, in the range that a rotary embedding has."""
+    """Return the number of a flag, in the range that a rotary embedding has."""
     figure = options.real(flag, default)
     if not least <= figure < LARGEST:
         raise options.error(flag, f"must be a number from {least} to {LARGEST}")

@@ -23,7 +23,7 @@ _STARTED = (
 
 
 def script(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """A launch script that starts the run; its placeholders are marked."""
+    """Return a launch script that starts the run; its placeholders are marked."""
     flags = zip(_GROUPS, groups_of(explanation, layout), strict=True)
     groups = {name: [*map(shown, group)] for name, group in flags if group}
     groups |= {"DATA_ARGS": [*_data(explanation)], "SCHEDULE_ARGS": [*_schedule()]}
@@ -41,7 +41,7 @@ def script(explanation: Explanation, layout: Sequence[int] | None) -> str:
 
 
 def shown(flag: Flag) -> str:
-    """A flag with its words as bash reads them."""
+    """Return a flag with its words as bash reads them."""
     return " ".join((f"--{flag[0]}", *map(shlex.quote, flag[1:])))
 
 

@@ -27,7 +27,7 @@ def _key(table: Mapping[str, str], value: str) -> str:
 
 
 def groups_of(explanation: Explanation, layout: Sequence[int] | None) -> tuple[list[Flag], ...]:
-    """The flags of model, experts, training and parallelism. Raises InputError for a run that does not start."""
+    """Return the flags of model, experts, training and parallelism. Raises InputError for a run that does not start."""
     refuse_what_does_not_start(explanation)
     experts = list(_experts(explanation)) if explanation.model.num_experts else []
     return list(_model(explanation)), experts, list(_training(explanation)), list(_parallel(explanation, layout))
@@ -83,13 +83,13 @@ def model_flags(model: Model, seq_length: int) -> Iterator[Flag]:
 
 
 def vocabulary(explanation: Explanation) -> Iterator[Flag]:
-    """A tokenizer without files whose vocabulary has the model's size."""
+    """Yield a tokenizer without files whose vocabulary has the model's size."""
     yield "tokenizer-type", "NullTokenizer"
     yield "vocab-size", str(explanation.model.vocab_size - 1)  # the end of a document comes on top
 
 
 def expert_flags(model: Model) -> Iterator[Flag]:
-    """Flags of the experts of a model, without what their kernels do."""
+    """Return the flags of a model's experts, without their kernels. Raises InputError for a long list of layers."""
     yield "num-experts", str(model.num_experts)
     yield "moe-router-topk", str(model.moe_topk)
     yield "moe-ffn-hidden-size", str(model.moe_ffn_hidden_size)

@@ -19,7 +19,7 @@ SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
-    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     model = _model(options, name)
     tensor, pipeline = (options.needed(f"{_PARALLEL}{key}") for key in ("tp", "pp"))
     micro, passes = (options.needed(f"tokens.{key}") for key in ("micro_batch_size", "batch_accumulation_per_replica"))

@@ -1,7 +1,7 @@
 """YAML of NeMo (``model``, ``trainer``) and Megatron-Bridge (``model``, ``train``, ``ddp``), as flags of Megatron-LM.
 
-Both name most settings as Megatron-Core's configuration classes do; the tables below have the others. What the flags
-mean stands in one place, ``shardmath.formats.megatron``.
+Both name most settings as Megatron-Core's configuration classes do; the tables below have the others.
+``shardmath.formats.megatron`` alone knows what the flags mean.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _WITHOUT_EFFECT = re.compile(
 
 
 def read(path: str, name: str, options: Options) -> Run:
-    """The run of the configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
+    """Return the run of the configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
     words = _resolved(options.words)
     if not any(key.startswith("model.") for key in words):
         raise InputError("model", ABSENT, "must be a section of the file, with hidden_size and the like")
@@ -250,7 +250,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.]+)\}")
 
 
 def _resolved(words: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The words with references to other keys, such as ``${.seq_length}``, put in once."""
+    """Return the words with references to other keys, such as ``${.seq_length}``, put in once."""
     resolved = dict(words)
     for key, value in words.items():
         reference = _REFERENCE.fullmatch(value[0]) if len(value) == 1 else None

@@ -39,7 +39,7 @@ _ACTIVATIONS = {"swiglu": "torch.nn.functional.silu", "relu2": "megatron.core.ac
 
 
 def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     return "\n".join((title(explanation), *_STARTED, *notes(explanation), "")) + "".join(
         f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
         for section, keys in sections_of(explanation, layout).items() if keys

@@ -29,13 +29,13 @@ class Options:
         return name in self.words
 
     def error(self, name: str, rule: str, nearest: str | None = None) -> InputError:
-        """The error of a setting, with its value as it was given."""
+        """Return the error of a setting, with its value as it was given."""
         words = self.words.get(name)
         value = ABSENT if words is None else unmarked(" ".join(words)) if words else True
         return InputError(self.shown(name), value, rule, nearest)
 
     def is_on(self, name: str) -> bool:
-        """Tell whether a switch is on: without a word, or with true."""
+        """Tell whether a switch is on: without a word, or with true. Raises InputError for other words."""
         if name not in self:
             return False
         words = self.words[name]
@@ -48,7 +48,7 @@ class Options:
         return _TRUTH[words[0].lower()] if words else True
 
     def all(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """All words of a setting, ``default`` if it is not given; for switches that are absent none."""
+        """Return all words of a setting, ``default`` if it is absent. Raises InputError for a word without a value."""
         if name not in self:
             return default
         for word in self.words[name]:
@@ -61,7 +61,7 @@ class Options:
         return self.words[name]
 
     def word(self, name: str, default: str = "", legal: Iterable[str] = (), why: str = "") -> str:
-        """The only word of a setting, ``default`` if it is not given; one of ``legal`` if there are any."""
+        """Return the only word of a setting, ``default`` if it is absent. Raises InputError unless it is ``legal``."""
         words = self.all(name, (default,))
         if len(words) != 1:
             raise self.error(name, "must have one value")
@@ -71,7 +71,7 @@ class Options:
         return words[0]
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """The integer of a setting; ``default`` if it is not given, or given as null."""
+        """Return the integer of a setting; ``default`` if it is absent or null. Raises InputError for other words."""
         word = self.word(name, "null")
         if word.lower() in ("null", "none"):
             return default
@@ -81,19 +81,19 @@ class Options:
             raise self.error(name, "must be an integer") from None
 
     def size(self, name: str, default: int) -> int:
-        """The integer of a setting that always has one."""
+        """Return the integer of a setting that always has one."""
         number = self.number(name, default)
         return default if number is None else number
 
     def needed(self, name: str) -> int:
-        """The integer of a setting that must be given."""
+        """Return the integer of a setting. Raises InputError if it is absent."""
         number = self.number(name)
         if number is None:
             raise self.error(name, "must be given")
         return number
 
     def real(self, name: str, default: float) -> float:
-        """The number of a setting."""
+        """Return the number of a setting. Raises InputError for other words."""
         word = self.word(name, str(default))
         try:
             number = float(word)
@@ -105,7 +105,7 @@ class Options:
 
 
 def _whole(word: str) -> int:
-    """The integer that a word says, also as 4096.0 or 1e3. Raises ValueError for anything else."""
+    """Return the integer that a word says, also as 4096.0 or 1e3. Raises ValueError for anything else."""
     if len(word) > 30 or not word.isascii():
         raise ValueError(word)
     try:

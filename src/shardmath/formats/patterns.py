@@ -11,7 +11,7 @@ _PATTERN = re.compile(r"\(?\s*\[([01](?:\s*,\s*[01])*)\s*\]\s*(?:\*\s*([0-9]{1,4
 
 
 def layer_pattern(written: str) -> list[bool]:
-    """Which layers have experts: zeros and ones of a list, with products and sums of lists, never evaluated as code.
+    """Return the layers with experts: 0 and 1 of a list, of products and sums of lists; never run as code.
 
     Raises ValueError with the rule.
     """

@@ -1,7 +1,7 @@
 """A Python file of settings read, never run: what its functions assign to a configuration.
 
-Assignments, attributes, calls of functions that are known, decided conditions and plain data are followed. What only
-running it could tell is ``UNKNOWN``, and nothing follows from it.
+Assignments, attributes, calls of functions that are known, decided conditions and plain data are followed. Values that
+only a run could tell are ``UNKNOWN``, and nothing follows from them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def describes_a_run(path: str | os.PathLike[str]) -> bool:
 
 @typed
 def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) -> Run:
-    """The run that the file at ``path`` describes; nothing in it is executed.
+    """Return the run that the file at ``path`` describes; nothing in it is executed.
 
     Scripts (``.sh``, ``.bash``, ``.slurm``, ``.sbatch``) and bare flags (``.txt``, ``.args``) have the format of the
     program that they start, configurations (``.toml``, ``.yaml``, ``.yml``, ``.json``) the one whose keys they have.
@@ -136,7 +136,7 @@ def _script(path: str, name: str, content: str, settings: Mapping[str, str]) -> 
 def _test(
     path: str, name: str, content: str, data: Mapping[object, object], settings: Mapping[str, str],
 ) -> Run:
-    """A functional test of Megatron-LM: flags under one key, variables of the environment under another."""
+    """Return a functional test of Megatron-LM: flags under one key, variables of the environment under another."""
     variables, asked = _parted(content, settings)
     flags = _flags(asked)
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)

@@ -38,7 +38,7 @@ class Run:
     replica_batch: int | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with ``changes``, which win; choices of kernels are merged."""
+        """Return the arguments with ``changes``, which win; choices of kernels are merged."""
         kept = {name: value for name, value in self.arguments.items()
                 if not (name in _GPUS and any(other in changes for other in _GPUS))}
         kernels = {**kept.pop("kernels", {}), **(changes.get("kernels") or {})}
@@ -53,7 +53,7 @@ class Run:
 
 
 def title(explanation: Explanation) -> str:
-    """The comment at the head of a file that is written; one line, whatever the model is called."""
+    """Return the comment at the head of a file that is written; one line, whatever the model is called."""
     name = "".join(sign if sign.isprintable() else "?" for sign in explanation.model.name)
     return f"# {name} on {explanation.inputs['num_gpus']} GPUs, as shardmath accounts for it"
 

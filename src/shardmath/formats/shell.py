@@ -1,8 +1,7 @@
 """A bash script read, never run: the values of its variables and arrays, and the commands that it would start.
 
-Assignments, arrays, defaults, sums, decided conditions, ``case`` and functions are followed. What nobody can know
-without running the script (output of commands, variables of the environment) stays a mark in the words, with the
-name of what is missing.
+Assignments, arrays, defaults, sums, decided conditions, ``case`` and functions are followed. Words that only a run
+could tell (output of commands, variables of the environment) keep a mark with the name of the missing value.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
 
 
 def _coded(text: str) -> str:
-    """The text in ASCII: the grammar looks every character up in a table of C that ends at 255, and reads beyond it."""
+    """Return the text in ASCII: the grammar looks characters up in a C table of 256 entries, and reads beyond it."""
     return _FOREIGN.sub(lambda match: f"_u{ord(match[0]):06x}_", expansion.plain(text))
 
 
@@ -247,7 +246,7 @@ class _Reader:
 
 
 def _assigned(old: Value | None, new: Value, added: bool) -> Value:
-    """The value of a variable after an assignment; a text that is assigned to an array is its first element."""
+    """Return the value of a variable after an assignment; a text that is assigned to an array is its first element."""
     if isinstance(new, list):
         return new if old is None or not added else [*([old] if isinstance(old, str) else old), *new]
     if isinstance(old, list):
@@ -256,7 +255,7 @@ def _assigned(old: Value | None, new: Value, added: bool) -> Value:
 
 
 def _flattened(words: list[str]) -> list[str]:
-    """The words, those of a command that is given to ``eval`` or to another shell as one text split as that would."""
+    """Return the words; the single text that ``eval`` or another shell receives is split as these would."""
     if words[0] == "eval":
         return _split(" ".join(words[1:]))
     flat: list[str] = []

@@ -30,7 +30,7 @@ SCHEDULES = {
     "ZBVZeroBubble": "zbv", "DualPipeV": "dualpipev",
 }
 RESHARD = ("default", "always", "never")
-#: What ``compile.enable`` compiles where ``compile.components`` says nothing.
+#: Default ``compile.components`` of ``compile.enable``.
 COMPILED = ("model", "loss")
 OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
 #: Keys that have one value here, and why.
@@ -49,7 +49,7 @@ _ONLY = {
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
-    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     for key, (only, why) in _ONLY.items():
         if "".join(options.all(key, (only,))) != only:
             raise options.error(key, f"must be {only or 'absent'}: {why}", only or None)
@@ -75,7 +75,7 @@ def _model(options: Options) -> Model:
 
 
 def titan_model(name: str) -> Model:
-    """The model of the catalogue as torchtitan builds it."""
+    """Return the model of the catalogue as torchtitan builds it."""
     known = Model.named(name)
     return Model(**{**known.model_dump(), "num_mtp_layers": 0}) if known.num_mtp_layers else known
 
@@ -164,7 +164,7 @@ def _layers(model: Model, stages: int, first: int, last: int, schedule: str) -> 
 
 
 def _batch(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
-    """The batch if it is fixed, the size of a micro-batch, and the sequences of a replica where they are not."""
+    """Return the batch if it is fixed, the size of a micro-batch, and the sequences of a replica where they are not."""
     local = options.size("training.local_batch_size", 8)
     total = options.size("training.global_batch_size", -1)
     piece = options.size("parallelism.pipeline_parallel_microbatch_size", 1)
@@ -187,7 +187,7 @@ def _recompute(options: Options) -> dict[str, Any]:
 
 
 def _compiled(options: Options, pipeline: int) -> dict[str, str]:
-    """The loss where it is compiled; a warning for all else that is."""
+    """Return the loss where it is compiled; a warning for all else that is."""
     parts = options.all("compile.components", COMPILED) if options.is_on("compile.enable") else ()
     counted = ("loss",) if pipeline == 1 else ()
     for part in parts:

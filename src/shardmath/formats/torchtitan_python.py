@@ -32,7 +32,7 @@ _MODELS = re.compile(r"^from torchtitan\.models\.(\w+) import .*model_registry",
 
 
 def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
-    """The run of the configuration that a Python file makes. Raises InputError that blames a key."""
+    """Return the run of the configuration that a Python file makes. Raises InputError that blames a key."""
     interpreter = Interpreter(path, _outside)
     recipe = settings.get("recipe")
     made = interpreter.made(interpreter.module(text), _CONTAINER, recipe, ("",))
@@ -49,7 +49,7 @@ def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
 
 
 def _family(path: str, text: str) -> str:
-    """The model that ``model_registry`` is of: as imported, or of the folder that the file lies in."""
+    """Return the model that ``model_registry`` is of: as imported, or of the folder that the file lies in."""
     named = _MODELS.search(text)
     return named[1] if named else os.path.basename(os.path.dirname(os.path.abspath(path)))
 

@@ -14,7 +14,7 @@ from shardmath.models.model import Model
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
 
-#: What a key may have.
+#: Values of keys.
 Value = str | float | list[str]
 #: A key with its value; under ``REPLACE`` what to put in the place of the next one.
 Key = tuple[str, Value]
@@ -23,7 +23,7 @@ RELEASE = "0.2.2"
 
 
 def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """The text of the file. Raises InputError for a model that is not a flavor."""
+    """Return the text of the file. Raises InputError for a model that is not a flavor."""
     tables: dict[str, list[Key]] = {
         "model": [*_flavor(explanation.model),
                   (REPLACE, "by the folder of your tokenizer"), ("hf_assets_path", "./assets/hf/Llama-3.1-8B")],
@@ -43,7 +43,7 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
 
 
 def _started(explanation: Explanation) -> Iterator[str]:
-    """How the job is started, and on how many GPUs, which the file does not say."""
+    """Return the launch command with its number of GPUs, which the file does not say."""
     yield f"# For torchtitan {RELEASE}: torchrun on {explanation.inputs['num_gpus']} GPUs, -m torchtitan.train"
     yield f"# --job.config_file FILE. Lines under {REPLACE} are placeholders."
 

@@ -32,12 +32,12 @@ OPTIMIZERS = {
 #: Projections with an adapter in torchtune's names and in PEFT's.
 _PROJECTIONS = {"output_proj": "o_proj"}
 _MLP = ("gate_proj", "up_proj", "down_proj")
-#: What the names of recipes on one GPU end with; a file does not say which recipe reads it.
+#: Suffix of recipes on a single GPU; a file does not say which recipe reads it.
 _ALONE = "_single_device"
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
-    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     words: dict[str, tuple[str, ...]] = {"bf16": ("false",), "dtype": ("bfloat16",), "lora_dtype": ("bfloat16",)}
     builder = options.word("model._component_").rpartition(".")[2]
     plain = builder.removeprefix("q").removeprefix("lora_") if "lora_" in builder else builder

@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, dict[str, str]] = {
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
-    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     model = model_of(options)
     micro = options.needed("per_device_train_batch_size") * (2 if options.is_on("pairs") else 1)
     passes = 1 if _is_auto(options, "gradient_accumulation_steps") else options.size("gradient_accumulation_steps", 1)
@@ -62,7 +62,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
 
 
 def model_of(options: Options) -> Model:
-    """The model that is named: one of the catalogue, or the folder or ``config.json`` of one."""
+    """Return the named model of the catalogue, a folder or a ``config.json``. Raises InputError for other names."""
     key = "model_name_or_path"
     named = options.word(key)
     if not named:

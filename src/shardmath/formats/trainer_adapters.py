@@ -64,7 +64,7 @@ def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> di
 
 
 def _targets(options: Options) -> str:
-    """The choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
+    """Get the choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
     words = options.all("lora_target_modules", ("q_proj", "v_proj"))
     asked = {part for word in words for part in word.strip("[]'\" ").replace(",", " ").split()}
     if asked & set(_ALL):

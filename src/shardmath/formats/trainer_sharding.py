@@ -115,7 +115,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
 
 
 def _offloaded(options: Options, stage: int) -> dict[str, str]:
-    """The choice of what rests on the host. Raises InputError for what is not counted."""
+    """Return the choice of what rests on the host. Raises InputError for what is not counted."""
     rests = {}
     for part in ("offload_optimizer", "offload_param"):
         device = options.word(f"{_ZERO}{part}.device", "none").lower()

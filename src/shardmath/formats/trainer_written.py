@@ -60,7 +60,7 @@ def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
 
 
 def deepspeed(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """DeepSpeed's configuration, which the trainer fills with its own batch."""
+    """Return DeepSpeed's configuration, which the trainer fills with its batch. Raises InputError without its ZeRO."""
     if explanation.choices["data_parallel"] != "deepspeed":
         raise InputError("write", "deepspeed", "must be of a run with --zero-stage, which DeepSpeed shards")
     return json.dumps({**_zero(explanation), "train_micro_batch_size_per_gpu": "auto",

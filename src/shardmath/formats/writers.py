@@ -41,7 +41,7 @@ FORMATS = tuple(_WRITERS)
 
 
 def written(format: str, explanation: Explanation, layout: Sequence[int] | None = None) -> str:
-    """The text of a file of ``format`` (one of ``FORMATS``) for the run that ``explanation`` accounts for.
+    """Return the text of a file of ``format`` (one of ``FORMATS``) for the run that ``explanation`` accounts for.
 
     ``layout`` are the layers of every pipeline stage where they were listed. Raises InputError for an unknown format,
     and where no setting of the format says what the run does.
@@ -84,10 +84,10 @@ def _refuse_another(format: str, explanation: Explanation, run: Run, again: Expl
 
 
 def _said(account: Explanation) -> dict[str, object]:
-    """All that a file says of a run, by name."""
+    """Return all that a file says of a run, by name."""
     model = {name: value for name, value in account.model.model_dump().items() if name not in _NAMES}
     return {**model, **account.inputs, **account.choices, **account.switches}
 
 
-#: What is said of a model in words, the longest sequence that its source names, and what Transformers alone computes.
+#: Fields that change no count: words on a model, its longest sequence, and choices of Transformers alone.
 _NAMES = ("name", "source", "note", "max_seq_length", "gelu", "own_router", "model_type")

@@ -46,7 +46,7 @@ def typed(
 ) -> Callable[Arguments, Answer]:
     """Check every argument of ``function`` against its annotation before each call.
 
-    What has ``__index__``, such as ``numpy.int64``, is an integer, and what is a real number a float; truth values are
+    Types with ``__index__``, such as ``numpy.int64``, are integers, and real numbers are floats; truth values are
     neither. Raises InputError for arguments of other types, missing ones and unknown ones.
     """
     shape = signature(function)

@@ -32,7 +32,7 @@ class Asking(Protocol[Arguments, Result_co]):
 
 
 def constructor(kind: Callable[Arguments, Question], documentation: str) -> Asking[Arguments, Question]:
-    """Return the checked constructor of a dataclass; keywords that are no fields go into ``others``."""
+    """Return a dataclass's checked constructor; further keywords become ``others``. Raises InputError for others."""
     shape = signature(kind)
     own = [item for name, item in shape.parameters.items() if name != FURTHER]
     names = {item.name for item in own}

@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 def by_name(
     field: str, noun: str, name: str, known: Mapping[str, Entry], ignored: Collection[str] = ()
 ) -> Entry:
-    """The entry called ``name``, or the only one whose name begins with its words.
+    """Return the entry called ``name``, or the only one whose name begins with its words.
 
     Case, separators and the words in ``ignored`` do not matter. Raises InputError, which blames ``field``, calls the
     entry ``what`` and lists the candidates.

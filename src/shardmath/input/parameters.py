@@ -35,7 +35,7 @@ def long_names(formula: str) -> str:
 
 
 def limits(name: str) -> tuple[int, int]:
-    """The smallest and the largest legal value of the parameter ``name``."""
+    """Return the smallest and the largest legal value of the parameter ``name``."""
     _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
     if kind == "machine" or (kind == "cluster" and unit == "bytes"):
         return minimum, 2**53 if maximum is None else maximum
@@ -89,7 +89,7 @@ def refuse_illegal(evaluator: ModuleType, inputs: Mapping[str, int]) -> None:
 
 
 def model_values(model: Any) -> dict[str, int]:
-    """The parameters of a model by name, as integers."""
+    """Return the parameters of a model by name, as integers."""
     return {
         name: int(getattr(model, name))
         for name, (_, _, _, _, kind, _) in PARAMETERS.items()

@@ -72,7 +72,7 @@ class Cluster(Record):
     @classmethod
     @typed
     def named(cls, gpu: Gpu | str, network: Network | str | None = None) -> Cluster:
-        """The usual servers with one kind of GPU, joined by a network; both by name or as they are.
+        """Return the usual servers with one kind of GPU, joined by a network; both by name or as they are.
 
         Without a network the servers are joined as the GPU's vendor does it, if that is known. Raises InputError for
         unknown names.
@@ -117,7 +117,7 @@ class Cluster(Record):
 
     @typed
     def values(self, precision: str = "bf16", num_gpus: int | None = None) -> dict[str, int]:
-        """The parameters of the machine by name: FLOP/s, bytes/s of one GPU each direction, nanoseconds, bytes.
+        """Return the parameters of the machine by name: FLOP/s, bytes/s of one GPU each direction, nanoseconds, bytes.
 
         ``precision`` is that of matrix products; attention is in bf16. A cluster without a network has values for
         ``num_gpus`` that fit in one server. Raises InputError, which says what to give, where a figure is not known.

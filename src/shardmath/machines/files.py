@@ -25,7 +25,7 @@ KINDS = 16
 
 @typed
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
-    """The cluster that the file at ``path`` describes; it is named after the file if it has no name of its own.
+    """Return the cluster that the file at ``path`` describes; it is named after the file if it has no name of its own.
 
     Raises InputError for a file that cannot be read and for everything in it that is wrong; its field is then the
     path inside of the file, such as ``gpu.hbm_mb_per_s``.
@@ -40,7 +40,7 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
 
 
 def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
-    """The cluster that plain data describes: what a file in ``folder`` holds.
+    """Return the cluster that plain data describes: what a file in ``folder`` holds.
 
     Raises InputError as ``read_cluster`` does.
     """
@@ -58,7 +58,7 @@ def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
 
 
 def _mixed(declared: Mapping[str, Any]) -> Cluster:
-    """The cluster of several kinds of GPUs; what stands beside the kinds is that of each that does not say it."""
+    """Get the cluster of several kinds of GPUs; what stands beside the kinds is that of each that does not say it."""
     kinds, shared = declared["kinds"], {key: value for key, value in declared.items() if key not in ("kinds", "name")}
     for key in ("gpu", "gpus_per_node"):
         if key in shared:
@@ -99,7 +99,7 @@ def write_cluster(cluster: Cluster, path: str) -> None:
 
 
 def plain(cluster: Cluster) -> dict[str, Any]:
-    """A cluster as plain data, from which ``cluster_of`` makes an equal one; what the catalogue has, by its name."""
+    """Return a cluster as plain data for ``cluster_of``; entries of the catalogue by their names."""
     if cluster.kinds:
         kinds = [{"gpus": kind.gpus, **plain(kind.cluster)} for kind in cluster.kinds]
         return {"name": cluster.name, "kinds": [{k: v for k, v in kind.items() if k != "name"} for kind in kinds]}

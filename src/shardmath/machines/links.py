@@ -75,7 +75,7 @@ class Links(Record):
         return {**fields, "mb_per_s": tuple(map(tuple, rows)), "nodes": names}
 
     def name(self, node: int) -> str:
-        """The name of a node, or its place in the matrix."""
+        """Return the name of a node, or its place in the matrix."""
         return self.nodes[node] if self.nodes else str(node)
 
     def best(self, gpus_per_node: int) -> int:

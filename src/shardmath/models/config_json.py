@@ -46,7 +46,7 @@ _LARGEST_FILE = 2**24
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Read the model that the ``config.json`` at ``path`` describes.
 
-    It is named after its folder, or after the file if that has a name of its own. Raises ``InputError`` for a
+    Its name is that of its folder, or of the file if that has a name of its own. Raises ``InputError`` for a
     file that cannot be read, and for a model that the ledger cannot hold; its field is then the key of the file. Warns
     with ``InputWarning`` of every key that may matter and changes no count.
     """
@@ -73,7 +73,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def _family(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-    """The name of the family, the object that holds its keys, and what stands before these keys in an error."""
+    """Return the name of the family, the object that holds its keys, and what stands before these keys in an error."""
     model_type = config.get("model_type", ABSENT)
     if isinstance(model_type, str) and model_type in WITH_TEXT:
         return _text_family(model_type, config)
@@ -87,7 +87,7 @@ def _family(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
 
 
 def _text_family(model_type: str, config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-    """The same of the language model inside a model of text and images, whose keys older files have at the top."""
+    """Get the same of the language model inside a model of text and images, whose keys older files have at the top."""
     inner, usual = config.get("text_config", ABSENT), WITH_TEXT[model_type]
     if inner is ABSENT and "hidden_size" in config:
         return usual, {**config, "model_type": usual}, ""
@@ -111,7 +111,7 @@ def _missing(model_type: object) -> str:
 
 
 def _under_its_key(error: InputError, family: type[Family], config: dict[str, Any], prefix: str) -> InputError:
-    """The error of a field of ``Model`` as one of the key that the file gives it under, with the file's value."""
+    """Get the error of a field of ``Model`` as one of the key that the file gives it under, with the file's value."""
     names = family.keys(error.field)
     key = next((name for name in names if name in config), names[0])
     stated = config.get(key)

@@ -39,7 +39,7 @@ def only(*values: object, why: str) -> BeforeValidator:
 
 
 def partial_width(width: int, share: object, key: str) -> int:
-    """The rotary part of a head of ``width`` elements; 0 for all of it. Raises InputError that blames ``key``.
+    """Return the rotary part of a head of ``width`` elements; 0 for all of it. Raises InputError that blames ``key``.
 
     The share is rounded down, then up to pairs, in which angles come.
     """
@@ -51,7 +51,7 @@ def partial_width(width: int, share: object, key: str) -> int:
 
 
 def keys(*names: str) -> AliasChoices:
-    """The keys under which a file may give a field, the usual one first."""
+    """Return the keys under which a file may give a field, the usual one first."""
     return AliasChoices(*names)
 
 
@@ -98,7 +98,7 @@ class Family(BaseModel):
 
     @classmethod
     def keys(cls, field: str) -> tuple[str, ...]:
-        """The keys that a file may give ``field`` under, the usual one first."""
+        """Return the keys that a file may give ``field`` under, the usual one first."""
         info = cls.model_fields.get(field)
         if info is not None and isinstance(info.validation_alias, AliasChoices):
             return tuple(str(choice) for choice in info.validation_alias.choices)
@@ -114,12 +114,12 @@ class Family(BaseModel):
         return ()
 
     def fields(self) -> dict[str, Any]:
-        """The fields of ``Model`` but for name and source. Raises ``InputError`` with the name of a field."""
+        """Return the fields of ``Model`` but for name and source. Raises ``InputError`` with the name of a field."""
         stated = {name: getattr(self, name) for name in type(self).model_fields if name in Model.model_fields}
         return {"qkv_bias": False, "qk_norm": False, **stated}
 
     def hidden_size_per_head(self, when: str = "") -> int:
-        """The width of a head that the file does not state; ``when`` ends the rule for ``hidden_size``."""
+        """Return the width of a head; ``when`` ends the rule for ``hidden_size``. Raises InputError for a remainder."""
         hidden, heads = self.hidden_size, self.num_attention_heads
         if hidden % heads:
             below, above = hidden // heads * heads, (hidden // heads + 1) * heads
@@ -161,7 +161,7 @@ class GatedFamily(Family):
         }
 
     def activation(self) -> str:
-        """The option of ``Model.mlp``."""
+        """Return the option of ``Model.mlp``."""
         return WORDS["mlp"][self.hidden_act]
 
     def rotary(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Qwen3Moe(_QwenMoe):
 class Llama4Text(GatedFamily):
     """Llama 4 without its image encoder: a shared expert as wide as a routed one, dense layers twice as wide.
 
-    Every fourth layer has no rotary embedding. What it keeps is the same but for tables of cosines and sines.
+    Every fourth layer has no rotary embedding. Its saved tensors are the same but for tables of cosines and sines.
     """
 
     has_experts = True
@@ -151,11 +151,11 @@ class DeepseekV2(GatedFamily):
     v_head_dim: Size
 
     def width_of_a_head(self) -> int:
-        """The width of a query or key head; the file's own ``head_dim`` is that of the rotary part."""
+        """Return the width of a query or key head; the file's own ``head_dim`` is that of the rotary part."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     def scores(self) -> str:
-        """How experts are scored; a softmax of all that is divided by the sum of the chosen is that of the chosen."""
+        """Return the scores of experts; a softmax of all over the sum of the chosen is that of the chosen."""
         return "softmax" if self.norm_topk_prob else "softmax_all"
 
     def fields(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class DeepseekV3(DeepseekV2):
 
 
 def first_layers_without(dense: list[int], num_layers: int, step: int) -> int:
-    """How many layers stand before the first with experts, which every ``step``-th layer has but for ``dense``.
+    """Return the number of layers before the first with experts, which every ``step``-th has but for ``dense``.
 
     Layers are counted from 0 as in the file. Raises ``InputError`` unless the dense ones come first.
     """
@@ -200,7 +200,7 @@ def first_layers_without(dense: list[int], num_layers: int, step: int) -> int:
 
 
 def first_layer_and_step(experts: list[int], num_layers: int, step: int) -> tuple[int, int]:
-    """The number of dense layers at the start, and the step of ``experts``, layers counted from 0.
+    """Return the number of dense layers at the start, and the step of ``experts``, layers counted from 0.
 
     ``step`` is that of the file, for a list of one layer. Raises ``InputError`` for a list without a step.
     """

@@ -56,7 +56,7 @@ class MiniMaxM2(GatedFamily):
     scoring_func: Annotated[str, only("sigmoid", why=": Transformers has nothing else")] = "sigmoid"
 
     def fields(self) -> dict[str, Any]:
-        """As the base class says; modules of further tokens are not in the classes of Transformers."""
+        """As the base class says, without modules of further tokens. Raises InputError for a large ``rotary_dim``."""
         parameters = self.rope_parameters if isinstance(self.rope_parameters, dict) else {}
         share = parameters.get("partial_rotary_factor", self.partial_rotary_factor)
         if self.rotary_dim is not None:
@@ -159,7 +159,7 @@ class Bailing(Partial):
     @model_validator(mode="before")
     @classmethod
     def _know_the_scores_of_the_second(cls, config: dict[str, Any]) -> dict[str, Any]:
-        """The class of 2.0, which alone reads groups of experts, has sigmoids where the file says nothing."""
+        """Return the class of 2.0, which alone reads groups of experts, has sigmoids where the file says nothing."""
         return {"score_function": "sigmoid", **config} if "n_group" in config else config
 
     def fields(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Windows(GatedFamily):
 
 
 def pattern_of(pattern: object) -> int:
-    """Every how many-th layer has no window: a number, or a word of L (local) and G (global). Raises InputError."""
+    """Return N where every N-th layer has no window; a pattern is a word of L and G. Raises InputError."""
     if type(pattern) is int and pattern > 0:
         return pattern
     if isinstance(pattern, str) and pattern == "L" * (len(pattern) - 1) + "G":

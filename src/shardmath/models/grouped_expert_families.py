@@ -177,7 +177,7 @@ class Ernie4Moe(_Experts):
 
 
 def rotary_part(width: int, parameters: object, share: object) -> int:
-    """Elements of a head of ``width`` that are rotary, 0 for all: a share rounded down, then up to pairs."""
+    """Return a head's rotary elements, 0 for all: a share rounded to pairs. Raises InputError for a wrong share."""
     if isinstance(parameters, dict):
         share = parameters.get("partial_rotary_factor", share)
     if not isinstance(share, int | float) or isinstance(share, bool) or not 1 <= width * share <= width:

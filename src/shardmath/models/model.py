@@ -207,7 +207,7 @@ class Model(Record):
     def from_config(cls, path: str | os.PathLike[str]) -> "Model":
         """Read the model that a Hugging Face ``config.json`` describes; ``path`` is that file.
 
-        It is named after its folder, or after the file if that has a name of its own. Raises ``InputError``
+        Its name is that of its folder, or of the file if that has a name of its own. Raises ``InputError``
         for a file that cannot be read, and for a model whose parameters or activations are not covered; the
         error's field is then the key of the file.
         """

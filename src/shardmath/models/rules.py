@@ -83,7 +83,7 @@ def _experts(model: Model) -> None:
 
 
 def _groups_of_experts(model: Model) -> None:
-    """Groups share out the experts evenly, and a token may use some of them, with enough experts for its choice."""
+    """Check that groups share out the experts evenly, and that a token's groups have enough experts for its choice."""
     groups, chosen = model.expert_groups, model.expert_group_topk
     if not groups:
         _refuse_any(model, ("expert_group_topk",), "expert_groups")
@@ -101,7 +101,7 @@ def _groups_of_experts(model: Model) -> None:
 
 
 def _expert_layers(model: Model) -> None:
-    """A model with experts has a layer with them: the last multiple of the step is not one of the first dense ones."""
+    """Check that some layer has experts: the last multiple of the step is not one of the first dense ones."""
     if not model.num_experts:
         return
     layers, step = model.num_layers, model.moe_layer_step

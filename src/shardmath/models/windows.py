@@ -13,7 +13,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int = 0) -> dict[str, Any]:
     """``attention_window`` and ``full_attention_step`` of ``Model``.
 
-    ``layer_types`` names the kind of every layer and goes before ``step``, every how many-th layer has no window
+    ``layer_types`` names the kind of every layer and goes before ``step``, N where every N-th layer has no window
     (0: all have one). Without windows, and of a list that no step describes, both are 0; a remark says the latter.
     """
     if layer_types is not None:
@@ -25,7 +25,7 @@ def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int 
 
 
 def step_of(layer_types: Sequence[str]) -> int | None:
-    """Every how many-th of the layers attends to whole sequences, 0 if all have windows; None without such a step."""
+    """Return N where every N-th layer attends to whole sequences, 0 if all have windows; None without such a step."""
     whole = [number for number, kind in enumerate(layer_types, 1) if kind == _FULL]
     if any(kind not in (_FULL, _SLIDING) for kind in layer_types):
         return None

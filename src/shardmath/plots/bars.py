@@ -55,7 +55,7 @@ def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
 
 
 def _lines(axes: Any, bars: Sequence[Bar]) -> None:
-    """The memory of the GPU: a line through all bars, or one of its own over each if they have several GPUs."""
+    """Draw the memory of the GPU: a line through all bars, or one over each if they have several GPUs."""
     sizes = {bar.memory / GIB for bar in bars}
     for share, style in _LINES.items():
         if len(sizes) == 1:
@@ -70,7 +70,7 @@ def _lines(axes: Any, bars: Sequence[Bar]) -> None:
 
 
 def _label(axes: Any, place: int, bar: Bar, top: float) -> None:
-    """The sign of the verdict and the total above a bar, moved up where they would stand on a line."""
+    """Write the verdict's sign and the total above a bar, moved up where they would stand on a line."""
     height, room = bar.account.total / GIB, 0.11 * top
     for share in _LINES:
         line = share * bar.memory / GIB

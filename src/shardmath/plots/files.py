@@ -26,7 +26,7 @@ _LETTERS, _LINE = 64, 0.13
 _GRID = 2**20
 #: A name that matplotlib makes of what it names.
 _DIGEST = re.compile(r'(?<=[#"])([a-zA-Z])[0-9a-f]{10}(?![0-9a-zA-Z])')
-#: What refers to an element of an SVG, or names it.
+#: References to elements of an SVG, and their names.
 _NAMED = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -61,7 +61,7 @@ def write_picture(picture: Picture, path: str) -> None:
 
 
 def svg_of(figure: Any) -> str:
-    """The text of a figure, without trailing blanks and without a date. Called with ``STYLE`` set.
+    """Return the text of a figure, without trailing blanks and without a date. Called with ``STYLE`` set.
 
     Names that matplotlib makes of sizes become numbers: the last digits of a size may be others on another run.
     """
@@ -89,12 +89,12 @@ def _on_grid(shares: Iterable[float]) -> list[float]:
 
 
 def in_black(svg: str) -> str:
-    """The text of a figure with its ink in black, for paper."""
+    """Return the text of a figure with its ink in black, for paper."""
     return svg.replace(INK, BLACK)
 
 
 def drawn(picture: Picture, suffix: str) -> bytes:
-    """All panels in one figure, one below the other, under the title, as ``svg`` or ``png``."""
+    """Return all panels in one figure, one below the other, under the title, as ``svg`` or ``png``."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -122,12 +122,12 @@ def _lines(text: str) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """A name may hold line breaks and escape codes of its own."""
+    """Escape the line breaks and escape codes of a name."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _page(picture: Picture) -> str:
-    """Every panel by itself, so that a wide screen has them side by side, and all tables."""
+    """Return every panel by itself, so that a wide screen has them side by side, and all tables."""
     from shardmath.files.rendering import rendered
 
     panels, styles = in_one_sheet([_inline(panel, place) for place, panel in enumerate(picture.panels, 1)])
@@ -136,7 +136,7 @@ def _page(picture: Picture) -> str:
 
 
 def _inline(panel: Panel, place: int) -> str:
-    """The SVG of a panel inside of a page: its ink is that of the page, its names are its own."""
+    """Return the SVG of a panel inside of a page: its ink is that of the page, its names are its own."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -33,7 +33,7 @@ VERDICT_MARKERS: Mapping[str, str] = dict(zip(_NAMES, _MARKERS, strict=True))
 #: Markers that can be told apart without colour.
 MARKERS = "os^Dv<>PX*"
 
-#: What matplotlib is told; SVG is the same on every run, with letters as outlines, which look alike everywhere.
+#: Settings of matplotlib; SVG is the same on every run, with letters as outlines, which look alike everywhere.
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "shardmath", "svg.fonttype": "path", "text.parse_math": False,
     "font.family": "DejaVu Sans", "font.size": 8, "axes.linewidth": 0.6, "axes.titlesize": 8,

@@ -13,7 +13,7 @@ _SAID = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_paral
 
 
 def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
-    """The sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
+    """Get the sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
     parts = [f"{SHORT[name]} {layout[name]}" for name in _SAID
              if name not in without and layout.get(name, 1) != 1]
     if "recompute" not in without and layout.get("recompute", "none") != "none":
@@ -22,5 +22,5 @@ def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
 
 
 def three_digits(number: float) -> str:
-    """A number that is not negative with three digits, or all that are before its point; never a power of ten."""
+    """Format a non-negative number with three digits, or all before its point; never a power of ten."""
     return f"{number:.{min(2, max(0, 3 - len(str(int(number)))))}f}"

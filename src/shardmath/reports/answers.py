@@ -17,12 +17,12 @@ VERSIONS: Mapping[str, int] = {
 
 
 def schema_name(document: str) -> str:
-    """The name of a document's schema with its version, as its field ``schema`` has it."""
+    """Return the name of a document's schema with its version, as its field ``schema`` has it."""
     return f"shardmath/{document}/{VERSIONS[document]}"
 
 
 def answer(document: str, data: Mapping[str, Any]) -> str:
-    """The text of a document. A number that is infinite or none is null: JSON has no such numbers."""
+    """Return the text of a document. A number that is infinite or none is null: JSON has no such numbers."""
     return json.dumps({"schema": schema_name(document), **_finite(data)}, indent=2, allow_nan=False,
                       ensure_ascii=not (sys.stdout.encoding or "utf").lower().startswith("utf"))
 

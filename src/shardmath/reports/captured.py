@@ -19,19 +19,19 @@ _PAGE = '<pre style="line-height:1.2;overflow-x:auto;font-family:Menlo,Consolas,
 
 
 def capturing() -> Console | None:
-    """The console of the report that is being captured; None outside of one."""
+    """Return the console of the report that is being captured; None outside of one."""
     return _CONSOLE.get()
 
 
 def text(show: Callable[[Any], None], answer: Any) -> str:
-    """The report of an answer as plain text."""
+    """Return the report of an answer as plain text."""
     with _captured() as console:
         show(answer)
     return console.export_text(clear=False)
 
 
 def html(show: Callable[[Any], None], answer: Any) -> str:
-    """The report of an answer as HTML that needs no style sheet."""
+    """Return the report of an answer as HTML that needs no style sheet."""
     with _captured() as console:
         show(answer)
     return console.export_html(inline_styles=True, code_format=_PAGE)

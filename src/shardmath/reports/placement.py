@@ -33,7 +33,7 @@ def show_placement(out: Console, placement: Placement) -> None:
 
 
 def line(placement: Placement) -> str:
-    """The time of the step in this order and in the file's, and how sure it is that no other is faster, in one line."""
+    """Return a line with the time of the step in this order and in the file's, and a bound on faster orders."""
     own, usual = placement.seconds, placement.file_order_seconds
     known = (f"no order of the nodes is faster ({placement.tried:,} tried)" if placement.is_exact else
              f"the fastest of {placement.tried:,} orders; none takes less than {placement.least_seconds:.3f} s")

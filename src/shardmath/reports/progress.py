@@ -19,8 +19,8 @@ _PATIENCE = 0.7
 class Bar:
     """One line with what is done, the rate of late and the remaining time; it appears once the work has lasted a while.
 
-    Called with done and all, and with the unit where it is another one than before: the line then begins anew. What
-    the first call says was done before.
+    Called with done and all, and with the unit where it is another one than before: the line then begins anew. The
+    first call's count was done before.
     """
 
     def __init__(self, shown: Progress, unit: str) -> None:
@@ -50,7 +50,7 @@ class Bar:
 
 @contextmanager
 def progress(unit: str) -> Iterator[Bar | None]:
-    """A bar for this block. Yields None where nobody watches."""
+    """Yield a bar for this block; None where nobody watches."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -41,12 +41,12 @@ def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
 
 
 def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]:
-    """Some sizes of a layout as text."""
+    """Return some sizes of a layout as text."""
     return [("on" if layout[name] else "off") if name == "sequence_parallel" else str(layout[name]) for name in names]
 
 
 def in_words(layout: Mapping[str, int | str]) -> str:
-    """A layout in one line; what is usual is left out."""
+    """Return a layout in one line; what is usual is left out."""
     on, order = int(layout["tensor_parallel"] != 1), layout.get("schedule")
     usual = {**dict.fromkeys(TITLES, 1), **_RARE, "recompute": "none", "sequence_parallel": on,
              "schedule": order if order in USUAL_SCHEDULES else None}

@@ -16,14 +16,14 @@ from rich.text import Text
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.captured import WIDTH, capturing
 
-#: What is left of the last column, which wraps, before others go.
+#: Least width of the last column, which wraps, before others go.
 _LEAST = 18
 #: Colours of the verdicts, which are always written out too.
 _COLOURS = dict(zip((name for name, _ in VERDICTS), ("green", "yellow", "red"), strict=True))
 
 
 def console() -> Console:
-    """The terminal, as wide as it is, or plain text where the output goes to a file, a pipe or into an answer's text.
+    """Return the terminal at its width, or plain text for a file, a pipe or an answer's text.
 
     Brackets are text: a formula has them. ``COLUMNS`` says how wide plain text may be.
     """
@@ -39,8 +39,8 @@ def console() -> Console:
 class FittedTable(Table):
     """A table that comes to fit: with closer columns, then with wrapped ones, then without those that are ``spare``.
 
-    The last of these goes first. What still does not fit is folded, never cropped. A cell that is a verdict has its
-    colour.
+    The last of these goes first. Cells that still do not fit are folded, never cropped. A cell that is a verdict has
+    its colour.
     """
 
     spare: Sequence[str] = ()
@@ -84,7 +84,7 @@ def table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (), title: str = "",
     spare: Sequence[str] = (),
 ) -> FittedTable:
-    """A table with the columns numbered in ``right`` flush right; only the last column wraps while the table fits.
+    """Return a table with the columns in ``right`` flush right; only the last column wraps while the table fits.
 
     ``spare`` names columns that a narrow terminal does without, the most important first.
     """
@@ -107,7 +107,7 @@ def print_table(
 
 
 def judged(text: str, verdict: str | None = None) -> str | Text:
-    """A text with the verdict that it is, or that it has, in its colour."""
+    """Return a text with the verdict that it is, or that it has, in its colour."""
     word = text if verdict is None else verdict
     if word not in _COLOURS:
         return text
@@ -123,7 +123,7 @@ def gib(size: int | Fraction) -> str:
 
 
 def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
-    """The columns with those flush right wrapped between words, and the last one; None where that is not enough."""
+    """Get the columns with those flush right wrapped between words, and the last one; None where that is not enough."""
     wide = [max(map(len, _texts(column))) for column in columns]
     words = [_longest_word(column) for column in columns]
     narrow = [
@@ -150,7 +150,7 @@ def _longest_word(column: Column) -> int:
 
 
 def _alone(column: Column) -> Table:
-    """A table of one column."""
+    """Return a table of one column."""
     built = Table(box=None, padding=0, show_header=True)
     built.columns = [replace(column, _index=0, no_wrap=True)]
     return built

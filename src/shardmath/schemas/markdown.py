@@ -10,7 +10,7 @@ from shardmath.reports.answers import schema_name
 from shardmath.schemas.documents import DOCUMENTS, schema
 
 _HEAD = """\
-# What `--json` prints
+# JSON documents
 
 Written by `shardmath schema --markdown`; do not edit. `shardmath schema DOCUMENT` prints the JSON Schema of a document.
 

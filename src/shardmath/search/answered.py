@@ -54,7 +54,7 @@ class Answered:
         return any(question.name == name for question in self.nests[0].questions)
 
     def best(self, name: str) -> list[Configuration]:
-        """The best configurations of a question, as many for each group as were asked for."""
+        """Return the best configurations of a question, as many for each group as were asked for."""
         groups: dict[tuple[int | str, ...], list[Configuration]] = {}
         count = 0
         for nest, question, answer in self._answers(name):
@@ -67,7 +67,7 @@ class Answered:
         return [item for items in groups.values() for item in distinct(sorted(items, key=_keys))[:count]]
 
     def first(self, name: str = "best") -> Configuration | None:
-        """The best configuration of a question, if there is one."""
+        """Return the best configuration of a question, if there is one."""
         return min(self.best(name), key=_keys, default=None)
 
     def front(self, name: str) -> list[Configuration]:
@@ -91,7 +91,7 @@ def answered(
     spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
     progress: Progress | None = None,
 ) -> Answered:
-    """Sweep some spaces, with ``questions`` of their own or else those that they have."""
+    """Sweep some spaces, with their own or other ``questions``. Raises InputError for too many layouts."""
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
     size = sum(part.size for part, _ in pairs)

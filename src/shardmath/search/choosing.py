@@ -38,7 +38,7 @@ def choose(answers: Answered) -> list[Chosen]:
 
 
 def seconds_of(configuration: Configuration) -> float:
-    """The time of a step of a configuration that was asked for by time."""
+    """Return the time of a step of a configuration that was asked for by time."""
     return float(configuration.keys["step.time"])
 
 
@@ -47,7 +47,7 @@ def _place(configuration: Configuration) -> tuple[str, int]:
 
 
 def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chosen]:
-    """The fastest of those that take more than is sure to be left, if that gains something."""
+    """Yield the fastest of those that take more than is sure to be left, if that gains something."""
     best = answers.first("perhaps")
     if best is None:
         return
@@ -58,7 +58,7 @@ def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chose
 
 
 def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:
-    """The fastest of every other kind: other ranks have to wait for each other there."""
+    """Yield the fastest of every other kind: other ranks have to wait for each other there."""
     kinds, chosen = {_kind(first)}, [first]
     for item in sorted(answers.best("kinds"), key=lambda item: tuple(item.keys.values())):
         if seconds_of(item) > (1 + SLOWER) * seconds_of(first) or len(kinds) > OTHERS:
@@ -70,7 +70,7 @@ def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:
 
 
 def _smaller(answers: Answered, first: Configuration) -> Iterator[Chosen]:
-    """The one of least memory among those that are hardly slower, if that is much less."""
+    """Yield the one of least memory among those that are hardly slower, if that is much less."""
     close = [item for item in answers.front("fitting") if seconds_of(item) <= (1 + SLOWER) * seconds_of(first)]
     least = min(close, key=lambda item: item.keys["peak"])
     if least.keys["peak"] < (1 - SMALLER) * first.keys["peak"]:
@@ -83,6 +83,6 @@ def _alike(configuration: Configuration, other: Configuration) -> bool:
 
 
 def _kind(configuration: Configuration) -> tuple[int, ...]:
-    """How far tensor parallelism goes, and which of the other kinds of parallelism there are."""
+    """Return how far tensor parallelism goes, and which of the other kinds of parallelism there are."""
     others = ("context_parallel", "pipeline_parallel", "expert_parallel")
     return configuration.values["tensor_parallel"], *(int(configuration.values[name] > 1) for name in others)

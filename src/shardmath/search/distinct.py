@@ -32,13 +32,13 @@ def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
 
 
 def _measured(configuration: Configuration) -> tuple[int | float | Fraction, ...]:
-    """The terms but those that count layers: how layers are shared out shows in bytes and seconds, if anywhere."""
+    """Get the terms but those that count layers: how layers are shared out shows in bytes and seconds, if anywhere."""
     modules, terms = configuration.part.modules, configuration.terms
     return tuple(terms[name] for module in modules for name, (unit, _) in module.TERMS.items() if unit != "layers")
 
 
 def with_room(part: Part, question: Question) -> Question:
-    """The question with room for all copies of every layout that is asked for, as far as a question may have it."""
+    """Get the question with room for all copies of every layout that is asked for, as far as a question may have it."""
     if not isinstance(question, Best):
         return question
     copies = prod(axis.size for axis in part.axes

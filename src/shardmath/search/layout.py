@@ -95,7 +95,7 @@ class Layout(Answer):
 
 
 def layout_of(configuration: Configuration) -> Layout:
-    """A configuration of the standard space as a layout; its memory is computed anew, by the plain evaluator."""
+    """Return a configuration of the standard space as a layout; its memory is computed anew, by the plain evaluator."""
     value, terms = configuration.values, configuration.terms
     times = _TIMES if configuration.part.timed else {}
     timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
@@ -111,7 +111,7 @@ def layout_of(configuration: Configuration) -> Layout:
 
 
 def schedule_of(configuration: Configuration) -> str:
-    """The order of passes: interleaved with one chunk on a rank is 1F1B."""
+    """Return the order of passes: interleaved with one chunk on a rank is 1F1B."""
     name = configuration.part.evaluator.choices["schedule"]
     return "1f1b" if name == "interleaved" and configuration.values["virtual_pipeline"] == 1 else name
 

@@ -19,7 +19,7 @@ from shardmath.search.nests.running import Progress, run
 from shardmath.search.rows import legal_rows
 from shardmath.search.spaces import Part, Rows
 
-#: What is asked of the nest; the peak and the verdict come with every row.
+#: Terms asked of the nest; the peak and the verdict come with every row.
 _ASKED = ("data_parallel", "first.total", "last.total")
 #: Layouts that are handed out at a time.
 _MANY = 1 << 17
@@ -42,7 +42,7 @@ def plain_cells(column: NDArray[Any]) -> list[Any]:
 
 
 def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Columns]:
-    """All legal layouts of a part of the standard space, as columns with ``NAMES``, in the order of the nest's shards.
+    """Return all legal layouts of a part of the standard space as columns ``NAMES``, in the order of shards.
 
     They are a question of their own to a nest of its own, so that the answers of a sweep do not depend on it.
     """
@@ -77,5 +77,5 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
 
 
 def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The seconds of a step of some legal configurations, which no nest computes beside the memory."""
+    """Return the seconds of a step of some legal configurations, which no nest computes beside the memory."""
     return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

@@ -16,7 +16,7 @@ from shardmath.search.spaces import Part
 
 
 def recompute_modes(part: Part) -> tuple[str, ...]:
-    """The modes that differ for the model of ``part``: every set of modules, and full recompute.
+    """Return the modes that differ for the model of ``part``: every set of modules, and full recompute.
 
     A module is left out where no formula of memory or time has its switch, with the shape of the model put in, and
     beside another module that it lies in.
@@ -42,7 +42,7 @@ def _lacks(model: Mapping[str, int], region: str) -> bool:
 
 
 def named_alike(mode: str) -> str:
-    """The mode with its modules in their usual order."""
+    """Return the mode with its modules in their usual order."""
     names = mode.split("+")
     return "+".join(name for name in RECOMPUTE_REGIONS if name in names) or mode
 
@@ -55,7 +55,7 @@ def _sets(regions: tuple[str, ...]) -> Iterator[str]:
 
 
 def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
-    """Those of some switches that are left in the formulas when all fixed values are put in: found once, and kept."""
+    """Return the switches left in the formulas when all fixed values are put in; searched once, and kept."""
     source = "\n".join(map(source_of, (part.evaluator.terms, part.evaluator.times)))
     values = {name: value for name, value in part.fixed.items() if name not in switches}
 

@@ -131,7 +131,7 @@ def _with_modes(space: Space, search: Search) -> Space:
 
 @contextmanager
 def as_arguments(num_gpus: int) -> Iterator[None]:
-    """Errors in what a space declares, under the name of the argument that it was declared by."""
+    """Raise the InputErrors of a declared space under the name of the argument that declared it."""
     try:
         yield
     except InputError as error:

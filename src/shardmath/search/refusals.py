@@ -33,7 +33,7 @@ def refusal(answers: Answered) -> InputError | None:
 
 
 def _of_hosts(answers: Answered) -> InputError | None:
-    """The refusal of the layout that offloads least of those that hosts alone refuse."""
+    """Return the refusal of the layout that offloads least of those that hosts alone refuse."""
     refused = [nest.part for nest, answer in zip(answers.nests, answers.answers, strict=True)
                if HOST in nest.conditions and answer.broken[nest.conditions.index(HOST)]]
     if not refused:
@@ -47,7 +47,7 @@ def _of_hosts(answers: Answered) -> InputError | None:
 
 
 def _of_rules(answers: Answered) -> InputError | None:
-    """The refusal of the layout that breaks fewest rules, by one about a value that the search does not vary."""
+    """Return the refusal of the layout that breaks fewest rules, by one about a value that the search does not vary."""
     best: tuple[tuple[int, bool], Part, int, str, str] | None = None
     for part in answers.parts:
         rows = constrained(part, np.arange(min(part.size, _SOME)))
@@ -72,7 +72,7 @@ def _of_rules(answers: Answered) -> InputError | None:
 
 
 def _nearest(part: Part, number: int, field: str, own: int) -> Iterator[int]:
-    """The next smaller and larger value of a symbol that is no axis, with which a layout keeps every rule."""
+    """Yield the next smaller and larger value of a symbol that is no axis, with which a layout keeps every rule."""
     least, most = limits(field)
     for step in (-1, 1):
         for value in range(own + step, own + step * _NEAR, step):

@@ -29,12 +29,12 @@ class Legal:
         return len(self.numbers)
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """A symbol as a column."""
+        """Return a symbol as a column."""
         values: NDArray[np.float64] = np.broadcast_to(self.symbols[name], self.numbers.shape)
         return values
 
     def term(self, name: str) -> NDArray[np.float64]:
-        """A term of memory, or else of time, as a column."""
+        """Return a term of memory, or else of time, as a column."""
         values = np.empty(len(self))
         module = next(module for module in self.part.modules if name in module.TERMS)
         for start in range(0, len(self), _ROWS):
@@ -45,25 +45,25 @@ class Legal:
         return values
 
     def holds(self, condition: str) -> NDArray[np.bool_]:
-        """Which rows meet a condition over symbols and terms."""
+        """Return which rows meet a condition over symbols and terms."""
         terms = {name for module in self.part.modules for name in module.TERMS} - self.symbols.keys()
         columns = {name: self.term(name) for name in sorted(Texts(terms).uses(condition))}
         met: NDArray[np.bool_] = np.broadcast_to(formula_column(condition, {**self.symbols, **columns}), len(self))
         return met
 
     def with_values(self, values: Mapping[str, int]) -> Legal:
-        """The same rows with other values of symbols."""
+        """Return the same rows with other values of symbols."""
         part = replace(self.part, fixed={**self.part.fixed, **values})
         return Legal(part, self.numbers, {**self.symbols, **{name: float(value) for name, value in values.items()}})
 
     def those(self, among: NDArray[np.bool_]) -> Legal:
-        """Some rows alone."""
+        """Return some rows alone."""
         symbols = {name: value[among] if np.ndim(value) else value for name, value in self.symbols.items()}
         return Legal(self.part, self.numbers[among], symbols)
 
 
 def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
-    """The configurations of a part that meet its constraints and the rules of its evaluator, in their order.
+    """Return the configurations of a part that meet its constraints and the rules of its evaluator, in their order.
 
     Of ``numbers`` those, else of all configurations.
     """
@@ -78,7 +78,7 @@ def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
 
 
 def constrained(part: Part, numbers: NDArray[np.int64]) -> Legal:
-    """Those of some configurations that meet what follows from axes and derived symbols, legal or not."""
+    """Return those of some configurations that meet what follows from axes and derived symbols, legal or not."""
     symbols: dict[str, Any] = {name: float(value) for name, value in part.fixed.items()}
     places = np.unravel_index(numbers, [axis.size for axis in part.axes])
     for axis, place in zip(part.axes, places, strict=True):
@@ -93,7 +93,7 @@ def constrained(part: Part, numbers: NDArray[np.int64]) -> Legal:
 
 
 def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
-    """Those of some configurations that are legal."""
+    """Return those of some configurations that are legal."""
     rows = constrained(part, numbers)
     rows = _kept(rows, rules_met(part.evaluator.terms, rows.symbols))
     declared = [constraint.text for constraint in part.constraints if not constraint.automatic]
@@ -101,7 +101,7 @@ def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
 
 
 def _kept(rows: Legal, conditions: Iterable[Any]) -> Legal:
-    """The rows that meet all conditions."""
+    """Return the rows that meet all conditions."""
     kept = np.ones(len(rows), np.bool_)
     for met in conditions:
         kept &= met

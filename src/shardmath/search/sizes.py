@@ -10,7 +10,7 @@ from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import schedule_of
 from shardmath.search.nests.configurations import Configuration
 
-#: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
+#: Sizes that tell layouts apart, in the usual order; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
 #: How layers are shared out, 0 where all stages have as many, and the order of passes.
@@ -18,14 +18,14 @@ FOLLOWING = (*UNEVEN, "schedule")
 
 
 def sizes_of(configuration: Configuration) -> dict[str, int | str]:
-    """The sizes of a configuration."""
+    """Return the sizes of a configuration."""
     recompute = configuration.labels["recompute"]
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
     return {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
 
 
 def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
-    """The arguments of ``explain`` for some sizes; what is 0 anyway is left out, and so is an order without stages."""
+    """Return the arguments of ``explain`` for some sizes, without zeros and without an order where no stages are."""
     arguments: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
     if layout["pipeline_parallel"] == 1:
         arguments.pop("schedule", None)

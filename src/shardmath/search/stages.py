@@ -44,7 +44,7 @@ def has_uneven(implementation: str, search: Search) -> bool:
 
 
 def with_uneven(space: Space) -> Space:
-    """The space with all kinds of stages: even ones, a shorter last one, embedding and loss counted as layers."""
+    """Get the space with all kinds of stages: even ones, a shorter last one, embedding and loss counted as layers."""
     return replace(
         space, axes={**space.axes, **dict.fromkeys(ACCOUNTED, (0, 1))},
         derived={**space.derived, "last_stage_layers": LAST_STAGE}, constraints=(*space.constraints, ONE_STAGE),

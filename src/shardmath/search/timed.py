@@ -40,37 +40,37 @@ class Timed:
         return len(self.number)
 
     def configuration(self, row: int) -> Configuration:
-        """The layout of a row with all of its values and terms."""
+        """Return the layout of a row with all of its values and terms."""
         keys = {"step.time": float(self.columns["seconds"][row]), "peak": int(self.columns["peak"][row])}
         return Configuration(self.legal[self.part[row]].part, int(self.number[row]), keys)
 
     def value(self, name: str) -> int:
-        """The value of a symbol that all layouts share."""
+        """Return the value of a symbol that all layouts share."""
         return self.legal[0].part.fixed[name]
 
     def with_values(self, **values: int) -> Timed:
-        """The same layouts on another machine: other values of symbols that change neither memory nor legality."""
+        """Get the same layouts on another machine: other values of symbols that change neither memory nor legality."""
         return _evaluated(tuple(rows.with_values(values) for rows in self.legal), self, values)
 
     def those(self, among: NDArray[np.bool_]) -> Timed:
-        """Some rows alone."""
+        """Return some rows alone."""
         ends = np.cumsum([len(rows) for rows in self.legal])[:-1]
         legal = tuple(rows.those(kept) for rows, kept in zip(self.legal, np.split(among, ends), strict=True))
         columns = {name: column[among] for name, column in self.columns.items()}
         return Timed(legal, self.part[among], self.number[among], columns)
 
     def are(self, *verdicts: str) -> NDArray[np.bool_]:
-        """Which rows have one of these verdicts."""
+        """Return the mask of rows with one of these verdicts."""
         places = [place for place, (name, _) in enumerate(VERDICTS) if name in verdicts]
         return np.isin(self.columns["verdict"], places)
 
     def best(self, among: NDArray[np.bool_]) -> int | None:
-        """The fastest of some rows, of equally fast ones the one of least memory; None if there is none."""
+        """Return the fastest of some rows, of equally fast ones the one of least memory; None if there is none."""
         rows = self.ascending(among)
         return int(rows[0]) if len(rows) else None
 
     def ascending(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Some rows from the fastest to the slowest, of equally fast ones that of least memory first."""
+        """Return some rows from the fastest to the slowest, of equally fast ones that of least memory first."""
         rows = np.flatnonzero(among)
         ordered: NDArray[np.int64] = rows[np.lexsort((self.columns["peak"][rows], self.columns["seconds"][rows]))]
         return ordered
@@ -89,7 +89,7 @@ def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, m
 
 
 def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int64]:
-    """The configurations of a part that differ from ``own`` on at most so many axes, in their order."""
+    """Return the configurations of a part that differ from ``own`` on at most so many axes, in their order."""
     steps = np.cumprod([1, *(axis.size for axis in reversed(part.axes))])[-2::-1]
     counted = [axis for axis in part.axes if axis.name in own]
     groups = [np.zeros(0, np.int64)]
@@ -108,7 +108,7 @@ def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int
 
 
 def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: Iterable[str] = ()) -> Timed:
-    """All rows with their memory and the time of their step, or what they had ``before`` some symbols ``changed``."""
+    """Return all rows with memory and step time; ``before`` holds those of rows where only ``changed`` differ."""
     own = [_shown(rows) for rows in legal]
     columns = {name: np.concatenate([item[name] for item in own]) for name in (*AXES, *UNEVEN)}
     if before is None:
@@ -127,7 +127,7 @@ def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: I
 
 
 def _shown(rows: Legal) -> dict[str, NDArray[Any]]:
-    """The candidates of ``AXES``, as people see them, and what follows."""
+    """Return the candidates of ``AXES``, as people see them, and what follows."""
     part = rows.part
     places = np.unravel_index(rows.numbers, [axis.size for axis in part.axes])
     shown = {axis.name: np.asarray(axis.labels)[place] for axis, place in zip(part.axes, places, strict=True)}

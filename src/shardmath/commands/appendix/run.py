@@ -30,7 +30,7 @@ def appendix(
     implementation: str = FIRST, *, kernels: Mapping[str, str] | None = None,
     configuration: Configuration | None = None, stem: str = "appendix", standalone: bool = True,
 ) -> Appendix:
-    """The rows, formulas and sources of one implementation as LaTeX (``tex``) and BibTeX (``bib``).
+    """Return the rows, formulas and sources of one implementation as LaTeX (``tex``) and BibTeX (``bib``).
 
     With a ``configuration``, implementation and kernels are those that it has, and the appendix is about its terms and
     numbers alone.
@@ -54,7 +54,7 @@ def appendix(
 
 
 def _numbers(configuration: Configuration) -> Configured:
-    """Every term of a configuration on every pipeline rank, exactly, and what ``explain`` says of it."""
+    """Return every term of a configuration on every pipeline rank, exactly, and what ``explain`` says of it."""
     from shardmath.symbolic.documents.configured import Configured, Kept
 
     job, account = configuration.job, explanation(configuration)
@@ -73,7 +73,7 @@ def _numbers(configuration: Configuration) -> Configured:
 
 
 def _values(configuration: Configuration, machine: Mapping[str, int]) -> dict[str, int]:
-    """The parameters of a configuration by name: all but those of the machine, and of these what time depends on."""
+    """Return the parameters of a configuration by name; of the machine's only those that time depends on."""
     return {name: value for name, value in configuration.job.values.items() if name not in MACHINE} | dict(machine)
 
 

@@ -91,7 +91,7 @@ def calibrate(
 
 
 def calibrated(cluster: Cluster, fitted: Mapping[str, int]) -> Cluster:
-    """The cluster with fitted parameters; latency belongs to its network, which then is one of its own."""
+    """Return the cluster with fitted parameters; latency belongs to its network, which then is one of its own."""
     own = {name: value for name, value in fitted.items() if name in OTHERS}
     network = cluster.network
     if network is not None and "network_latency_ns" in fitted:

@@ -32,7 +32,7 @@ def read_runs(
     path: str | os.PathLike[str], cluster: Cluster, implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
 ) -> list[TimedRun]:
-    """The runs in a file, in its order; empty cells are not given.
+    """Read the runs of a file, in its order; empty cells are left out.
 
     Every row has a ``model`` and either ``step_seconds`` or ``tokens_per_second_per_gpu``; other columns are parameters
     by name. Runs of a ``group`` are judged together; without that column it is model, GPUs and tokens of a sequence.

@@ -1,6 +1,6 @@
 """Fit efficiencies of a machine to measured steps: few parameters, each within what is physical.
 
-What is made small is the logarithm of predicted over measured time. Errors beyond a twentieth count by their size and
+The fit minimises the logarithm of predicted over measured time. Errors beyond a twentieth count by their size and
 no longer by its square, so that a run that stalled does not bend the rest. A weak pull holds every parameter at what is
 usual for the machine, so that one that the runs say nothing about stays there.
 """
@@ -21,7 +21,7 @@ from shardmath.machines import Cluster
 #: Seconds of some runs as a function of parameters of the machine, such as ``StepTimes``.
 Predicted = Callable[[Mapping[str, float]], NDArray[np.float64]]
 
-#: What is fitted, with the range of each: shares of peaks in per mille, and nanoseconds. No share is above its peak.
+#: Fitted parameters with their ranges: shares of peaks in per mille, and nanoseconds. No share is above its peak.
 RANGES: Mapping[str, tuple[int, int]] = {
     "matmul_per_mille": (300, 1000),
     "attention_per_mille": (100, 1000),
@@ -61,7 +61,7 @@ def usual(runs: Sequence[TimedRun], cluster: Cluster, stall: bool = False) -> di
 
 
 def solver() -> Any:
-    """The optimiser. Raises InputError where SciPy is not installed."""
+    """Return the optimiser. Raises InputError where SciPy is not installed."""
     try:
         from scipy.optimize import least_squares
     except ImportError:

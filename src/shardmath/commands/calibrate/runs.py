@@ -37,7 +37,7 @@ class TimedRun:
     machine: Mapping[str, int] = field(default_factory=dict)
 
     def values(self, cluster: Cluster) -> dict[str, int]:
-        """Every parameter by name. Raises InputError where a figure of the cluster is not known."""
+        """Return every parameter by name. Raises InputError where a figure of the cluster is not known."""
         machine = machine_values(self.job.evaluator, cluster, self.job.values["num_gpus"])
         own = {name: value for name, value in self.job.on_rank(0).items() if PARAMETERS[name][4] != "machine"}
         return {**machine, **own, **self.machine}
@@ -69,7 +69,7 @@ class StepTimes:
 
 
 def asked(model: Model | str | PathLike[str], gpu: Gpu | str, **arguments: Any) -> Job:
-    """The job of a run as ``shardmath.explain`` takes it. Raises InputError for every value that is not legal."""
+    """Get the job of a run as ``shardmath.explain`` takes it. Raises InputError for every value that is not legal."""
     return job(run_of(model, gpu, **arguments))
 
 
@@ -78,7 +78,7 @@ def _key(evaluator: Evaluator) -> str:
 
 
 def _evaluate(evaluator: Evaluator, rows: Sequence[Mapping[str, int]], changing: Collection[str]) -> Any:
-    """A function of changed parameters that gives the seconds of ``rows``."""
+    """Return a function of changed parameters that gives the seconds of ``rows``."""
     differing = {name for name in rows[0] if len({row[name] for row in rows}) > 1}
     kernel = evaluator.kernel_for(STEP, sorted(differing | set(changing)))
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in kernel.COLUMNS}

@@ -46,7 +46,7 @@ class Causes:
         return {name for symbol in symbols for name in self._behind(symbol)}
 
     def _behind(self, symbol: Symbol) -> Set[str]:
-        """The changed inputs behind a symbol that has another value, or its own name if there are none.
+        """Return the changed inputs behind a symbol that has another value, or its own name if there are none.
 
         Followed are only symbols that have another value themselves.
         """
@@ -63,7 +63,7 @@ class Causes:
 
 
 def _name(symbol: Symbol, rank: Rank) -> str:
-    """The parameter, or the term, that a symbol stands for."""
+    """Return the parameter, or the term, that a symbol stands for."""
     from shardmath.symbolic.parameters import BY_LETTER
 
     return BY_LETTER[symbol.name].name if symbol.name in BY_LETTER else rank.terms.by_symbol[symbol].name
@@ -79,14 +79,14 @@ def _kernels_without(part: Part, there: Rank) -> Iterator[str]:
 
 
 def _at_another_moment(part: Part, there: Rank) -> Iterator[str]:
-    """The moment, if the other side has the line too, but not at its peak."""
+    """Yield the moment, if the other side has the line too, but not at its peak."""
     lines = {line.term for line in there.account.lines}
     if part.line in there.terms and part.line not in lines and there.value(there.terms[part.line].expression):
         yield MOMENT
 
 
 def _value_there(expression: Expr, there: Rank) -> int | Fraction | None:
-    """The value of a formula with the inputs of the other side, if it has all of them."""
+    """Return the value of a formula with the inputs of the other side, if it has all of them."""
     return there.value(expression) if expression.free_symbols <= there.known.keys() else None
 
 

@@ -25,17 +25,17 @@ class Changed(Answer):
     """The value of every configuration."""
 
     def between(self, first: int, second: int) -> str:
-        """The change from one configuration to another in a few words, such as ``t 4 -> 2``."""
+        """Return the change from one configuration to another in a few words, such as ``t 4 -> 2``."""
         return f"{self.letter or self.name} {self.values[first]} -> {self.values[second]}"
 
 
 def kernel(axis: str) -> str:
-    """The name of the change of a kernel choice."""
+    """Return the name of the change of a kernel choice."""
     return f"kernel {axis}"
 
 
 def changes(sides: Sequence[tuple[Explanation, RankAccount]]) -> tuple[Changed, ...]:
-    """All that differs between configurations on the ranks that are compared, in the order of their importance."""
+    """Return all differences between configurations on the compared ranks, the most important ones first."""
     return tuple(change for change in _compared(sides) if len(set(change.values)) > 1)
 
 
@@ -54,7 +54,7 @@ def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Chan
 
 
 def _letter(name: str) -> str:
-    """The letter of a parameter as formulas in a terminal have it."""
+    """Return the letter of a parameter as formulas in a terminal have it."""
     from shardmath.symbolic.parameters import BY_NAME
     from shardmath.symbolic.printers.text import letter
 

@@ -17,7 +17,7 @@ from shardmath.commands.compare.tensors import Part, Rank
 from shardmath.errors import InputError
 from shardmath.generated.definitions import ROLES
 
-#: What configurations are called in tables.
+#: Names of configurations in tables.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -170,7 +170,7 @@ def _side(asked: str, configuration: Configuration, letter: str, rank: int | Non
 
 
 def _terms(sides: Sequence[Side]) -> tuple[TermSizes, ...]:
-    """Every component and role of some side, by role and then in the order of the accounts."""
+    """Return every component and role of some side, by role and then in the order of the accounts."""
     keys = dict.fromkeys((line.component, line.role) for side in sides for line in side.account.lines)
     sizes: list[dict[tuple[str, str], int | Fraction]] = [{} for _ in sides]
     for size, side in zip(sizes, sides, strict=True):
@@ -205,7 +205,7 @@ def _difference(before: Rank, after: Rank, place: int) -> SideDifference:
 
 
 def _by_tensor(rank: Rank) -> Mapping[tuple[str, str, str], Part]:
-    """The parts of a rank by component, role and tensor; a tensor that is in several lines is one part."""
+    """Return the parts of a rank by component, role and tensor; a tensor that is in several lines is one part."""
     from shardmath.symbolic.terms import total
 
     parts: dict[tuple[str, str, str], Part] = {}

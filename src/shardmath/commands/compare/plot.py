@@ -11,7 +11,7 @@ from shardmath.reports.tables import gib
 
 
 def picture(comparison: Comparison) -> Picture:
-    """One bar for each configuration, and what they have different as a table."""
+    """Return one bar for each configuration, and what they have different as a table."""
     bars = [Bar(side.name, side.account, side.explanation.gpu.memory_bytes) for side in comparison.sides]
     alt = "Stacked bars of memory by role: " + ", ".join(
         f"{side.name} {gib(side.account.total)} GiB, {side.account.verdict}" for side in comparison.sides) + "."

@@ -78,7 +78,7 @@ class PublishedSide(Answer):
 
 
 def beside_published(configuration: Configuration) -> tuple[PublishedSide, ...]:
-    """Every published set that is about the model and the implementation of a configuration, beside the ledger.
+    """Return every published set that is about the model and the implementation of a configuration, beside the ledger.
 
     Raises InputError if there is none.
     """
@@ -98,7 +98,7 @@ def beside_published(configuration: Configuration) -> tuple[PublishedSide, ...]:
 
 
 def _about(item: PublishedSet, rank: Rank) -> Iterator[Counterpart]:
-    """The counterparts that are about the architecture and the kernels of the rank."""
+    """Yield the counterparts that are about the architecture and the kernels of the rank."""
     from shardmath.symbolic.implementations import MEGATRON
 
     chosen = rank.job.evaluator.choices
@@ -138,12 +138,12 @@ def _term(item: PublishedSet, pair: Counterpart, rank: Rank) -> PublishedTerm:
 
 
 def _parameters(rank: Rank) -> dict[Symbol, Expr]:
-    """The values of all parameters on the first rank that no formula defines."""
+    """Return the values of all parameters on the first rank that no formula defines."""
     return {symbol: value for symbol, value in rank.known.items() if symbol not in rank.terms.by_symbol}
 
 
 def _sum(terms: TermSet, names: tuple[str, ...], known: Mapping[Symbol, Expr]) -> int | Fraction:
-    """The sum of some terms for values of parameters; a derived letter that has a value keeps it."""
+    """Return the sum of some terms for values of parameters; a derived letter that has a value keeps it."""
     from shardmath.symbolic.exact import number
 
     values = dict(known)
@@ -155,7 +155,7 @@ def _sum(terms: TermSet, names: tuple[str, ...], known: Mapping[Symbol, Expr]) -
 def _summands(
     published: TermSet, pair: Counterpart, rank: Rank, known: Mapping[Symbol, Expr], whole: int | Fraction,
 ) -> Iterator[Summand]:
-    """The stated difference summand by summand, each with the rows that it is; derived anew for other kernels."""
+    """Yield the stated difference summand by summand, each with the rows that it is; derived anew for other kernels."""
     if pair.difference is None:
         return
     from sympy import Add
@@ -179,7 +179,7 @@ def _summands(
 
 
 def _rows(rank: Rank, names: Iterable[str], pair: Counterpart) -> Iterator[tuple[str, Expr]]:
-    """The rows that terms are plain sums of, with their sizes over the parameters under the assumptions of a pair."""
+    """Return the rows that terms are plain sums of, with their sizes under the assumptions of a pair."""
     from sympy import Add, Integer
 
     from shardmath.symbolic.parameters import symbol

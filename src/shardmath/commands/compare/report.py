@@ -37,7 +37,7 @@ def show(comparison: Comparison, everything: bool = False) -> None:
 
 
 def signed(size: int | Fraction) -> str:
-    """A difference in bytes as GiB with its sign."""
+    """Return a difference in bytes as GiB with its sign."""
     return "0" if not size else f"{'-' if size < 0 else '+'}{gib(abs(Fraction(size)))}"
 
 
@@ -87,7 +87,7 @@ def _verdicts(sides: Sequence[Side]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _show_time(out: Console, comparison: Comparison) -> None:
-    """Seconds of a step by what they go to, of the sides whose time is known."""
+    """Print the seconds of a step by their parts, of the sides whose time is known."""
     times = [side.explanation.time for side in comparison.sides]
     for side in comparison.sides:
         if side.explanation.time is None:
@@ -115,7 +115,7 @@ def _show_time(out: Console, comparison: Comparison) -> None:
 
 
 def _show_tensors(out: Console, comparison: Comparison, difference: SideDifference, everything: bool) -> None:
-    """The tensors of a difference by role, the largest first; what is small is one line of its role."""
+    """Print the tensors of a difference by role, the largest first; small ones share a line of their role."""
     first, side = comparison.sides[0].name, comparison.sides[difference.side].name
     title = f"{side} - {first} by tensor, GiB: {signed(difference.bytes)}"
     if not difference.tensors:
@@ -152,13 +152,13 @@ def _because(comparison: Comparison, difference: SideDifference, item: TensorDif
 
 
 def _sizes(item: TensorDifference) -> str:
-    """The formula on both sides, once if it is the same, or where the tensor exists."""
+    """Return the formula on both sides, once if it is the same, or where the tensor exists."""
     texts = dict.fromkeys(text for text in (item.size_before, item.size_after) if text)
     return " -> ".join(texts)
 
 
 def _show_published(out: Console, published: PublishedSide) -> None:
-    """A published set: its estimate, then term by term with the tensors that it leaves out."""
+    """Print a published set: its estimate, then term by term with the tensors that it leaves out."""
     rows = [row for item in published.terms for row in _published_rows(item)]
     out.print()
     out.print(f"{published.title}: {gib(published.total)} GiB on the first rank, counted {gib(published.counted)}, "

@@ -14,7 +14,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
-#: What stands for published formulas instead of another configuration.
+#: Word for published formulas in place of another configuration.
 PUBLISHED = "published"
 
 
@@ -53,7 +53,7 @@ def posed(
     first: Callable[[], Configuration], against: Sequence[tuple[str, Callable[[], Configuration]] | str],
     rank: int | None = None,
 ) -> Comparison:
-    """The comparison of a configuration with others, each with what was asked for in words, and how it is made.
+    """Return the comparison of a configuration with others, each with what was asked for in words, and how it is made.
 
     Raises InputError without others, for a text that is not ``PUBLISHED``, and for every value that is not legal.
     """

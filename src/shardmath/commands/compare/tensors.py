@@ -80,14 +80,14 @@ class Rank:
         return tuple(part for line in self.account.lines for part in self._parts(line))
 
     def value(self, expression: Expr) -> int | Fraction:
-        """The exact value of a formula on this rank."""
+        """Return the exact value of a formula on this rank."""
         from shardmath.symbolic.exact import number
 
         exact = number(expression, self.known)
         return int(exact) if exact.is_Integer else Fraction(int(exact.p), int(exact.q))
 
     def text(self, expression: Expr) -> str:
-        """A formula on one line, with local sizes spelled out."""
+        """Return a formula on one line, with local sizes spelled out."""
         from shardmath.symbolic.parallel.legality import fixed_values
         from shardmath.symbolic.printers.text import LinePrinter
         from shardmath.symbolic.simplify import spelled_out
@@ -95,7 +95,7 @@ class Rank:
         return LinePrinter().doprint(spelled_out(self.terms, expression, fixed_values(self.implementation)))
 
     def _parts(self, line: Line) -> Iterator[Part]:
-        """The rows of a line that is a sum of terms with rows, and what is left of it.
+        """Yield the rows of a line that is a sum of terms with rows, and what is left of it.
 
         A line that is no sum, such as the largest of several transients, is one part: its rows do not give its bytes.
         """
@@ -136,7 +136,7 @@ class Rank:
         return {name: place for place, name in enumerate(self.terms.terms)}
 
     def _unfolded(self, expression: Expr) -> Expr:
-        """The definition of a term that is only another name, such as that of a transient at one of its moments."""
+        """Get the definition of a term that is only another name, such as that of a transient at one of its moments."""
         while expression.is_Symbol and expression in self.terms.by_symbol:
             term = self.terms.by_symbol[expression]
             if term.rows:

@@ -20,7 +20,7 @@ from shardmath.input.parameters import checked, limits
 #: The column with names of recompute modes, and the switches that it stands for.
 RECOMPUTE = "recompute"
 SWITCHES = tuple(next(iter(RECOMPUTE_MODES.values())))
-#: What one table has one of.
+#: Settings with a single value for the whole table.
 _ARGUMENTS = ("model", "gpu", "implementation", "kernels", "schedule", "gradients", "zero_stage", "pipeline_layout")
 #: Short names of the command line, which are no parameters.
 _SHORT = {short.lower(): name for name, short in SHORT.items()}
@@ -30,7 +30,7 @@ _KNOWN = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind != "de
 
 
 def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that are parameters, ``recompute`` among them, and those that are passed through.
+    """Return the columns that are parameters, ``recompute`` among them, and those that are passed through.
 
     ``reserved`` are names of computed columns. Raises InputError for a column that is named like one of these, that is
     named twice, that no table can vary, and that looks like a misspelt parameter.
@@ -66,7 +66,7 @@ def _refuse_misspelt(name: str) -> None:
 
 
 def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None) -> NDArray[np.float64]:
-    """The values of the parameter ``name``; ``first_row`` is the row number of the first, counted from 0.
+    """Return the values of the parameter ``name``; ``first_row`` is the row number of the first, counted from 0.
 
     ``only`` is the one legal value of a parameter that changes nothing. Raises InputError with the row of the first
     value that is missing, not whole or out of range.
@@ -90,7 +90,7 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
 
 
 def _shown(column: pa.Array) -> Any:
-    """The first value of a column, or its type if Python has no such value: a date in the year 10,000."""
+    """Return the first value of a column, or its type if Python has no such value: a date in the year 10,000."""
     try:
         return column[0].as_py()
     except (ValueError, OverflowError, pa.ArrowException):
@@ -113,7 +113,7 @@ def _first_null(column: pa.Array) -> int:
 
 
 def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
-    """The switches of a column of recompute modes. Raises InputError with the row of the first that is not one."""
+    """Get the switches of a column of recompute modes. Raises InputError with the row of the first that is not one."""
     if column.null_count:
         raise InputError(RECOMPUTE, None, f"must be the name of a mode (row {first_row + _first_null(column)})")
     if not pa.types.is_dictionary(column.type):

@@ -25,7 +25,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
-#: What ``explain`` takes for a parameter that nobody gives.
+#: Defaults of ``explain``.
 _USUAL = {**LAYOUT, "pipeline_rank": 0}
 #: Parameters for which ``settings`` has an argument of its own.
 _SETTINGS = ("node_size", "distributed_optimizer", "vocab_multiple")
@@ -45,7 +45,7 @@ class Inputs:
     only: Mapping[str, int]
 
     def completed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Every input by name, numbers and ``columns``, with what follows from others as ``explain`` has it.
+        """Return every input by name, numbers and ``columns``, with what follows from others as ``explain`` has it.
 
         GPUs that the ranks do not divide leave a data-parallel size rounded down, which the rules then refuse.
         """
@@ -67,7 +67,7 @@ class Inputs:
         return complete
 
     def kernel(self, terms: Sequence[str], columns: Sequence[str]) -> ModuleType:
-        """The compiled evaluator of ``terms`` for a table with ``columns``.
+        """Return the compiled evaluator of ``terms`` for a table with ``columns``.
 
         Raises InputError for an unknown term, and for an input of which nothing gives a value.
         """
@@ -137,7 +137,7 @@ def programs(
     values: Mapping[str, Any],
     network: str | None = None,
 ) -> tuple[Inputs, ...]:
-    """The ``inputs`` of all rows; where a column says which of them have a pipeline, and it needs other formulas, two.
+    """Return the ``inputs`` of all rows; two where a column of pipeline sizes needs other formulas for some rows.
 
     The second are those of rows with a pipeline. Where no formulas count what was asked for in a pipeline, the first
     have a rule that refuses such rows.
@@ -153,7 +153,7 @@ def programs(
 
 
 def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
-    """The machine's parameters; none where a figure is not known, which matters only if time is asked for."""
+    """Return the machine's parameters; none where a figure is not known, which matters only if time is asked for."""
     try:
         return machine_values(evaluator, cluster, num_gpus)
     except InputError:

@@ -81,7 +81,7 @@ def evaluate(
 
 
 def _terms(asked: Sequence[Inputs]) -> tuple[str, ...]:
-    """All terms of memory that every row has."""
+    """Return all terms of memory that every row has."""
     first, *others = (program.evaluator.terms.TERMS for program in asked)
     return tuple(name for name in first if all(name in terms for terms in others))
 
@@ -133,7 +133,7 @@ class _Work:
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
     def _evaluated(self, columns: Mapping[str, Any], count: int) -> tuple[NDArray[Any], ...]:
-        """The broken rule of every row, counted from 1 through those of all programs, its verdict and its terms."""
+        """Get the broken rule of every row, counted from 1 through those of all programs, its verdict and its terms."""
         if len(self.programs) == 1:
             return self._run(0, columns, count)
         rule, verdict, out = np.zeros(count, np.int8), np.zeros(count, np.int8), self._out(count)[:, :count]

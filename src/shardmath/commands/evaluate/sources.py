@@ -38,7 +38,7 @@ class Source:
         self, work: Callable[[tuple[int, pa.RecordBatch]], pa.RecordBatch], schema: pa.Schema, most: int,
         progress: Progress | None,
     ) -> pa.RecordBatchReader:
-        """The answers of ``work`` to batches of at most ``most`` rows, each with the number of its first, in order."""
+        """Return the answers of ``work`` to batches of at most ``most`` rows, each with its first row's number."""
         return pa.RecordBatchReader.from_batches(schema, self._answers(work, most, progress))
 
     def _answers(
@@ -59,7 +59,7 @@ class Source:
 
 
 def source(table: Any) -> Source:
-    """The table as a stream. Raises InputError for a kind of table that is not known and for a file that is none."""
+    """Return the table as a stream. Raises InputError for an unknown kind of table and for a file that is none."""
     if isinstance(table, str | os.PathLike):
         return _file(Path(table))
     if isinstance(table, np.ndarray) and table.dtype.names is not None:
@@ -110,7 +110,7 @@ def _arrays(columns: dict[str, np.ndarray[Any, Any]]) -> Source:
 
 
 def _arrow(name: str, column: Any, kind: pa.DataType | None = None) -> pa.Array:
-    """A column for Arrow; text and other objects have the type that all of them need."""
+    """Return a column for Arrow; text and other objects have the type that all of them need."""
     if isinstance(column, pa.Array):
         return column
     try:
@@ -186,7 +186,7 @@ def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, once it is known that every offset and index in them leads into them: a file may say anything."""
+    """Return the same rows once every offset and index is known to lead into them: a file may say anything."""
     batch.validate(full=True)
     return batch
 
@@ -201,7 +201,7 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of ``rows``: large ones are cut, small ones put together."""
+    """Yield the same rows in batches of ``rows``: large ones are cut, small ones put together."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 def in_order(work: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-    """The answer of ``work`` to every item, in the order of the items, on as many threads as there are processors.
+    """Yield the answer of ``work`` to every item, in their order, on as many threads as there are processors.
 
     At most two answers for each thread wait, so memory is bounded. ``work`` should release the interpreter lock.
     """

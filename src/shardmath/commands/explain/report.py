@@ -88,7 +88,7 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
 
 
 def process_line(explanation: Explanation) -> str:
-    """The three numbers of the rank that needs most: allocated, reserved, process."""
+    """Return the three numbers of the rank that needs most: allocated, reserved, process."""
     taken, replay = explanation.process, explanation.replay
     groups = "1 communicator" if taken.communicators == 1 else f"{taken.communicators} communicators"
     line = f"On that rank: allocated {gib(taken.allocated)}, "
@@ -147,7 +147,7 @@ def heading(explanation: Explanation) -> str:
 
 
 def _gpus(explanation: Explanation) -> str:
-    """How many GPUs of which kind."""
+    """Return how many GPUs of which kind."""
     gpu = explanation.gpu
     if not explanation.stages:
         return f"{explanation.inputs['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB)"
@@ -157,7 +157,7 @@ def _gpus(explanation: Explanation) -> str:
 
 
 def every_rank(explanation: Explanation) -> Table:
-    """A line for each pipeline rank, with its sums by role."""
+    """Return a line for each pipeline rank, with its sums by role."""
     titles = ("rank", *ROLES, "total", "share", "in flight", "verdict")
     rows = [
         (str(item.rank), *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}",
@@ -169,7 +169,7 @@ def every_rank(explanation: Explanation) -> Table:
 
 
 def shown_ranks(explanation: Explanation, number: int = _ENDS) -> list[RankAccount]:
-    """All ranks, or of many the first and last ``number``, always with the one that keeps most."""
+    """Return all ranks, or of many the first and last ``number``, always with the one that keeps most."""
     if len(explanation.ranks) <= 2 * number:
         return list(explanation.ranks)
     ends = {*range(number), *range(len(explanation.ranks) - number, len(explanation.ranks)), explanation.peak.rank}

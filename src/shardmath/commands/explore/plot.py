@@ -14,12 +14,12 @@ from shardmath.reports.tables import gib
 from shardmath.search.nests.configurations import Configuration
 
 _HEIGHT = 2.6
-#: What formulas in bytes are divided by, to be shown in GiB.
+#: Bytes of a GiB, for plots of formulas in bytes.
 _GIB = 2**30
 
 
 def picture(explored: Explored, name: str) -> Picture:
-    """A plot of every front of the space called ``name``: its first formula across, its second up.
+    """Return a plot of every front of the space called ``name``: its first formula across, its second up.
 
     Raises InputError if the space asks for no front, or none has a configuration.
     """
@@ -43,7 +43,7 @@ def _said(title: str, answered: Unbeaten) -> str:
 
 
 def _unit(text: str, item: Configuration) -> str:
-    """The unit of a formula that is a term; nothing for others."""
+    """Return the unit of a formula that is a term; nothing for others."""
     return next((str(module.TERMS[text][0]) for module in item.part.modules if text in module.TERMS), "")
 
 

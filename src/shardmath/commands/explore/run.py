@@ -28,7 +28,7 @@ from shardmath.search.spaces import Best, Question, Rows, Space
 if TYPE_CHECKING:
     from distributed import Client
 
-#: What may work.
+#: Devices that may evaluate.
 DEVICES = ("cpu", "cuda")
 #: How a space is answered: by a look at every configuration, or by bounds of boxes.
 METHODS = ("sweep", "bounds")
@@ -122,7 +122,7 @@ class _Table:
 
 
 def _of_part(question: Question) -> Question:
-    """The question as one part is asked it: it has one implementation."""
+    """Return the question as one part is asked it: it has one implementation."""
     if not isinstance(question, Best):
         return question
     return replace(question, per=tuple(name for name in question.per if name != "implementation"))
@@ -148,7 +148,7 @@ def _begun(nests: Sequence[Nest], kept: Checkpoint | None, resume: bool, table: 
 
 @contextmanager
 def _folder(kept: Checkpoint | None, table: _Table | None, runs: Sequence[Run]) -> Iterator[Folder | None]:
-    """Where rows are until they become one file; None if none are asked for, or all are in their file."""
+    """Yield the folder of rows until they become one file; None if none are asked for, or all are in their file."""
     if table is None or (kept is not None and kept.written is not None):
         yield None
     elif kept is not None:
@@ -209,6 +209,6 @@ def _finished(nest: Nest, state: Run) -> bool:
 
 
 def _rows(nests: Sequence[Nest], runs: Sequence[Run], among: str) -> int:
-    """How many rows there are: configurations with one of the first verdicts, or with any."""
+    """Count the rows: configurations with one of the first verdicts, or with any."""
     verdicts = {"fits": 1, "uncertain": 2, "legal": None}[among]
     return sum(int(state.answer.verdicts[:verdicts].sum()) for state in runs)

@@ -61,7 +61,7 @@ class FitAnswer(Answer):
     """True if the memory of the servers' hosts decides, and not that of the GPUs."""
 
     def formula_as(self, form: str) -> str:
-        """The formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""
+        """Return the formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""
         if self.formula is None:
             return f"{self.symbol}: {self.method}"
         solution = self.formula
@@ -98,7 +98,7 @@ class Fits(Reported, room="fit", table="answers"):
     """Bytes that the peak must not exceed."""
 
     def now(self, symbol: str) -> int:
-        """The value of a symbol in the configuration that was asked."""
+        """Return the value of a symbol in the configuration that was asked."""
         if symbol == MODEL_PARALLEL:
             return self.inputs["tensor_parallel"] * self.inputs["pipeline_parallel"]
         return self.inputs[symbol]
@@ -108,7 +108,7 @@ class Fits(Reported, room="fit", table="answers"):
 
 
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:
-    """The peak of a configuration by its evaluator, on exact fractions, and where it is."""
+    """Return the peak of a configuration by its evaluator, on exact fractions, and where it is."""
     numbers = _terms(evaluator, values, 0)
     part = next(part for part in PEAK_RANKS if numbers.get(f"{part}.total") == numbers["peak"])
     sites = [site for site in SITES if f"{part}.{site}.all" in numbers]
@@ -122,7 +122,7 @@ def _terms(evaluator: Evaluator, values: Mapping[str, int], rank: int) -> dict[s
 
 
 def _rank(evaluator: Evaluator, values: Mapping[str, int], part: str, peak: int | Fraction) -> int:
-    """The pipeline rank that a part of the formulas is about: the first with that peak, where the name does not say."""
+    """Return the pipeline rank of a part of the formulas: the first with that peak, where the name does not say."""
     last = values["pipeline_parallel"] - 1
     likely = {"first": 0, "second": min(1, last), "penultimate": max(0, last - 1), "last": last}.get(part, 0)
     return next((rank for rank in (likely, *range(last + 1))

@@ -22,7 +22,7 @@ _COEFFICIENTS = ("shared", "fixed", "slope", "bend")
 
 def evaluated(kernel: ModuleType, values: Mapping[str, Any], varying: Sequence[str],
               complete: Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]) -> Evaluated:
-    """A function that runs ``kernel`` on some rows; ``complete`` gives their columns that go with the symbol."""
+    """Return a function that runs ``kernel`` on some rows; ``complete`` gives their columns that go with the symbol."""
     fixed = [float(values[name]) for name in kernel.SCALARS]
 
     def run(rows: NDArray[np.intp], at: Column) -> Mapping[str, Column]:

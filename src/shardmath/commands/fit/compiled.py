@@ -10,7 +10,7 @@ from shardmath.files.cached import cached_module, key_of, source_of, sources_dig
 
 
 def inverse_for(evaluator: Evaluator, symbol: str, along: Sequence[str], columns: Collection[str]) -> ModuleType:
-    """The module for Numba that gives the peak as a polynomial of ``symbol``, where ``columns`` differ by row."""
+    """Get the module for Numba that gives the peak as a polynomial of ``symbol``, where ``columns`` differ by row."""
     known = sorted({*columns} & {*evaluator.terms.INPUTS})
 
     def source() -> str:

@@ -55,7 +55,7 @@ def solution(
     evaluator: Evaluator, source: str, name: str, values: Mapping[str, int], multiples: Mapping[str, Fraction],
     limit: Fraction, share: Fraction | None, peak: int, *, largest: bool,
 ) -> Solution | None:
-    """The formula for ``name`` at the configuration ``values``; None where the peak is no polynomial of it there.
+    """Get the formula for ``name`` at the configuration ``values``; None where the peak is no polynomial of it there.
 
     ``source`` is that of the evaluator, ``limit`` in bytes, ``share`` what it is of the memory, None for that of the
     rule of thumb; ``peak`` is that of the configuration. With the memory of the GPU for ``name``, the formula says what
@@ -100,7 +100,7 @@ def _written(
 
 
 def _closed(numbers: Mapping[int, Fraction], limit: Fraction, *, largest: bool) -> int | None:
-    """The last integer with which the polynomial is at most the limit."""
+    """Return the last integer with which the polynomial is at most the limit."""
     if not numbers.keys() - {0}:
         return None
     fitting = [(first, last) for first, last, sign in signs(combined(numbers, constant(-limit)), 1, 1 << 62)

@@ -7,7 +7,7 @@ from shardmath.commands.fit.answers import Bound
 from shardmath.commands.fit.run import CLOSED
 from shardmath.reports.tables import console, gib, table
 
-#: What a coefficient is multiplied with, in words.
+#: Powers of the symbol, in words.
 _POWERS = {-1: " shared by {0}", 0: "", 1: " for each of {0}", 2: " for each of {0} squared"}
 
 
@@ -78,7 +78,7 @@ def _formula(answer: FitAnswer) -> list[str]:
 
 
 def _solved(answer: FitAnswer) -> str:
-    """The parameter that the formula is about."""
+    """Return the parameter that the formula is about."""
     bound = answer.at or answer.beyond
     return answer.symbol if bound is None else next(iter(bound.values), answer.symbol)
 

@@ -28,7 +28,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
-#: What rows can be solved for: symbols with which the peak only rises, and those that divide a batch.
+#: Symbols that rows can be solved for: those with which the peak only rises, and those that divide a batch.
 SOLVED = ("micro_batch_size", "seq_length", "num_layers", "data_parallel")
 PEAK = "peak"
 _ROWS = 1 << 16

@@ -45,7 +45,7 @@ TRIED = "one by one"
 
 @cache
 def usual_share() -> Fraction:
-    """The share of the memory that the rule of thumb leaves to an estimate: the largest that gets the best verdict."""
+    """Return the largest share of the memory that an estimate may take to get the best verdict."""
     low, high = 0, _WHOLE
     while low < high:
         middle = (low + high + 1) // 2
@@ -105,7 +105,7 @@ class _Asked:
 
     def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
                  ) -> Solution | None:
-        """The inverted formula at an answer, if it is asked for."""
+        """Return the inverted formula at an answer, if it is asked for."""
         if at is None or not self.formulas:
             return None
         share = None if self.share == usual_share() else self.share
@@ -114,7 +114,7 @@ class _Asked:
                         largest=largest)
 
     def with_degrees(self, **degrees: int) -> Job | None:
-        """The job with other degrees of parallelism; None if it is not legal."""
+        """Return the job with other degrees of parallelism; None if it is not legal."""
         try:
             job: Job = configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
         except InputError:
@@ -142,7 +142,7 @@ def _answer(asked: _Asked, symbol: str) -> FitAnswer:
 
 
 def share_of(share: Fraction | int | str | None) -> Fraction:
-    """The part of the memory that a peak may take. Raises InputError for one that is not above 0 and at most 1."""
+    """Get the part of the memory that a peak may take. Raises InputError for one that is not above 0 and at most 1."""
     if share is None:
         return usual_share()
     try:
@@ -156,7 +156,7 @@ def share_of(share: Fraction | int | str | None) -> Fraction:
 
 
 def _memory(asked: _Asked) -> FitAnswer:
-    """The memory that the configuration needs: the peak over the share, rounded up to whole bytes.
+    """Return the memory that the configuration needs: the peak over the share, rounded up to whole bytes.
 
     Raises InputError where no memory is enough, because a host cannot hold what is offloaded.
     """
@@ -216,7 +216,7 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
 
 
 def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
-    """The smallest product of degrees that fits, and of equal products the one with the lowest peak."""
+    """Return the smallest product of degrees that fits, and of equal products the one with the lowest peak."""
     before: Bound | None = None
     tried = 0
     for size, group in _by_product(asked.job, names):

@@ -12,7 +12,7 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.input.parameters import limits, long_name
 
-#: What is asked for unless a symbol is given, in the order of the report.
+#: Default symbols, in the order of the report.
 USUAL = (
     "micro_batch_size", "seq_length", "num_layers", "hidden_size", "num_gpus", "model_parallel", "gpu_memory",
 )
@@ -57,7 +57,7 @@ class Solved:
 
 
 def known_symbol(symbol: str) -> str:
-    """The long name of a symbol or letter. Raises InputError for one that cannot be asked for."""
+    """Return the long name of a symbol or letter. Raises InputError for one that cannot be asked for."""
     known = (*LARGEST, *SMALLEST)
     symbol = long_name(symbol)
     if symbol not in known:
@@ -66,7 +66,7 @@ def known_symbol(symbol: str) -> str:
 
 
 def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> Solved:
-    """How ``symbol`` is solved for in a job; ``asked`` are the arguments that were given.
+    """Return how ``symbol`` is solved for in a job with the arguments ``asked``.
 
     ``keep`` says what stays where the hidden size changes: a key of KEPT. Raises InputError for a symbol that the
     formulas do not have.
@@ -94,5 +94,5 @@ def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> So
 
 
 def unit_of(symbol: str) -> str:
-    """The unit of a symbol."""
+    """Return the unit of a symbol."""
     return "ranks" if symbol == MODEL_PARALLEL else str(PARAMETERS[symbol][1])

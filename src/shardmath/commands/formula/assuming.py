@@ -26,7 +26,7 @@ _NAME = re.compile(r"(not\s+)?([^\W\d]\w*)")
 _WORD = re.compile(rf"({'|'.join(WORDS)})\s*={{1,2}}\s*(\S+)")
 _NUMBER = re.compile(r"([^\W\d]\w*)\s*={1,2}\s*(-?\d+)")
 _EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
-#: What may stand in a list of assumptions, for messages.
+#: Grammar of assumptions, for messages.
 GRAMMAR = ("a switch (sequence_parallel, not tied_embeddings), name = value, recompute = none, a condition (t <= k),"
            " or usual")
 #: The assumption that parameters which few people set have their defaults, but for sizes of models and machines.
@@ -43,7 +43,7 @@ class Clauses:
 
 
 def symbols_by_name() -> dict[str, Symbol]:
-    """Every symbol by its long name, its letter, its letter as it is printed and its abbreviation."""
+    """Return every symbol by its long name, its letter, its letter as it is printed and its abbreviation."""
     from shardmath.symbolic.parameters import PARAMETERS as DEFINED
     from shardmath.symbolic.printers.text import letter
 

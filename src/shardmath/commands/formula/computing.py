@@ -195,6 +195,7 @@ class Symbolic:
         ``modules`` is ``numpy``, ``jax``, ``mpmath`` or another module that SymPy's ``lambdify`` knows. The function
         takes its arguments by place or by long name. mpmath is exact to its precision, the others are floats. With
         ``in_parts`` it computes ``parts`` one after another: quick for long formulas, such as the time of a step.
+        Raises InputError for ``arguments`` without a symbol of the formula.
         """
         parts = self.parts if in_parts else {self._formulas.terms[self.name].symbol: self.expr}
         free = set().union(*(value.free_symbols for value in parts.values())) - parts.keys()

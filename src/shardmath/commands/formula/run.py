@@ -222,7 +222,7 @@ def forms_of(expression: Expr, terms: TermSet) -> Forms:
 def _steps(
     name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...], expand: bool,
 ) -> tuple[Simplified, ...]:
-    """The forms of a term, the first as written; with assumptions the second is what these leave of it."""
+    """Return the forms of a term, the first as written; with assumptions the second is what these leave of it."""
     from shardmath.symbolic.simplify import Step as Form
     from shardmath.symbolic.simplify import derivation, simplify
     from shardmath.symbolic.terms import operations
@@ -251,7 +251,7 @@ def _items(kernels: Mapping[str, str] | None) -> _Kernels:
 def _assumed(
     name: str, implementation: str, kernels: _Kernels, assumptions: tuple[str, ...],
 ) -> Assumed:
-    """The formulas of the set that ``name`` belongs to, under assumptions and the rules of legal configurations."""
+    """Get the formulas of the set that ``name`` belongs to, under assumptions and the rules of legal configurations."""
     from sympy import Integer
 
     from shardmath.symbolic.parameters import BY_LETTER, symbol
@@ -293,7 +293,7 @@ class Formulas(Answer):
 
 @typed
 def names(implementation: str = FIRST, kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
-    """The terms of an implementation and of the published sets, in groups: by component, then what they add up to.
+    """Get the terms of an implementation and of the published sets, in groups: by component, then what they add up to.
 
     Raises InputError for an unknown implementation or kernel choice.
     """
@@ -312,7 +312,7 @@ def names(implementation: str = FIRST, kernels: Mapping[str, str] | None = None)
     return tuple(term for group in groups.values() for term in group)
 
 
-#: What terms belong to that are no component's, by the first part of their names.
+#: Titles of groups that are no component, by the first part of their terms' names.
 _OTHER_GROUPS = {
     "": "Definitions, and the peak", "local": "Sizes on one rank", "layer": "One layer on one rank",
     "expert_layer": "One layer with experts on one rank", "stage": "Rank r", "process": "What a process takes",

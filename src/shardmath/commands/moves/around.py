@@ -34,7 +34,7 @@ from shardmath.search.untried import Untried, untried
 
 #: Sizes that can change one by one.
 AXES = (*_AXES, *ACCOUNTED)
-#: What follows from them.
+#: Derived symbols.
 _FOLLOWING = "last_stage_layers"
 #: Arguments of ``explain`` that the axes say, or that are given apart.
 _LAYOUT = (*AXES, "data_parallel", "num_gpus", "global_batch_size", "pipeline_layout", "anchor", "network", "node_size",
@@ -100,7 +100,7 @@ class Rows:
         self.counts: NDArray[np.int64] = len(self._made) + np.sum(list(self._changed.values()), axis=0)
 
     def move(self, row: int) -> Move:
-        """One layout as a move."""
+        """Return one layout as a move."""
         names = (*AXES, _FOLLOWING) if _FOLLOWING in self._columns else AXES
         layout: dict[str, int | str] = {name: self._columns[name][row].item() for name in names}
         changes = [Replaced(item.name, item.before, item.after) for item in self._made]
@@ -139,7 +139,7 @@ class Around:
                     seconds, ratio, arguments)
 
     def rows(self, made: Sequence[Variant], most: int) -> Rows:
-        """All legal layouts with some variants that change at most so many sizes; others may be among them.
+        """Return all legal layouts with some variants that change at most so many sizes; others may be among them.
 
         A variant that does not go with the rest gives no layout.
         """
@@ -149,11 +149,11 @@ class Around:
         return self._known[key]
 
     def best(self) -> Move | None:
-        """The best layout that fits, of all that there are without variants; None for an explicit list of layers."""
+        """Return the best layout that fits, of all without variants; None for an explicit list of layers."""
         return self._searched("best")
 
     def smallest(self) -> Move | None:
-        """The legal layout of least memory, of all that there are without variants."""
+        """Return the legal layout of least memory, of all that there are without variants."""
         return self._searched("smallest")
 
     def untried(self) -> tuple[Untried, ...]:
@@ -170,7 +170,7 @@ class Around:
         return answered(self._spaces((), self.own))
 
     def _moved(self, swept: Swept) -> Move:
-        """A layout that a sweep found as a move."""
+        """Return a layout that a sweep found as a move."""
         sizes, own = sizes_of(swept), self.own
         layout = {name: sizes[name] for name in (*AXES, _FOLLOWING)}
         usual = self.usual(own, swept.values["tensor_parallel"], swept.values["pipeline_parallel"])
@@ -201,7 +201,7 @@ class Around:
                 **({"expert_tensor_parallel": tensor} if follows else {})}
 
     def arguments_of(self, made: Sequence[Variant], layout: Mapping[str, int | str]) -> dict[str, Any]:
-        """The arguments of ``explain`` for a layout with some variants."""
+        """Return the arguments of ``explain`` for a layout with some variants."""
         values = self.configuration.job.values
         gone = ("data_parallel", *RECOMPUTE_REGIONS.values())
         kept = {name: value for name, value in self.arguments.items() if name not in gone}
@@ -223,7 +223,7 @@ class Around:
         return Rows(self, made, own, columns)
 
     def _columns(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
-        # What follows other sizes may change with them: it is left out here, and counted where it does not.
+        # Followers may change with other sizes: they are left out here, and counted where they do not.
         near = {name: value for name, value in own.items() if name not in _FOLLOWERS}
         return timed(self._spaces(made, own), near, most).columns
 
@@ -242,7 +242,7 @@ class Around:
         return columns_of(configuration, self.arguments, near, self.timed)
 
     def _spaces(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> tuple[Space, ...]:
-        """The spaces of the job that everybody searches, as far as they have the order of passes."""
+        """Return the spaces of the job that everybody searches, as far as they have the order of passes."""
         job, arguments = self.configuration.job, dict(self.arguments)
         for item in made:
             arguments = item.applied(arguments)
@@ -260,7 +260,7 @@ class Around:
         return tuple(self._with_own_mode(space, own) for space in spaces if space.schedule in same)
 
     def _with_own_mode(self, space: Space, own: Mapping[str, int | str]) -> Space:
-        """The space with the configuration's own recompute mode, which may do the same as another one."""
+        """Return the space with the configuration's own recompute mode, which may do the same as another one."""
         modes, mode = space.axes["recompute"], str(own["recompute"])
         assert isinstance(modes, tuple)
         if SELECTIVE in (mode, *modes) or mode in modes:

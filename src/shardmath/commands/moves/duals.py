@@ -93,7 +93,7 @@ class Dual:
         return hash(self._key())
 
     def _floor(self) -> Number:
-        """The integer below: just before an integer it is already the one before."""
+        """Return the integer below: just before an integer it is already the one before."""
         whole = math.floor(self.value)
         return whole - 1 if self.value == whole and self.slope < 0 else whole
 
@@ -112,20 +112,20 @@ def _parts(number: Dual | Number) -> tuple[Number, Number]:
 
 
 def _over(numerator: Number, denominator: Number) -> Number:
-    """The exact quotient, an integer where it is whole: integers are computed with many times faster."""
+    """Return the exact quotient, an integer where it is whole: integers are computed with many times faster."""
     quotient = Fraction(numerator) / denominator
     return quotient.numerator if quotient.denominator == 1 else quotient
 
 
 def _ratio(numerator: Dual | Number, denominator: Dual | Number) -> Dual | Number:
-    """The helper of the evaluators, over duals as well."""
+    """Return the helper of the evaluators, over duals as well."""
     if isinstance(numerator, Dual):
         return numerator / denominator
     return numerator / denominator if isinstance(denominator, Dual) else _over(numerator, denominator)
 
 
 def terms_beside(module: ModuleType, values: Mapping[str, int], along: Mapping[str, Number]) -> dict[str, Dual]:
-    """Every term just beside ``values``, in the direction ``along``: exact limits and one-sided derivatives.
+    """Return every term just beside ``values``, in the direction ``along``: exact limits and one-sided derivatives.
 
     ``module`` is a generated evaluator; ``along`` has by how much symbols move, by name. A term that jumps at once has
     another value here than at the point. Raises StepsError where a term does not exist between two integers.
@@ -134,9 +134,9 @@ def terms_beside(module: ModuleType, values: Mapping[str, int], along: Mapping[s
 
 
 def slopes_along(module: ModuleType, values: Mapping[str, int], along: Mapping[str, Number]) -> dict[str, Dual]:
-    """Every term with its slope in the direction ``along``, on the branch that holds at the point, without rounding.
+    """Return every term with its slope along ``along``, on the branch that holds at the point, without rounding.
 
-    What is rounded up to a multiple keeps its value and moves like what is rounded; of equal arguments of a maximum or
+    A value rounded up to a multiple keeps its value and moves like its argument; of equal arguments of a maximum or
     minimum the one is taken that is the largest or smallest after the move.
     """
     return _terms(module, _SMOOTH, Frozen, values, along)
@@ -146,7 +146,7 @@ def _terms(
     module: ModuleType, functions: Mapping[str, Callable[..., Any]], kind: type[Dual], values: Mapping[str, int],
     along: Mapping[str, Number],
 ) -> dict[str, Dual]:
-    """The evaluator's own code over other numbers, with ``functions`` for those that have no arithmetic of theirs."""
+    """Run the evaluator's code over other numbers, with ``functions`` for those without arithmetic of their own."""
     code = FunctionType(module.terms.__code__, {**vars(module), **functions})
     numbers: dict[str, Any] = code(*(
         kind(values[name], along[name]) if name in along else values[name] for name in module.INPUTS
@@ -170,7 +170,7 @@ def _lcm(left: Dual | Number, right: Dual | Number) -> Number:
 
 
 def _unrounded(rounding: Callable[[Number], int]) -> Callable[[Dual | Number, Dual | Number], Dual | Number]:
-    """A division to an integer that moves as the quotient does."""
+    """Return a division to an integer that moves as the quotient does."""
     def divided(numerator: Dual | Number, denominator: Dual | Number) -> Dual | Number:
         value, slope = _parts(_ratio(numerator, denominator))
         return Frozen(rounding(value), slope) if slope else rounding(value)

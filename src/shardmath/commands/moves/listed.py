@@ -24,7 +24,7 @@ Layout = Mapping[str, int | str]
 def layouts_near(
     own: Layout, candidates: Mapping[str, Sequence[int | str]], most: int, sequence: Callable[[int], int],
 ) -> Iterator[Layout]:
-    """All layouts that change at most so many sizes of ``own``, legal or not, each once.
+    """Yield all layouts that change at most so many sizes of ``own``, legal or not, each once.
 
     ``sequence`` says whether sequence parallelism is on at a tensor-parallel size where nobody changes it.
     """
@@ -42,7 +42,7 @@ def layouts_near(
 def columns_of(
     configuration: Configuration, arguments: Mapping[str, Any], near: Iterable[Layout], timed: bool,
 ) -> dict[str, NDArray[Any]]:
-    """Those of some layouts that are legal, with peak and seconds of a step, as columns.
+    """Return those of some layouts that are legal, with peak and seconds of a step, as columns.
 
     ``configuration`` is one of them, ``arguments`` those of ``explain`` that say it.
     """

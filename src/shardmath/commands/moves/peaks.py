@@ -39,20 +39,20 @@ class Peak:
         return self.job.evaluator.terms
 
     def bytes(self, values: Mapping[str, int]) -> int:
-        """The peak at ``values`` of all symbols."""
+        """Return the peak at ``values`` of all symbols."""
         return int(max(
             terms_at(self.module, rank)[self._term] for rank in self._ranks(values)
         ))
 
     def beside(self, function: Beside, along: Mapping[str, Number]) -> Dual:
-        """The peak beside the job's own values; an explicit list of layers stays what each rank holds."""
+        """Return the peak beside the job's own values; an explicit list of layers stays what each rank holds."""
         duals = [function(self.module, rank, along)[self._term] for rank in self._ranks(self.job.values)]
         return max(duals, key=lambda dual: (dual.value, dual.slope))
 
     def keeps_rules(self, values: Mapping[str, int]) -> bool:
         """Tell whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need.
 
-        What is offloaded must have room on the hosts of these GPUs' servers.
+        Offloaded tensors must have room on the hosts of these GPUs' servers.
         """
         known = {**values, "pipeline_rank": 0, **(ANY if self.layout else {})}
         known["num_gpus"] = 1
@@ -67,7 +67,7 @@ class Peak:
         return hosts_hold(known, [terms_at(self.module, rank) for rank in ranks])
 
     def next_legal(self, name: str, step: int) -> int | None:
-        """The next legal value of a symbol, all others as they are: larger, or smaller with ``step`` -1; None if none.
+        """Return the next legal value of a symbol, others unchanged: larger, or smaller with ``step`` -1; None if none.
 
         Far from its own value only multiples of that, or its parts, are tried.
         """

@@ -92,7 +92,7 @@ def _slope(item: Sensitivity) -> str:
 
 
 def _exact(number: Fraction | None) -> str:
-    """An exact number, or the beginning of one that would take too much room."""
+    """Return an exact number, or the beginning of one that would take too much room."""
     if number is None:
         return ""
     text = f"{number.numerator:,}" + ("" if number.denominator == 1 else f"/{number.denominator:,}")
@@ -153,7 +153,7 @@ def _data(moves: Moves, move: Move) -> str:
 
 
 def in_changes(move: Move) -> str:
-    """The changes of a move in one line."""
+    """Return the changes of a move in one line."""
     return ", ".join(
         f"{_TITLES.get(change.name, change.name.replace('_', ' '))} "
         f"{_value(change.name, change.before)} -> {_value(change.name, change.after)}"

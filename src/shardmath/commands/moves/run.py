@@ -88,7 +88,7 @@ class Moves(Reported, room="moves", table="differences"):
         return self.explanation.peak
 
     def formulas(self, name: str) -> SlopeFormulas:
-        """The formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.
+        """Get the formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.
 
         Raises InputError for a name that is no symbol of the configuration.
         """
@@ -135,7 +135,7 @@ def moves(
 
 
 def _share(share: Fraction | int | float | str) -> Fraction:
-    """The share of the memory that fits. Raises InputError unless it is a number above 0 and at most 1."""
+    """Return the share of the memory that fits. Raises InputError unless it is a number above 0 and at most 1."""
     try:
         exact = Fraction(str(share))
     except (ValueError, ZeroDivisionError):
@@ -146,7 +146,7 @@ def _share(share: Fraction | int | float | str) -> Fraction:
 
 
 def _ranked(moves: Iterable[Move]) -> tuple[Move, ...]:
-    """The cheapest in time first; where that is not known, the fewest model-parallel ranks, then the least memory."""
+    """Sort by time; where that is not known, by the fewest model-parallel ranks, then by the least memory."""
     def order(move: Move) -> tuple[float, ...]:
         ranks = 1
         for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
@@ -157,7 +157,7 @@ def _ranked(moves: Iterable[Move]) -> tuple[Move, ...]:
 
 
 def _next(moves: Iterable[Move], total: int, seconds: float | None) -> Iterable[Move]:
-    """Of single changes of a size the nearest ones on both sides; of all others every one that changes anything."""
+    """Return the nearest single changes of each size on both sides, and all others that change anything."""
     nearest: dict[tuple[str, bool], Move] = {}
     for move in moves:
         change, = move.changes
@@ -176,7 +176,7 @@ def _after(move: Move) -> int:
 
 
 def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
-    """The next smaller and larger data-parallel size, on as many GPUs as that takes."""
+    """Yield the next smaller and larger data-parallel size, on as many GPUs as that takes."""
     configuration, name = around.configuration, "data_parallel"
     for step in (-1, 1) if around.configuration.job.evaluator.fixed.get(name) is None else ():
         after = peak.next_legal(name, step)
@@ -191,14 +191,14 @@ def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
 
 
 def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
-    """The explicit list of layers, if there is one."""
+    """Return the explicit list of layers, if there is one."""
     return None if layout is None else parsed(layout) if isinstance(layout, str) else tuple(layout)
 
 
 def _least(around: Around) -> Move:
-    """The legal layout of least memory; with an explicit list of layers among those that change two sizes.
+    """Return the legal layout of least memory; with an explicit list of layers among those that change two sizes.
 
-    It is the layout of now where no search has any, as of an interleaved schedule on one stage.
+    Return the layout of now where no search has any, as of an interleaved schedule on one stage.
     """
     searched = around.smallest()
     if searched is not None:

@@ -62,7 +62,7 @@ class Sensitivity(Answer):
 
 
 def sensitivities(peak: Peak, following: Mapping[str, str]) -> tuple[Sensitivity, ...]:
-    """All symbols that the peak depends on, the one with the largest elasticity first.
+    """Return all symbols that the peak depends on, the one with the largest elasticity first.
 
     ``following`` are symbols that have the value of another one, with that one's name.
     """
@@ -105,7 +105,7 @@ def _difference(peak: Peak, name: str, step: int, total: int) -> Difference | No
 
 
 def _derivative(peak: Peak, name: str, total: int, steps: Sequence[int]) -> Fraction | None:
-    """The derivative of the peak as it is, with all of its steps, on the sides where there are legal values."""
+    """Return the derivative of the peak as it is, with all of its steps, on the sides where there are legal values."""
     try:
         sides = [peak.beside(terms_beside, {name: step}) for step in steps]
     except (StepsError, ZeroDivisionError):  # beside a 0 that stands for a usual value nothing is defined
@@ -115,7 +115,7 @@ def _derivative(peak: Peak, name: str, total: int, steps: Sequence[int]) -> Frac
 
 
 def _with_gpus_fixed(peak: Peak, name: str, following: Mapping[str, str]) -> Fraction | None:
-    """The slope above if data parallelism gives way, and symbols that follow go along; None for other symbols."""
+    """Get the slope above if data parallelism gives way, and symbols that follow go along; None for other symbols."""
     values = peak.job.values
     if name not in SIZES or name == "data_parallel":
         return None

@@ -23,12 +23,12 @@ Reached = Callable[[Rows], NDArray[np.bool_]]
 
 
 def singles(around: Around, made: Sequence[Variant]) -> list[Move]:
-    """Every legal move that changes one thing."""
+    """Return every legal move that changes one thing."""
     return _moves(around, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
 
 
 def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
-    """The smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
+    """Return the smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
 
     Sets of two are always looked at. Of larger ones, those of the first size at which any fits; beyond that the best
     layout that there is, however much it changes.
@@ -66,13 +66,13 @@ def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: 
 
 
 def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
-    """Every smaller set of a move's changes."""
+    """Yield every smaller set of a move's changes."""
     for size in range(1, len(move.changes)):
         yield from map(frozenset, combinations(move.key, size))
 
 
 def _moves(around: Around, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
-    """All legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
+    """Return all legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
     moves = list[Move]()
     for count in range(size + 1 if size <= _MOST else 1):
         for chosen in _combined(made, count):

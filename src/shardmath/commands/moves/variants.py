@@ -39,7 +39,7 @@ class Variant:
     brings: Mapping[str, int] = field(default_factory=dict)
 
     def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with the change put in."""
+        """Return the arguments with the change put in."""
         kept = {name: value for name, value in arguments.items() if name not in _replaced_by(self.name)}
         return {**kept, **self.arguments, "kernels": {**(kept.get("kernels") or {}), **self.kernels}}
 
@@ -94,7 +94,7 @@ def _layers(job: Job) -> Iterator[Variant]:
 
 
 def _axes(job: Job, vary: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The options of kernel axes that are tried."""
+    """Return the options of kernel axes that are tried."""
     axes = {axis: tuple(option for option in options if option in options_of(job.evaluator.implementation, axis))
             for axis, options in _TRIED.items()}
     for axis in vary:

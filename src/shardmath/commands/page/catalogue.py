@@ -26,7 +26,7 @@ _SINGLE = {"virtual_pipeline": 1, "expert_parallel": 1, **RECOMPUTE_MODES["none"
 
 
 def models(asked: Sequence[str | PathLike[str]], only: bool = False) -> list[Model]:
-    """The models ``asked`` for, by name or path, and unless ``only`` they are wanted those of the catalogue.
+    """Return the models ``asked`` for, by name or path, and unless ``only`` they are wanted those of the catalogue.
 
     Raises InputError for an unknown model and a file that is none, and where no model is left.
     """
@@ -37,12 +37,12 @@ def models(asked: Sequence[str | PathLike[str]], only: bool = False) -> list[Mod
 
 
 def model_data(model: Model) -> dict[str, Any]:
-    """A model for the page."""
+    """Return a model for the page."""
     return {"name": model.name, "source": model.source, "note": model.note, "values": model_values(model)}
 
 
 def gpu_data() -> list[dict[str, Any]]:
-    """The GPUs of the catalogue, each with the parameters that it sets, and those of its servers that time needs."""
+    """Return the GPUs of the catalogue, each with the parameters that it and its servers set."""
     return [_gpu(Gpu.named(name)) for name in read("gpus")]
 
 

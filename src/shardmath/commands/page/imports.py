@@ -56,13 +56,13 @@ def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
 
 
 def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """The keys that set each value of the shape, found by changing one after the other.
+    """Return the keys that set each value of the shape, found by changing one after the other.
 
     None where a key sets a value to another number than its own: the page reads no such files.
     """
     family, usual = FAMILIES[model_type], _read(model_type, config)
     assert usual is not None
-    before, found = model_values(usual), dict[str, list[str]]()
+    before, keys = model_values(usual), dict[str, list[str]]()
     for names in map(family.keys, family.model_fields):
         for key in (name for name in names if name in config and isinstance(config[name], int)):
             changed = _another(key, config[key])
@@ -73,8 +73,8 @@ def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | 
                 if size != before[name] and size != changed:
                     return None
                 if size != before[name]:
-                    found[name] = [*names]
-    return found
+                    keys[name] = [*names]
+    return keys
 
 
 def flag_data() -> dict[str, dict[str, str]]:
@@ -91,7 +91,7 @@ def _another(key: str, value: int) -> int:
 
 
 def _read(model_type: str, config: Mapping[str, Any]) -> Model | None:
-    """The model of a file of a family; None where the file needs other keys."""
+    """Return the model of a file of a family; None where the file needs other keys."""
     try:
         fields = FAMILIES[model_type].read({"model_type": model_type, **config}).fields()
         named = model_type if model_type in CLASS_KERNELS else ""
@@ -101,7 +101,7 @@ def _read(model_type: str, config: Mapping[str, Any]) -> Model | None:
 
 
 def _kernels(model: Model) -> str:
-    """The choices of kernels for a model with each implementation."""
+    """Return the choices of kernels for a model with each implementation."""
     choices = []
     for implementation in IMPLEMENTATIONS:
         try:

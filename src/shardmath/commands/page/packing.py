@@ -19,7 +19,7 @@ class Lines:
         return iter(self._places)
 
     def of(self, text: str) -> list[int]:
-        """The text as runs of lines that follow one another: the place of the first, and how many there are."""
+        """Return the text as runs of lines that follow one another: the place of the first, and how many there are."""
         runs: list[int] = []
         for line in text.splitlines():
             place = self._places.setdefault(line, len(self._places))
@@ -30,7 +30,7 @@ class Lines:
         return runs
 
     def place(self, line: str) -> int:
-        """The place of one line."""
+        """Return the place of one line."""
         return self._places.setdefault(line, len(self._places))
 
 

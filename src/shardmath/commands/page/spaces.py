@@ -26,7 +26,7 @@ _FUNCTIONS = {"max": "Math.max", "min": "Math.min"}
 
 
 def parts_of(model: Model, cluster: Cluster, implementation: str) -> tuple[tuple[Space, Part], ...]:
-    """The parts of the spaces of any job of a model, each with its space.
+    """Return the parts of the spaces of any job of a model, each with its space.
 
     Raises InputError where the implementation does not have the model.
     """
@@ -37,7 +37,7 @@ def parts_of(model: Model, cluster: Cluster, implementation: str) -> tuple[tuple
 def part_data(
     space: Space, part: Part, model: Model, node_size: int, formulas: dict[str, int],
 ) -> dict[str, Any]:
-    """One part for the page: candidates of every axis as a rule or a list, modes, and the places of its formulas.
+    """Return a part for the page: candidates of every axis as a rule or a list, modes, and places of its formulas.
 
     New ``formulas`` in JavaScript are added to those known, with their places.
     """
@@ -67,7 +67,7 @@ def single_sizes(space: Space) -> list[str]:
 
 
 def in_javascript(text: str) -> tuple[list[str], str]:
-    """The names in a formula of a space, and the formula in JavaScript over ``divides`` and ``ceil_div``."""
+    """Return the names in a formula of a space, and the formula in JavaScript over ``divides`` and ``ceil_div``."""
     tree = ast.parse(text, mode="eval").body
     functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in functions}
@@ -94,7 +94,7 @@ def _printed(node: ast.expr) -> str:
 def _candidates(
     space: Space, part: Part, name: str, labels: Sequence[int | str], model: Model, node_size: int,
 ) -> list[int | str] | dict[str, Any]:
-    """The candidates of an axis: a rule where they depend on the job or on the shape of the model, else a list."""
+    """Get the candidates of an axis: a rule where they depend on the job or on the shape of the model, else a list."""
     declared = space.axes[name]
     if isinstance(declared, DivisorsOf):
         return {"divisors_of": declared.symbol}

@@ -31,7 +31,7 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
 
 
 def script_of(evaluator: Evaluator) -> str:
-    """The JavaScript of an evaluator."""
+    """Return the JavaScript of an evaluator."""
 
     def derived() -> str:
         from shardmath.symbolic.plain import derive_script
@@ -42,7 +42,7 @@ def script_of(evaluator: Evaluator) -> str:
 
 
 def source_data() -> dict[str, dict[str, Any]]:
-    """The sources of rows by key, with their entries in BibTeX."""
+    """Return the sources of rows by key, with their entries in BibTeX."""
     from shardmath.files.rendering import rendered
     from shardmath.symbolic.documents.bibtex import bibtex
     from shardmath.symbolic.sources import SOURCES

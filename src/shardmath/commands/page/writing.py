@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 def page(
     asked: Sequence[str | PathLike[str]] = (), only: bool = False, progress: Progress | None = None,
 ) -> str:
-    """The page as HTML, beginning with the first model that is ``asked`` for, by name or path.
+    """Return the page as HTML, beginning with the first model that is ``asked`` for, by name or path.
 
     It has the models asked for and, unless ``only`` those are wanted, all of the catalogue. Raises InputError for an
     unknown model.
@@ -78,7 +78,7 @@ def _with_parts(
     model: Model, cluster: Cluster, evaluators: dict[str, Evaluator], parts: dict[str, int],
     functions: dict[str, int],
 ) -> dict[str, Any]:
-    """A model with the places of its parts by implementation; what is new is added to what is known."""
+    """Return a model with the places of its parts by implementation; what is new is added to what is known."""
     places: dict[str, list[int]] = {}
     for implementation in IMPLEMENTATIONS:
         try:

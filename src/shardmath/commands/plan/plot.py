@@ -15,7 +15,7 @@ from shardmath.plots.style import INK, MARKERS
 _HEIGHT = 1.9
 #: A limit so many times above the curves is left out, which would be flat.
 _FAR = 2
-#: What a panel shows: its label, its numbers as (low, middle, high), and the limit that a plan has for it.
+#: A panel: its label, its numbers as (low, middle, high), and the plan's limit.
 Curve = tuple[str, Callable[[Offer], Band | None], Callable[[Plan], float | None]]
 
 
@@ -37,7 +37,7 @@ _CURVES: tuple[Curve, ...] = (
 
 
 def picture(plan: Plan) -> Picture:
-    """One panel for each amount that is known, with bands and the limits that were asked for.
+    """Return one panel for each amount that is known, with bands and the limits that were asked for.
 
     Raises InputError where nothing fits on any of the GPUs.
     """
@@ -74,7 +74,7 @@ def _said(points: Sequence[tuple[str, int, Band]], label: str) -> str:
 
 
 def _draw(part: Any, points: Sequence[tuple[str, int, Band]], label: str, limit: float | None) -> None:
-    """One line with its band for each kind, over the numbers of GPUs; a dashed line is the limit that was asked for."""
+    """Draw a line with its band for each kind over the numbers of GPUs; a dashed line is the plan's limit."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     axes = part.add_subplot()

@@ -29,7 +29,7 @@ class Values:
     posed: Posed
 
     def at(self, values: Mapping[str, int]) -> dict[int, dict[str, int]] | None:
-        """All parameters of every setting at the ``values`` of names; None where one is not legal."""
+        """Return all parameters of every setting at the ``values`` of names; None where one is not legal."""
         every = {}
         for number, setting in self.posed.settings.items():
             own = {name: values.get(name, least) for name, least in self._least[number].items()}
@@ -49,7 +49,7 @@ class Values:
         return all(bool(_number(condition, leaves)) for condition in self.posed.region)
 
     def sides(self, values: Mapping[str, int], every: Mapping[int, Mapping[str, int]]) -> tuple[Number, Number]:
-        """The exact values of both sides."""
+        """Return the exact values of both sides."""
         leaves = self._leaves((self.posed.left, self.posed.right), values, every)
         return _number(self.posed.left, leaves), _number(self.posed.right, leaves)
 
@@ -117,7 +117,7 @@ def _called(module: ModuleType, function: Callable[..., Any]) -> Callable[[Mappi
 
 
 def _only(module: ModuleType, terms: tuple[str, ...]) -> Callable[..., dict[str, Number]]:
-    """The function ``terms`` of an evaluator without the lines that ``terms`` do not need."""
+    """Return the function ``terms`` of an evaluator without the lines that ``terms`` do not need."""
     source = source_of(module)
     function = next(item for item in ast.parse(source).body
                     if isinstance(item, ast.FunctionDef) and item.name == "terms")
@@ -144,7 +144,7 @@ def _only(module: ModuleType, terms: tuple[str, ...]) -> Callable[..., dict[str,
 
 
 def _number(node: Node, values: Mapping[str, Number]) -> Number:
-    """The exact value of a small expression or condition."""
+    """Return the exact value of a small expression or condition."""
     (value,) = exact([node], values)
     if isinstance(value, bool):
         return int(value)

@@ -42,5 +42,5 @@ class Claims(Answer):
 
 @cache
 def claims() -> Mapping[str, ListedClaim]:
-    """All claims of the catalogue by name."""
+    """Return all claims of the catalogue by name."""
     return {name: ListedClaim(name, **entry) for name, entry in read("claims").items()}

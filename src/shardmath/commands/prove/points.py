@@ -151,7 +151,7 @@ class Points:
                 for name, value in zip(names, values, strict=True)}
 
     def _kept(self, columns: Columns) -> Columns:
-        """The points that keep all conditions, in floating point."""
+        """Return the points that keep all conditions, in floating point."""
         met = np.logical_and.reduce(np.broadcast_arrays(*(
             np.asarray(truth, bool) for truth in self._rules(columns)), next(iter(columns.values())) >= -np.inf))
         for name, column in columns.items():

@@ -54,7 +54,7 @@ class Posed:
         return Algebra(self.sides.graph, [name for name, limits in self.names.items() if limits == (0, 1)])
 
     def case(self, *further: Node, swapped: bool = False) -> Case | None:
-        """All legal values in the region that meet ``further`` conditions, the smaller side first; None without any."""
+        """Return the case of legal values with ``further`` conditions, the smaller side first; None if none is left."""
         roots = self.roots[::-1] if swapped else self.roots
         return case_of(self.algebra, self.names, roots, (*further, *self.conditions))
 
@@ -103,7 +103,7 @@ def pose(claim: Claim, region: str, sides: Sides) -> Posed:
 
 
 def _formulas(sides: Sides, setting: Setting, terms: Iterable[str]) -> tuple[dict[str, Node], list[Node]]:
-    """Some terms at a setting, and the rules that it keeps."""
+    """Return some terms at a setting, and the rules that it keeps."""
     graph, evaluator = sides.graph, setting.evaluator
     modules = [evaluator.terms]
     if any(term not in evaluator.terms.TERMS for term in terms):

@@ -102,7 +102,7 @@ class _Trial:
             self.nearest = Fraction(low) / Fraction(high)
 
     def _sides(self, point: Mapping[str, int]) -> tuple[Number, Number] | None:
-        """The values of both sides; None where a setting is not legal, or outside of the region."""
+        """Return the values of both sides; None where a setting is not legal, or outside of the region."""
         every = self._values.at(point)
         if every is None or not self._values.keeps_region(point, every):
             return None
@@ -124,7 +124,7 @@ class _Trial:
         return Counterexample({**same, **free}, tuple(differ), left, right)
 
     def _proved(self) -> tuple[bool, int]:
-        """True if the claim is proved, as a whole or in parts; and the steps of all attempts."""
+        """Return True if the claim is proved, as a whole or in parts; and the steps of all attempts."""
         relation, efforts = self.posed.claim.relation, list[Effort]()
         swapped, strict = relation in (">=", ">"), relation in ("<", ">")
 
@@ -136,7 +136,7 @@ class _Trial:
         return holding, sum(effort.tried for effort in efforts)
 
     def _bound(self) -> str:
-        """The smallest factor with which an open claim about sizes is proved; empty without one."""
+        """Return the smallest factor with which an open claim about sizes is proved; empty without one."""
         relation, best = self.posed.claim.relation, ""
         case = self.posed.case(swapped=relation in (">=", ">"))
         if relation == "=" or case is None:

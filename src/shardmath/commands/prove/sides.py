@@ -43,11 +43,11 @@ class Sides:
     _known: dict[tuple[tuple[str, str], ...], int] = field(default_factory=dict)
 
     def of(self, claim: Claim) -> tuple[Node, Node]:
-        """The left and the right side. Raises InputError for what is no formula of known terms."""
+        """Return the left and the right side. Raises InputError for what is no formula of known terms."""
         return self._side(claim.left, ()), self._side(claim.right, ())
 
     def conditions(self, region: str, claim: Claim) -> list[Node]:
-        """The conditions of a region: one for each part between commas; for both values of a parameter that moves."""
+        """Return the conditions of a region, one for each part between commas, at both ends of a moved parameter."""
         numbers = [self._setting(())]
         if claim.moved:
             numbers.append(self._setting(with_settings(claim.right)[1]))
@@ -86,7 +86,7 @@ class Sides:
             raise InputError("claim", error.part, f"{error.rule}; in: {text}") from None
 
     def _name(self, name: str, number: int) -> Node:
-        """A parameter by name or letter, or a term of a setting."""
+        """Return a parameter by name or letter, or a term of a setting."""
         setting = self.settings[number]
         evaluator, long = setting.evaluator, long_name(name)
         if name in FREE:
@@ -100,7 +100,7 @@ class Sides:
                                         f" {', '.join(FREE[:2])}", nearest_names(long, known))
 
     def _setting(self, settings: tuple[tuple[str, str], ...]) -> int:
-        """The number of settings, which are made where nobody had them yet."""
+        """Return the number of settings, which are made where nobody had them yet."""
         if settings not in self._known:
             self._known[settings] = len(self.settings)
             implementation, kernels, values = self.implementation, dict(self.kernels), dict[str, Node]()
@@ -142,6 +142,6 @@ _DEGREES = ("data_parallel", "context_parallel", "pipeline_parallel", "tensor_pa
 
 
 def _is_choice(name: str, text: str) -> bool:
-    """True for a kernel choice; ``data_parallel`` is a choice and a parameter."""
+    """Return True for a kernel choice; ``data_parallel`` is a choice and a parameter."""
     return name in CHOICES and (name not in PARAMETERS or text in CHOICES[name][1])
 

@@ -12,7 +12,7 @@ _OF_MODEL = ("model", "machine")
 
 
 def smaller(point: Mapping[str, int], refutes: Callable[[Mapping[str, int]], bool], *, real: bool) -> dict[str, int]:
-    """The point with small values where it still refutes; with ``real``, the model stays."""
+    """Return the point with small values where it still refutes; with ``real``, the model stays."""
     best = dict(point)
     names = [name for name in point if not (real and name in PARAMETERS and PARAMETERS[name][4] in _OF_MODEL)]
     for name in sorted(names, key=lambda name: -best[name]):

@@ -54,7 +54,7 @@ class Choice(Answer):
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
 
     def script(self, format: str | None = None) -> str:
-        """A file to launch it with, by default of the implementation's own format.
+        """Return a file to launch it with, by default of the implementation's own format.
 
         Raises InputError where no format has what the run does.
         """

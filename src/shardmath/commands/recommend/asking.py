@@ -14,7 +14,7 @@ from shardmath.search.spaces.usual import BY_TIME
 KINDS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
 ALONE = ("recompute", "micro_batch_size", "virtual_pipeline")
 _FASTEST = (Best("best", BY_TIME, 1),)
-#: What is traded for what, and the peak of a front by its name.
+#: The two objectives of a front, and the peak by its name.
 TRADED, PEAK = ("step.time", "peak"), "peak"
 
 
@@ -39,9 +39,9 @@ class Asked:
         return answered(self.spaces_for(1), _questions)
 
     def with_values(self, values: Mapping[str, int]) -> Answered:
-        """The fastest layout with other values of fixed symbols."""
+        """Return the fastest layout with other values of fixed symbols."""
         return asked_again(self.answers.parts, _FASTEST, values)
 
     def with_batch(self, times: int) -> Answered:
-        """The fastest layout with so many times the batch."""
+        """Return the fastest layout with so many times the batch."""
         return answered(self.spaces_for(times), lambda _: _FASTEST)

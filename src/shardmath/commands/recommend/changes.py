@@ -72,7 +72,7 @@ def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]
 
 
 def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
-    """The best with another value of one axis."""
+    """Yield the best with another value of one axis."""
     for name, words in (("recompute", "recompute {}"), ("micro_batch_size", "micro-batch {}"),
                         ("virtual_pipeline", "chunks of layers on a rank: {}")):
         if asked.answers.asks(f"by_{name}"):

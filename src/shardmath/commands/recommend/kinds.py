@@ -35,7 +35,7 @@ def advice_on_kinds(search: Search, cluster: Cluster) -> Advice:
 
 
 def _chosen(looked: Looked) -> Iterator[tuple[OnKinds, str]]:
-    """The layouts to try, the best first, and why each is worth it."""
+    """Yield the layouts to try, the best first, and why each is worth it."""
     fitting, uncertain = looked.those(_FITS), looked.those(_UNCERTAIN)
     if fitting:
         yield fitting[0], "the fastest that fits"

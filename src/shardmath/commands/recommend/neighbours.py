@@ -37,7 +37,7 @@ class Neighbour(Answer):
 
 
 def neighbours(configuration: Configuration) -> Iterator[Neighbour]:
-    """Every layout that is one doubling or halving away, legal or not."""
+    """Yield every layout that is one doubling or halving away, legal or not."""
     for name in _STEPS:
         own = configuration.values[name]
         if name in without_effect(configuration.part.evaluator):
@@ -61,7 +61,7 @@ def _neighbour(configuration: Configuration, name: str, after: int) -> Neighbour
 
 
 def _moved(configuration: Configuration, name: str, after: int) -> Mapping[str, int]:
-    """All values with one of them changed. Raises InputError where one that follows is not a whole number."""
+    """Return all values with one of them changed. Raises InputError where one that follows is not a whole number."""
     values = {**configuration.values, name: checked(name, after)}
     for symbol, text in configuration.part.derived.items():
         value = formula_column(text, values)

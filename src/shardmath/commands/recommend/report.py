@@ -146,7 +146,7 @@ def _changes(changes: Iterable[Change]) -> Table:
 
 
 def _launched(choice: Choice) -> str:
-    """The file that launches a choice, or why there is none."""
+    """Return the file that launches a choice, or why there is none."""
     try:
         text = choice.script()
     except InputError as error:

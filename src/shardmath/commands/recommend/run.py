@@ -43,7 +43,7 @@ def recommend(
     implementation: str | None = None,
     **arguments: Any,
 ) -> Advice:
-    """The few layouts worth trying, why, and what would change the answer.
+    """Return the few layouts worth trying, why, and what would change the answer.
 
     ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
     layouts are searched.
@@ -80,7 +80,7 @@ def recommend(
 def _explained(
     configuration: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any],
 ) -> Explanation:
-    """The account of one layout."""
+    """Return the account of one layout."""
     sizes, values = as_arguments_of_explain(sizes_of(configuration)), configuration.values
     others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
     return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],

@@ -17,7 +17,7 @@ _HEIGHT = 1.9
 
 
 def picture(scaling: Scaling) -> Picture:
-    """One curve for each rate, from 0 on, with the layout where it changes.
+    """Return one curve for each rate, from 0 on, with the layout where it changes.
 
     Raises InputError where nothing fits at any size.
     """
@@ -53,7 +53,7 @@ def _said(points: Sequence[Point], label: str, values: Sequence[float]) -> str:
 
 
 def _draw(part: Any, points: Sequence[Point], label: str, values: Sequence[float]) -> None:
-    """One line over the numbers of GPUs, with the layout upright where it changes."""
+    """Draw a line over the numbers of GPUs, with the layout upright where it changes."""
     from matplotlib.ticker import NullLocator
 
     axes = part.add_subplot()
@@ -77,10 +77,10 @@ def _draw(part: Any, points: Sequence[Point], label: str, values: Sequence[float
 
 
 def _layout(point: Point) -> str:
-    """The sizes of the layout that are not 1, without those that follow from the number of GPUs."""
+    """Return the sizes of the layout that are not 1, without those that follow from the number of GPUs."""
     return short(point.layout or {}, ("data_parallel",))
 
 
 def _parallel(point: Point) -> str:
-    """The sizes of parallelism alone."""
+    """Return the sizes of parallelism alone."""
     return short(point.layout or {}, ("data_parallel", "micro_batch_size", "recompute"))

@@ -102,7 +102,7 @@ def scale(
     implementation: str | None = None,
     **arguments: Any,
 ) -> Scaling:
-    """The fastest layout that fits at each number of GPUs.
+    """Return the fastest layout that fits at each number of GPUs.
 
     Either the batch is the same everywhere (``global_batch_size`` sequences: strong scaling) or it grows with the GPUs
     (``tokens_per_gpu`` of a step: weak scaling). ``arguments`` are those of ``sweep``. Raises InputError for values

@@ -23,14 +23,14 @@ class Part:
     values: Mapping[str, Any]
 
     def number(self, name: str) -> int:
-        """Return a size, an address or a count."""
+        """Return a size, an address or a count. Raises InputError for anything but an integer of at least 0."""
         value = self.values.get(name)
         if type(value) is not int or not 0 <= value < 2**63:
             raise InputError(f"{self.field}.{name}", value, "must be an integer of at least 0")
         return value
 
     def word(self, name: str) -> str:
-        """Return a text."""
+        """Return a text. Raises InputError for other values."""
         value = self.values.get(name)
         if type(value) is not str:
             raise InputError(f"{self.field}.{name}", value, "must be text")
@@ -52,7 +52,7 @@ class Part:
 
 
 def parts(field: str, listed: object) -> Iterator[Part]:
-    """Yield the dictionaries of a list, each with its place."""
+    """Yield the dictionaries of a list, each with its place. Raises InputError for other values and for long lists."""
     if not isinstance(listed, list):
         raise InputError(field, listed, "must be a list")
     if len(listed) > MOST:

@@ -28,7 +28,7 @@ _SAID = {
     ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline"),
     HOST: (HOST, "must hold what the GPUs of a server offload"),
 }
-#: What a condition such as ``divides(tensor_parallel, num_gpus)`` is about: the divisor, and what it must divide.
+#: Divisor and dividend of a condition such as ``divides(tensor_parallel, num_gpus)``.
 _DIVIDES = re.compile(r"divides\((.+), (\w+)\)")
 
 
@@ -95,7 +95,7 @@ class SweepResult(Reported, room="sweep", table="best"):
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
-    """The answers of the spaces of a job, of which ``space`` is the first.
+    """Return the answers of the spaces of a job, of which ``space`` is the first.
 
     Raises InputError if a layout needs so many bytes that they are not exact.
     """
@@ -122,7 +122,7 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
 
 
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:
-    """The rules of all nests, in the order in which the first one that has them tries them."""
+    """Return the rules of all nests, in the order in which the first one that has them tries them."""
     counts: dict[tuple[str, str, str], int] = {}
     for nest, answer in zip(answered.nests, answered.answers, strict=True):
         said = {name: (field, text) for name, field, text in nest.part.evaluator.terms.RULES}

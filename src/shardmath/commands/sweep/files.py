@@ -16,7 +16,7 @@ _TEXTS = ("recompute", "verdict", "schedule")
 
 @contextmanager
 def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterator[OnLayouts | None]:
-    """A function that writes layouts to the files asked for and gives them to ``others``, or None without any."""
+    """Yield a function that writes layouts to the files asked for and hands them to ``others``; None without any."""
     with ExitStack() as stack:
         sinks = list(others)
         if csv is not None:

@@ -73,7 +73,7 @@ def _verdicts(columns: Columns) -> NDArray[np.int64]:
 
 
 def _best_of_each(columns: Columns) -> NDArray[np.int64]:
-    """The place of the best layout for each TP and PP."""
+    """Return the place of the best layout for each TP and PP."""
     verdict = _verdicts(columns)
     seconds, peak = columns["step_seconds"], columns["peak_bytes"]
     by_time = (verdict == 0) & ~np.isnan(seconds)
@@ -86,7 +86,7 @@ def _best_of_each(columns: Columns) -> NDArray[np.int64]:
 
 
 def _unbeaten(columns: Columns) -> NDArray[np.int64]:
-    """The places of layouts than which none is both at most as slow and at most as large, the fastest first."""
+    """Return the places of layouts than which none is both at most as slow and at most as large, the fastest first."""
     seconds, peak = columns["step_seconds"], columns["peak_bytes"]
     order = np.lexsort((peak, seconds))
     order = order[~np.isnan(seconds[order])]

@@ -36,7 +36,7 @@ def _placed_seconds(configuration: Configuration, cluster: Cluster) -> float | N
 
 
 def is_fastest(layouts: tuple[Layout, ...], fitting: int) -> bool:
-    """True if no other of ``fitting`` layouts is faster than the first of ``layouts``, wherever its nodes are.
+    """Return True if no other of ``fitting`` layouts is faster than the first of ``layouts``, wherever its nodes are.
 
     Layouts were kept by their times with every link as fast as the fastest, which no order of nodes undercuts.
     """

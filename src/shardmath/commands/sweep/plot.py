@@ -29,7 +29,7 @@ Layout = Mapping[str, Any]
 
 
 def picture(result: SweepResult, gathered: Gathered) -> Picture:
-    """The map of what fits and, where the time of a step is known, the front of all legal layouts.
+    """Return the map of what fits and, where the time of a step is known, the front of all legal layouts.
 
     Raises InputError if no layout is legal.
     """
@@ -112,14 +112,14 @@ def _draw_map(
 
 
 def _cell(item: Layout) -> str:
-    """The sign of the verdict with the seconds of what fits, and the peak below."""
+    """Return the sign of the verdict with the seconds of what fits, and the peak below."""
     sign, peak = SIGNS[item["verdict"]], f"{three_digits(item['peak_bytes'] / GIB)} GiB"
     fits = item["verdict"] == VERDICTS[0][0] and _timed(item)
     return f"{sign} {three_digits(item['step_seconds'])} s\n{peak}" if fits else f"{sign} {peak}"
 
 
 def _named(front: Sequence[Layout]) -> dict[str, Layout]:
-    """The fastest of all, the fastest that may fit, the one that fits, and the smallest shown, with a letter each."""
+    """Return lettered layouts: the fastest of all, that may fit and that fits, and the smallest shown."""
     chosen, slowest = [front[0]], _SLOWEST * front[0]["step_seconds"]
     chosen += [item for item in front if _may_fit(item)][:1]
     chosen += [item for item in front if item["verdict"] == VERDICTS[0][0]][:1]
@@ -135,7 +135,7 @@ def _front_panel(gathered: Gathered, front: Sequence[Layout], named: Mapping[str
 
 
 def _listed(named: Mapping[str, Layout]) -> dict[str, str]:
-    """The named layouts in words."""
+    """Return the named layouts in words."""
     return {
         letter: f"{short(item)}: {item['step_seconds']:.2f} s, {gib(item['peak_bytes'])} GiB"
         for letter, item in named.items()

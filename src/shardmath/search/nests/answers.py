@@ -41,14 +41,14 @@ class BestAnswer:
         return (self.keys, self.numbers)
 
     def merged(self, other: BestAnswer) -> BestAnswer:
-        """The best of both."""
+        """Return the best of both."""
         keys = np.concatenate((self.keys, other.keys), axis=1)
         numbers = np.concatenate((self.numbers, other.numbers), axis=1)
         order = np.lexsort((numbers, *np.moveaxis(keys, 2, 0)[::-1]), axis=1)
         ordered = np.take_along_axis(numbers, order, axis=1)
         repeated = np.zeros(order.shape, np.bool_)
         repeated[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NOBODY)
-        # What is there once comes first, in its order.
+        # Unique rows come first, in their order.
         kept = np.argsort(repeated, axis=1, kind="stable")[:, :self.numbers.shape[1]]
         order = np.take_along_axis(order, kept, axis=1)
         return BestAnswer(np.take_along_axis(keys, order[:, :, np.newaxis], axis=1),
@@ -56,7 +56,7 @@ class BestAnswer:
 
 
     def taken(self, keys: Floats, numbers: Integers, groups: Integers) -> BestAnswer:
-        """The same with some configurations taken among the best: a row of keys, a number and a group for each."""
+        """Get the same with some configurations taken among the best: a row of keys, a number and a group for each."""
         bound = self.keys[groups, -1]
         order = np.flatnonzero(~_precede(bound, keys))  # what the last one of the group does not precede
         order = order[np.lexsort((numbers[order], *keys[order].T[::-1], groups[order]))]
@@ -87,13 +87,13 @@ class FrontAnswer:
         return (self.keys, self.numbers, self.size)
 
     def with_room(self, places: int) -> FrontAnswer:
-        """The same front in larger arrays."""
+        """Return the same front in larger arrays."""
         extra = max(0, places - len(self.numbers))
         keys = np.concatenate((self.keys, np.full((extra, self.keys.shape[1]), np.inf)))
         return FrontAnswer(keys, np.concatenate((self.numbers, np.full(extra, NOBODY))), self.size.copy())
 
     def merged(self, other: FrontAnswer) -> FrontAnswer:
-        """The front of both, sorted by its keys; of equal configurations the first of the space."""
+        """Return the front of both, sorted by its keys; of equal configurations the first of the space."""
         keys = np.concatenate((self.keys[: self.size[0]], other.keys[: other.size[0]]))
         numbers = np.concatenate((self.numbers[: self.size[0]], other.numbers[: other.size[0]]))
         order = np.lexsort((numbers, *keys.T[::-1]))
@@ -105,7 +105,7 @@ class FrontAnswer:
         return FrontAnswer._of(keys[kept], numbers[kept])
 
     def taken(self, keys: Floats, numbers: Integers) -> FrontAnswer:
-        """The same with some configurations taken into the front: a row of keys and a number for each."""
+        """Return the same with some configurations taken into the front: a row of keys and a number for each."""
         left = np.lexsort((numbers, *keys.T[::-1]))
         for own in self.keys[: self.size[0]]:
             left = left[~(keys[left] >= own).all(axis=1) | (keys[left] == own).all(axis=1)]
@@ -135,12 +135,12 @@ class HistogramAnswer:
         return (self.edges, self.counts)
 
     def taken(self, values: Floats) -> HistogramAnswer:
-        """The same with some configurations counted."""
+        """Return the same with some configurations counted."""
         bins = np.searchsorted(self.edges, values, side="right")
         return HistogramAnswer(self.edges, self.counts + np.bincount(bins, minlength=len(self.counts)))
 
     def merged(self, other: HistogramAnswer) -> HistogramAnswer:
-        """The counts of both."""
+        """Add up the counts of both."""
         return HistogramAnswer(self.edges, self.counts + other.counts)
 
 
@@ -161,7 +161,7 @@ class Answer:
     evaluated: int = 0
 
     def merged(self, other: Answer) -> Answer:
-        """The answer for the configurations of both, which must have none in common."""
+        """Return the answer for the configurations of both, which must have none in common."""
         pairs = zip(self.questions, other.questions, strict=True)
         return Answer(
             self.broken + other.broken, self.verdicts + other.verdicts,
@@ -170,12 +170,12 @@ class Answer:
         )
 
     def seed(self) -> Answer:
-        """No counts, and copies of what was found: where the next stretch begins, to look for better ones only."""
+        """Return an answer without counts and with the best rows, from which the next stretch looks for better ones."""
         return Answer(np.zeros_like(self.broken), np.zeros_like(self.verdicts), tuple(map(_seed, self.questions)))
 
 
 def empty(questions: Sequence[Question], groups: Sequence[int], conditions: int, verdicts: int) -> Answer:
-    """The answer for no configuration; ``groups`` has the number of groups of each question."""
+    """Return the answer for no configuration; ``groups`` has the number of groups of each question."""
     answers: list[Found] = []
     for question, count in zip(questions, groups, strict=True):
         if isinstance(question, Best):
@@ -197,7 +197,7 @@ def _seed(answer: Found) -> Found:
 
 
 def _precede(left: Floats, right: Floats) -> NDArray[np.bool_]:
-    """Which rows of keys are better than others: by the first key in which they differ."""
+    """Return the mask of rows of keys that are better than others, by the first key in which they differ."""
     better = np.zeros(len(left), np.bool_)
     for column in range(left.shape[1] - 1, -1, -1):
         mine, other = left[:, column], right[:, column]

@@ -70,7 +70,7 @@ class Checkpoint:
             self.save(runs)
 
     def load(self) -> list[Run]:
-        """The state in the file. Raises InputError if it is none, or that of another space."""
+        """Return the state in the file. Raises InputError if it is none, or that of another space."""
         try:
             arrays = read_arrays(self.path, _LARGEST)
             header = json_object("checkpoint", str(self.path), str(arrays["header"]), "a header")
@@ -111,7 +111,7 @@ def _arrays(answer: Answer) -> dict[str, NDArray[np.generic]]:
 
 
 def _restored(nest: Nest, arrays: dict[str, NDArray[Any]], part: int, evaluated: object) -> Answer:
-    """The answer in a file. Raises DamagedError for arrays that compiled loops cannot take."""
+    """Return the answer in a file. Raises DamagedError for arrays that compiled loops cannot take."""
     empty = nest.empty()
     questions = tuple(
         _alike(item, [arrays[f"{part}.{number}.{place}"] for place in range(len(item.arrays))], nest.size)

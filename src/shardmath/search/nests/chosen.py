@@ -15,7 +15,7 @@ OPERATIONS = 4 * 10**8
 
 
 def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
-    """The nest that answers ``questions`` soonest the first time; which one it is depends on the part alone."""
+    """Return the nest that answers ``questions`` soonest the first time; which one it is depends on the part alone."""
     nest = ColumnNest(part, questions)
     return CompiledNest(part, questions) if nest.exceeds(OPERATIONS) else nest
 

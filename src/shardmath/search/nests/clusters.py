@@ -41,7 +41,7 @@ _ENDING = 10
 
 @contextmanager
 def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
-    """A client of the scheduler at an address, or of ``local`` processes that are made here and end with the block.
+    """Yield a client of the scheduler at an address, or of ``local`` processes that end with the block.
 
     Raises InputError where Dask is not installed, where no scheduler or no worker answers, and where they go away
     while the block still needs them.
@@ -87,7 +87,7 @@ def _local(processes: int | None) -> Iterator[Client]:
 
 @contextmanager
 def ended(cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The cluster, which is closed after the block.
+    """Yield the cluster, and close it after the block.
 
     On Python 3.13 a process that is started in place of a lost one is sometimes never there, and the end of a cluster
     waits for it for ever. So it waits for a while, and processes that are left over end with this one.
@@ -121,7 +121,7 @@ def _there(address: str) -> Iterator[Client]:
 
 @contextmanager
 def on_cluster(nest: Nest, client: Client) -> Iterator[Workers]:
-    """The threads of a cluster. The nest goes there by its source, and each worker compiles it once."""
+    """Yield the threads of a cluster. The nest goes there by its source, and each worker compiles it once."""
     pool: Any = client.get_executor(pure=False, retries=_RETRIES)
     # The result of a task, so that a new worker can have it made again.
     there = client.submit(_itself, nest, pure=False)

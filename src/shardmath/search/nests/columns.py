@@ -25,7 +25,7 @@ from shardmath.search.spaces import Best, Part, Question
 
 
 class ColumnNest(Nest):
-    """A part of a space whose loops run on columns. It is pickled with its problem, as text."""
+    """A part of a space whose loops run on columns. Pickling keeps its problem, as text."""
 
     def __init__(self, part: Part, questions: Sequence[Question], text: str | None = None) -> None:
         """Read the problem, unless its ``text`` is given."""
@@ -35,7 +35,7 @@ class ColumnNest(Nest):
 
     @classmethod
     def of_problem(cls, part: Part, questions: Sequence[Question], problem: Problem) -> ColumnNest:
-        """The nest of a problem that is there already."""
+        """Return the nest of a problem that is there already."""
         return cls(part, questions, stored(problem))
 
     def _pose(self, problem: Problem) -> None:
@@ -65,7 +65,7 @@ class ColumnNest(Nest):
         return tuple(axis.name for axis in self.order.shard)
 
     def exceeds(self, operations: int) -> bool:
-        """True if a sweep of all takes more operations on single numbers than that."""
+        """Return True if a sweep of all takes more operations on single numbers than that."""
         return self._loops.exceed(operations, self.shards)
 
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
@@ -87,7 +87,7 @@ class ColumnNest(Nest):
         return answer
 
     def _verdict(self, turns: Turns) -> NDArray[np.int64]:
-        """The number of the first verdict that holds, for each."""
+        """Return the number of the first verdict that holds, for each."""
         verdicts = np.full(len(turns.numbers), len(self._verdicts))
         for number in range(len(self._verdicts) - 1, -1, -1):
             verdicts[turns.column(self._verdicts[number])] = number
@@ -118,12 +118,12 @@ class ColumnNest(Nest):
 
 
 def _last(among: int | None, verdicts: int) -> int:
-    """The last verdict that a question is about."""
+    """Return the last verdict that a question is about."""
     return verdicts if among is None else among - 1
 
 
 def _problem(part: Part, questions: tuple[Question, ...]) -> str:
-    """The problem of a part as text: from the cache, else read from its formulas."""
+    """Return the problem of a part as text: from the cache, else read from its formulas."""
     posing = posing_of(part, questions, literal=False)
     return cached_text("problems", f"{key_in_cache(part, posing)}.json",
                        lambda: stored(posed(posing, evaluator_source(part), verdict_source())[0]))

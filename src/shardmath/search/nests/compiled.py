@@ -28,7 +28,7 @@ from shardmath.search.spaces import Axis, Part, Question
 class CompiledNest(Nest):
     """A part of a space whose loops are machine code.
 
-    It is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
+    Pickling keeps the source and not the machine code, so that another machine needs no file of this one.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class NumbaNest(CompiledNest):
 
 
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
-    """The place on each of some axes of all combinations, the last axis running fastest."""
+    """Return the place on each of some axes of all combinations, the last axis running fastest."""
     shape = [axis.size for axis in axes]
     return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
 
@@ -165,7 +165,7 @@ def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
 
 
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    """The module with the nest: for any sizes of its axes, or for just these if that pays."""
+    """Return the module with the nest: for any sizes of its axes, or for just these if that pays."""
     if not is_large(part):
         module = _cached(part, posing_of(part, questions, literal=False))
         if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
@@ -174,7 +174,7 @@ def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
 
 
 def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    """The module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
+    """Return the module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
     return _cached(part, posing_of(part, questions, literal=True), kernel=True)
 
 
@@ -190,7 +190,7 @@ def _cached(part: Part, posing: Posing, kernel: bool = False) -> ModuleType:
 def _sent(
     kind: type[CompiledNest], part: Part, questions: tuple[Question, ...], name: str, source: str,
 ) -> CompiledNest:
-    """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
+    """Return a nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
     module = cached_module("nests", name, lambda: source)
     if source_of(module) != source:
         module = cached_module("nests", key_of(source), lambda: source)

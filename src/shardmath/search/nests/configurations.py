@@ -75,7 +75,7 @@ class Configuration:
 
 
 def configurations(part: Part, question: Best | Front, keys: Any, numbers: Any) -> Iterator[Configuration]:
-    """The configurations of an answer: rows of ``keys``, and the ``numbers`` of those places that are taken."""
+    """Yield the configurations of an answer: rows of ``keys``, and the ``numbers`` of those places that are taken."""
     for row, number in zip(keys.tolist(), numbers.tolist(), strict=True):
         if 0 <= number < part.size:
             yield Configuration(part, number, dict(zip(question.by, map(whole, row), strict=True)))
@@ -93,5 +93,5 @@ def unbeaten(configurations: Iterable[Configuration]) -> list[Configuration]:
 
 
 def whole(value: float) -> int | float:
-    """A number of a nest: exact integers as integers."""
+    """Return a number of a nest: exact integers as integers."""
     return int(value) if float(value).is_integer() else float(value)

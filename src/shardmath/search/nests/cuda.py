@@ -53,7 +53,7 @@ def require_gpu() -> None:
 
 @contextmanager
 def on_gpu(nest: Nest) -> Iterator[Workers]:
-    """One thread that hands out large chunks: the GPU works on one at a time."""
+    """Yield one thread that hands out large chunks: the GPU works on one at a time."""
     with on_threads(nest, 1) as workers:
         yield replace(workers, chunk=_CHUNK)
 
@@ -66,7 +66,7 @@ class CudaNest(CompiledNest):
         super().__init__(*arguments)
 
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
-        """The answer for shards ``start`` to ``stop`` alone, as that of ``Nest``.
+        """Return the answer for shards ``start`` to ``stop`` alone, as that of ``Nest``.
 
         The kernel notes what is better than what is known when it starts. If that is more than there is room for, it
         starts again with what was noted: there is more room than an answer has, so each time something of it is new.
@@ -111,7 +111,7 @@ class CudaNest(CompiledNest):
         return True
 
     def _taken(self, question: Question, item: Found, noted: _Notes) -> Found:
-        """An answer with the configurations that were noted for it."""
+        """Return an answer with the configurations that were noted for it."""
         values, numbers = noted.read()
         if isinstance(item, FrontAnswer):
             return item.taken(values, numbers)
@@ -173,7 +173,7 @@ class _Notes:
         return self.size <= self.room
 
     def read(self) -> tuple[Array, Array]:
-        """The keys and the numbers of those that are there."""
+        """Return the keys and the numbers of those that are there."""
         size = min(self.size, self.room)
         values, numbers = (array[:size].copy_to_host() for array in self._found)
         return values, numbers
@@ -195,7 +195,7 @@ def _asked(answer: Found) -> _Counts | _Notes:
 
 @contextmanager
 def _few_blocks_are_fine() -> Iterator[None]:
-    """No warning where a space, or what is left of it, is small."""
+    """Silence Numba's warning of few blocks where a space, or its rest, is small."""
     from numba.core.errors import NumbaPerformanceWarning
 
     with warnings.catch_warnings():

@@ -73,7 +73,7 @@ class Nest(ABC):
         return self.size // self.shards
 
     def empty(self) -> Answer:
-        """The answer before anything was swept."""
+        """Return the answer before anything was swept."""
         groups = [
             prod(self._sizes[name] for name in question.per) if isinstance(question, Best) else 1
             for question in self.questions
@@ -86,18 +86,18 @@ class Nest(ABC):
 
     @abstractmethod
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
-        """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.
+        """Get the answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.
 
         Rows go to ``table``, which must be given if they are asked for.
         """
 
     def places_on(self, names: Sequence[str], numbers: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """The places of configurations on some axes, and the sizes of these."""
+        """Yield the places of configurations on some axes, and the sizes of these."""
         for name in names:
             yield numbers // self._steps[name] % self._sizes[name], self._sizes[name]
 
     def groups(self, question: Best, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The group of a question that each configuration is in."""
+        """Return the group of a question that each configuration is in."""
         group = np.zeros_like(numbers)
         for place, size in self.places_on(question.per, numbers):
             group = group * size + place
@@ -105,7 +105,7 @@ class Nest(ABC):
 
 
 def steps(axes: Sequence[Axis]) -> dict[str, int]:
-    """How much a step on each axis adds to the number of a configuration: the last axis runs fastest."""
+    """Return how much a step on each axis adds to the number of a configuration: the last axis runs fastest."""
     of_axes, step = dict[str, int](), 1
     for axis in reversed(axes):
         of_axes[axis.name], step = step, step * axis.size

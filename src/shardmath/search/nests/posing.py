@@ -46,22 +46,22 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
 
 
 def _size(axis: Axis, literal: bool) -> int:
-    """How many candidates a nest is made for: a usual or a round number if any number of them can be swept."""
+    """Return the number of candidates that a nest is made for; a usual or round one if it can sweep any."""
     return axis.size if literal else USUAL.get(axis.name, 1 << (axis.size - 1).bit_length())
 
 
 def evaluator_source(part: Part) -> str:
-    """The formulas of a part, as source."""
+    """Return the formulas of a part, as source."""
     return "\n".join(map(source_of, part.modules))
 
 
 def key_in_cache(part: Part, posing: Posing) -> str:
-    """The name of what is made of the formulas of a part for a posing, by this version of the compiler."""
+    """Return the name of what is made of the formulas of a part for a posing, by this version of the compiler."""
     return f"{posing.key(evaluator_source(part))}_{sources_digest()[:16]}"
 
 
 def verdict_source() -> str:
-    """The function that chooses a verdict, as source."""
+    """Return the function that chooses a verdict, as source."""
     return inspect.getsource(definitions.verdict)
 
 

@@ -54,13 +54,13 @@ class Table:
         self.size[0] = stop
 
     def cut(self, start: int, stop: int) -> Table:
-        """Some of the rows, in arrays of their own."""
+        """Return some of the rows, in arrays of their own."""
         parts = (self.numbers[start:stop].copy(), self.verdicts[start:stop].copy(), self.values[start:stop].copy())
         return Table(*parts, np.array([len(parts[0])]))
 
 
 def regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
-    """The same rows in tables of exactly so many; the last one may have fewer."""
+    """Yield the same rows in tables of exactly so many; the last one may have fewer."""
     waiting: list[Table] = []
     count = 0
     for table in tables:
@@ -99,7 +99,7 @@ class Folder:
             write_arrays(file, {"numbers": whole.numbers, "verdicts": whole.verdicts, "values": whole.values})
 
     def keep(self, done: Collection[Collection[tuple[int, int]]]) -> None:
-        """Remove every file that is not of a stretch in ``done``, which has those of each part."""
+        """Remove the files of stretches that no part has in ``done``. Raises InputError for files of something else."""
         for path in [*self.path.iterdir()]:
             place = _OURS.fullmatch(path.name)
             if place is None:
@@ -113,7 +113,7 @@ class Folder:
             path.unlink()
 
     def tables(self, part: int) -> Iterator[Table]:
-        """The tables of a part, in order."""
+        """Yield the tables of a part, in order. Raises InputError for a damaged file."""
         for path in sorted(self.path.glob(f"{part:06d}-*{_SUFFIX}")):
             try:
                 stored = read_arrays(path)

@@ -19,7 +19,7 @@ _ROWS = 1 << 19
 #: Chunks at least, so that all workers end at the same time and a stop is soon heard.
 _CHUNKS = 16
 
-#: What a chunk gives: the answer, and the rows if they are asked for.
+#: Answer of a chunk, and its rows if they are asked for.
 Swept = tuple[Answer, Table | None]
 #: Called with the configurations done and all.
 Progress = Callable[[int, int], None]
@@ -80,14 +80,14 @@ def chunk_of(nest: Nest, workers: int, least: int = _CHUNK) -> int:
 
 @contextmanager
 def on_threads(nest: Nest, threads: int | None = None) -> Iterator[Workers]:
-    """Threads of this process: a nest holds no lock. There are no more than have a chunk to do, unless it is said."""
+    """Yield threads of this process, as a nest holds no lock; by default no more than have a chunk to do."""
     count = threads or min(os.cpu_count() or 1, -(-nest.size // _CHUNK))
     with ThreadPoolExecutor(count) as pool:
         yield Workers(lambda start, stop, known: pool.submit(swept, nest, start, stop, known), count, _CHUNK)
 
 
 def swept(nest: Nest, start: int, stop: int, known: Answer) -> Swept:
-    """One chunk: a function of its arguments alone."""
+    """Return one chunk: a function of its arguments alone."""
     table = nest.table(start, stop)
     answer = nest.swept(start, stop, known, table)
     return answer, None if table is None else table.cut(0, len(table))

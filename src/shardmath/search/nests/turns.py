@@ -66,7 +66,7 @@ class Turns:
     values: Mapping[Node, Any]
 
     def column(self, node: Node) -> NDArray[Any]:
-        """The value of a node for each."""
+        """Return the value of a node for each."""
         return np.broadcast_to(self.values[node], self.numbers.shape)
 
 
@@ -98,7 +98,7 @@ class Loops:
         first = ordered([*(node for _, node in conditions), *of_legal])
         nodes = ordered([*(node for _, node in conditions), *of_legal, *of_some])
         depth = _depths(nodes, nested)
-        # What only some configurations need is computed for those, in a loop of one turn inside all others.
+        # Values that only some configurations need are computed in a loop of a single turn inside all others.
         depth |= {node: len(nested) for node in set(nodes).difference(first)
                   if node.args and depth[node] == len(nested) - 1}
         self._conditions = len(conditions)
@@ -133,7 +133,7 @@ class Loops:
         self._tests = Loops(problem, order, axes, fixed) if of_legal or of_some else self
 
     def exceed(self, operations: int, shards: int) -> bool:
-        """True if all shards take more operations on single numbers than that. Only conditions are tested for it."""
+        """Return True if all shards take more operations on single numbers than that, testing conditions only."""
         spent = 0
 
         def weigh(place: int, turns: int, legal: int) -> None:
@@ -152,7 +152,7 @@ class Loops:
     def legal(
         self, start: int, stop: int, broken: Integers, chosen: Choose | None = None, weigh: Weigh | None = None,
     ) -> Iterator[Turns]:
-        """The legal configurations of shards ``start`` to ``stop`` that are ``chosen``, in the order of the loops.
+        """Yield the legal configurations of shards ``start`` to ``stop`` that are ``chosen``, in loop order.
 
         The configurations that break a condition are added to ``broken``, by the first one that is tried.
         """
@@ -166,7 +166,7 @@ class Loops:
         self, depth: int, places: tuple[int, int], numbers: Integers, around: Sequence[Around], broken: Integers,
         chosen: Choose | None, weigh: Weigh | None,
     ) -> Iterator[Turns]:
-        """The legal turns of a loop between two ``places``, inside turns with ``numbers``."""
+        """Yield the legal turns of a loop between two ``places``, inside turns with ``numbers``."""
         loop, size = self.loops[depth], places[1] - places[0]
         for first in range(0, len(numbers) * size, _TURNS):
             row, place = np.divmod(np.arange(first, min(first + _TURNS, len(numbers) * size)), size)
@@ -206,7 +206,7 @@ class Loops:
 
 
 def _depths(nodes: Sequence[Node], nested: Sequence[Sequence[Axis]]) -> dict[Node, int]:
-    """The loop that each node changes in, counted from 1 outside inwards; 0 for what is the same everywhere."""
+    """Return the loop that each node changes in, counted from 1 outside inwards; 0 for what is the same everywhere."""
     loop_of = {name: number for number, axes in enumerate(nested, 1) for axis in axes for name in axis.values}
     depths: dict[Node, int] = {}
     for node in nodes:
@@ -216,7 +216,7 @@ def _depths(nodes: Sequence[Node], nested: Sequence[Sequence[Axis]]) -> dict[Nod
 
 
 def _unravelled(places: Integers, axes: Sequence[Axis]) -> Sequence[Integers]:
-    """The place on each of some axes, the last of which runs fastest."""
+    """Return the place on each of some axes, the last of which runs fastest."""
     return np.unravel_index(places, [axis.size for axis in axes]) if axes else ()
 
 

@@ -20,7 +20,7 @@ from shardmath.search.spaces.candidates import DivisorsOf, listed
 from shardmath.search.spaces.declared import Space
 from shardmath.search.spaces.symbols import SETTERS, SHAPE, set_by
 
-#: What a symbol with values that are not known yet counts as, where a value above 1 asks for other formulas.
+#: Stand-in for a symbol with unknown values, where a value above 1 asks for other formulas.
 _SEVERAL = 2
 
 
@@ -69,7 +69,7 @@ class Asked:
 
 
 def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
-    """The evaluators that the models of a space need, each with its models."""
+    """Return the evaluators that the models of a space need, each with its models."""
     space, families_so_far = asked.space, list[tuple[Evaluator, list[Model]]]()
     values = dict(asked.others)
     values |= {name: _largest(space.axes[name]) for name in space.axes if name in OTHERS}
@@ -91,7 +91,7 @@ def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
 
 
 def models(space: Space) -> list[Model]:
-    """The models of a space, in order. Raises InputError if there is none, or one twice."""
+    """Return the models of a space, in order. Raises InputError if there is none, or one twice."""
     names = space.axes.get("model", () if space.model is None else (space.model,))
     if not names:
         raise InputError("model", ABSENT, "must be given: a name of `shardmath models`, or the path of a config.json")
@@ -99,7 +99,7 @@ def models(space: Space) -> list[Model]:
 
 
 def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
-    """The GPUs of a space, in order; one without a name if nothing but its memory is declared."""
+    """Return the GPUs of a space; a nameless one if only memory is declared. Raises InputError without either."""
     single = space.gpu if space.cluster is None else as_cluster(space.cluster).gpu
     names = space.axes.get("gpu", () if single is None else (single,))
     if not names and "gpu_memory" not in declared:
@@ -109,13 +109,13 @@ def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
 
 
 def _cluster(space: Space, gpu: Gpu, fixed: Mapping[str, int]) -> Cluster:
-    """The machine of a space: the declared one, or usual servers with its first GPU."""
+    """Return the machine of a space: the declared one, or usual servers with its first GPU."""
     cluster = as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
     return on_nodes(cluster, fixed.get("node_size"))
 
 
 def modes(space: Space) -> tuple[str, ...]:
-    """The recompute modes that a space names."""
+    """Return the recompute modes that a space names. Raises InputError for anything but a list of texts."""
     named = space.axes.get("recompute", (space.fixed["recompute"],) if "recompute" in space.fixed else ())
     if not isinstance(named, tuple) or not all(isinstance(mode, str) for mode in named):
         raise InputError("recompute", named, "must be a list of modes")
@@ -164,7 +164,7 @@ def _largest(candidates: object) -> int:
 
 
 def _shaped(asked: Asked, model: Model) -> Model:
-    """The model with the shape that is declared otherwise, as far as it decides which formulas are needed.
+    """Return the model with the shape that is declared otherwise, as far as it decides which formulas are needed.
 
     Raises InputError for an axis that would need several evaluators, and for a formula that may.
     """

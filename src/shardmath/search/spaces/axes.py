@@ -22,7 +22,7 @@ _BASES = 256
 
 
 def axes_of(space: Space, models: Sequence[Model], fixed: Mapping[str, int]) -> tuple[Axis, ...]:
-    """All axes of ``space`` for models that share an evaluator, in declared order; the implementation is none.
+    """Return all axes of ``space`` for models that share an evaluator, in declared order; the implementation is none.
 
     ``fixed`` has the values of symbols that are not on an axis. Raises InputError for candidates that are none.
     """
@@ -63,14 +63,14 @@ def _add(
 
 
 def axis_of(symbol: str, space: Space) -> str | None:
-    """The name of the axis that sets ``symbol``, if one does."""
+    """Return the name of the axis that sets ``symbol``, if one does."""
     if symbol in space.axes:
         return symbol
     return next((name for name in space.axes if symbol in SETTERS.get(name, ())), None)
 
 
 def is_declared(symbol: str, space: Space) -> bool:
-    """True for a symbol that the space itself says something of, by its own name."""
+    """Return True for a symbol that the space itself says something of, by its own name."""
     return any(symbol in names for names in (space.axes, space.fixed, space.derived))
 
 
@@ -98,7 +98,7 @@ def _axis(name: str, labels: Sequence[int | str], values: Sequence[Mapping[str, 
 
 
 def _of_models(models: Sequence[Model], space: Space) -> list[dict[str, int]]:
-    """The shapes of models, and the lengths of their sequences where nothing is declared and these differ."""
+    """Return the shapes of models, and the lengths of their sequences where nothing is declared and these differ."""
     lengths = [default_seq_length(model) for model in models]
     usual = is_declared("seq_length", space) or len(set(lengths)) == 1
     return [{**model_values(model), **({} if usual else {"seq_length": length})}

@@ -24,7 +24,7 @@ class Range:
     step: int = 1
 
     def values(self, field: str) -> tuple[int, ...]:
-        """The candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
+        """Return the candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
         _counted(f"{field}.{self.key}", self)
         _at_least_one(f"{field}.{self.key}.step", self.step)
         return _listed(field, range(self.start, self.to + 1, self.step))
@@ -39,7 +39,7 @@ class PowersOfTwo:
     to: int
 
     def values(self, field: str) -> tuple[int, ...]:
-        """The candidates, ascending. Raises InputError for ``field`` if there are none."""
+        """Return the candidates, ascending. Raises InputError for ``field`` if there are none."""
         _counted(f"{field}.{self.key}", self)
         first = max(self.start - 1, 0).bit_length()
         return _listed(field, [1 << bits for bits in range(first, max(self.to, 0).bit_length())])
@@ -55,7 +55,7 @@ class Multiples:
     to: int
 
     def values(self, field: str) -> tuple[int, ...]:
-        """The candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
+        """Return the candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
         _counted(f"{field}.{self.key}", self)
         _at_least_one(f"{field}.{self.key}.of", self.of)
         return _listed(field, range(-(-self.start // self.of) * self.of, self.to + 1, self.of))
@@ -75,7 +75,7 @@ class DivisorsOf:
     at_most: int | None = None
 
     def values(self, field: str, of: Sequence[int]) -> tuple[int, ...]:
-        """The candidates for the values ``of`` the parameter, ascending. Raises InputError if there are none."""
+        """Return the candidates for the values ``of`` the parameter, ascending. Raises InputError if there are none."""
         _counted(field, self)
         legal = sorted({divisor for value in set(of) for divisor in divisors(value)})
         return _listed(field, [d for d in legal if self.at_least <= d and (self.at_most is None or d <= self.at_most)])
@@ -110,7 +110,7 @@ def read(field: str, declared: object) -> Candidates:
 
 
 def listed(field: str, candidates: object) -> tuple[Any, ...]:
-    """The candidates that do not depend on other symbols. Raises InputError for ``field`` if there are none."""
+    """Return the candidates that do not depend on other symbols. Raises InputError for ``field`` if there are none."""
     if isinstance(candidates, Range | PowersOfTwo | Multiples):
         return candidates.values(field)
     assert isinstance(candidates, tuple)
@@ -163,7 +163,7 @@ def _arguments(field: str, table: Mapping[Any, Any], rule: type[Any]) -> dict[st
 
 
 def _keys(rule: type[Any]) -> dict[str, bool]:
-    """The keys of a rule in a file, and whether each is needed."""
+    """Return the keys of a rule in a file, and whether each is needed."""
     optional = {"step", "at_least", "at_most"}
     return {_WRITTEN.get(item.name, item.name): item.name not in optional for item in fields(rule)}
 

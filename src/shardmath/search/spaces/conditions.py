@@ -16,8 +16,8 @@ from shardmath.search.spaces.texts import Texts, names_in, names_written
 if TYPE_CHECKING:
     from shardmath.search.spaces.texts import Formula
 
-#: What ``shardmath.models.rules`` asks of a model, for shapes that are not those of one: the symbol to blame, and what
-#: must hold. Which formulas are needed (experts, latent attention) is decided before.
+#: The rules of ``shardmath.models.rules`` for shapes that are no model's: the symbol to blame, and the condition. Which
+#: formulas are needed (experts, latent attention) is decided before.
 SHAPE_RULES = (
     ("num_kv_heads", "divides(num_kv_heads, num_attention_heads)"),
     ("qkv_bias", "qkv_bias >= linear_bias"),
@@ -49,7 +49,7 @@ def constraints_of(
     space: Space, texts: Texts, axes: Sequence[Axis], derived: Derived, without: Sequence[Constraint],
     rules: Sequence[str],
 ) -> tuple[Constraint, ...]:
-    """All constraints of a part, automatic ones first; ``rules`` are the names of the evaluator's rules.
+    """Return all constraints of a part, automatic ones first; ``rules`` are the names of the evaluator's rules.
 
     Raises InputError for a condition that cannot be read, that has the name of another one, or that no candidate
     meets, as far as one axis alone decides it.
@@ -82,9 +82,9 @@ def constraints_of(
 
 
 def of_host(texts: Texts, axes: Sequence[Axis], derived: Derived) -> tuple[Constraint, ...]:
-    """The constraint that a server's host holds what its GPUs offload; none where nothing is, or no memory is known.
+    """Return the constraint that a host holds the offloaded tensors of its GPUs; none without them or its memory.
 
-    It is tried after the rules, without which its term means nothing.
+    The rules come first: without them its term means nothing.
     """
     memory = next((axis.values[HOST] for axis in axes if HOST in axis.values), (derived.fixed.get(HOST, 0),))
     if OFFLOADED not in texts.known or not any(memory):
@@ -94,7 +94,7 @@ def of_host(texts: Texts, axes: Sequence[Axis], derived: Derived) -> tuple[Const
 
 
 def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:
-    """One constraint for each name."""
+    """Return one constraint for each name."""
     texts: dict[str, list[str]] = {}
     for constraint in automatic:
         others = texts.setdefault(constraint.name, [])
@@ -114,7 +114,7 @@ class _Values:
         self.derived = {name: texts.filled(node, derived.fixed) for name, node in derived.nodes.items()}
 
     def filled(self, condition: Formula) -> Formula:
-        """The condition over symbols that axes set, and terms."""
+        """Return the condition over symbols that axes set, and terms."""
         return self.texts.filled(condition, {**self.fixed, **self.derived})
 
     def impossible(self, condition: Formula) -> str | None:
@@ -133,7 +133,7 @@ class _Values:
 
 
 def _of_shape(space: Space, texts: Texts, values: _Values) -> Iterator[Constraint]:
-    """The rules of models that speak of a symbol that is declared otherwise than by a model."""
+    """Yield the rules of models that speak of a symbol that is declared otherwise than by a model."""
     declared = {*space.axes, *space.fixed, *space.derived}
     if _RANK.name in declared:
         yield _RANK

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The largest number of configurations: their numbers are 64-bit integers.
 LARGEST = 2**62
-#: What can be fixed by a name that sets several symbols; model, GPU and implementation have fields of their own.
+#: Names that can be fixed and set several symbols; model, GPU and implementation have fields of their own.
 _FIXED = ("gpu_memory_gib", "recompute", *SYMBOLS)
 
 _NAMED = (str, Model, Gpu, PathLike)
@@ -133,7 +133,7 @@ class Axis:
 
 
 def size_of(axes: Sequence[Axis]) -> int:
-    """The number of configurations. Raises InputError if there are more than ``LARGEST``."""
+    """Return the number of configurations. Raises InputError if there are more than ``LARGEST``."""
     size = prod(axis.size for axis in axes)
     if size > LARGEST:
         longest = max(axes, key=lambda axis: axis.size)

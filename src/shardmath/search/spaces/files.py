@@ -24,7 +24,7 @@ _KEYS = (*_NAMES, "cluster", "zero_stage", *_TABLES)
 
 @typed
 def read_space(path: str | os.PathLike[str]) -> Space:
-    """The space that the file at ``path`` declares; its name ends in ``.toml``, ``.yaml`` or ``.yml``.
+    """Return the space that the file at ``path`` declares; its name ends in ``.toml``, ``.yaml`` or ``.yml``.
 
     Raises InputError for a file that cannot be read and for everything in it that is wrong; its field is then the
     path inside of the file, such as ``axes.tensor_parallel``.
@@ -38,7 +38,7 @@ def read_space(path: str | os.PathLike[str]) -> Space:
 
 
 def space_of(declared: object) -> Space:
-    """The space that plain data declares: what a file holds. Raises InputError as ``read_space`` does."""
+    """Return the space that plain data declares: what a file holds. Raises InputError as ``read_space`` does."""
     if not isinstance(declared, Mapping):
         raise InputError("space", declared, f"must be a table with {', '.join(_KEYS)}")
     for key, value in declared.items():
@@ -66,7 +66,7 @@ def space_of(declared: object) -> Space:
 
 
 def plain(space: Space) -> dict[str, Any]:
-    """A space as plain data, from which ``space_of`` makes an equal one; models and GPUs by their names."""
+    """Return a space as plain data, from which ``space_of`` makes an equal one; models and GPUs by their names."""
     document: dict[str, Any] = {
         "model": getattr(space.model, "name", space.model), "gpu": getattr(space.gpu, "name", space.gpu),
         "network": space.network,

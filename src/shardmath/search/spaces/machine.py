@@ -22,7 +22,7 @@ def with_machine(
 ) -> tuple[dict[str, int], tuple[Axis, ...]]:
     """Return the figures of time that are the same everywhere, and the axes with those that move with them.
 
-    What a space declares itself wins. Raises InputError for a figure that is not known, with its GPU.
+    Figures that a space declares itself win. Raises InputError for a figure that is not known, with its GPU.
     """
     machine = [name for name in evaluator.times.INPUTS if PARAMETERS[name][4] == "machine"]
     return _with(asked, axes, machine, lambda cluster: _figures(asked, evaluator, axes, cluster))
@@ -65,13 +65,13 @@ def _depends(declared: str) -> str:
 
 
 def _of_gpus(asked: Asked, _: Axis) -> list[Cluster]:
-    """One cluster for every GPU of the axis, with servers as large as declared."""
+    """Return one cluster for every GPU of the axis, with servers as large as declared."""
     return [on_nodes(as_cluster(gpu, asked.space.network), asked.fixed.get("node_size"))
             for gpu in gpus(asked.space, frozenset())]
 
 
 def _of_sizes(asked: Asked, axis: Axis) -> list[Cluster]:
-    """One cluster for every size of its servers."""
+    """Return one cluster for every size of its servers."""
     return [on_nodes(asked.cluster, size) for size in axis.values["node_size"]]
 
 
@@ -79,7 +79,7 @@ _CLUSTERS: Mapping[str, Callable[[Asked, Axis], list[Cluster]]] = {"gpu": _of_gp
 
 
 def _figures(asked: Asked, evaluator: Evaluator, axes: Sequence[Axis], cluster: Cluster) -> dict[str, int]:
-    """All figures of a cluster with as many GPUs as the space has at most."""
+    """Return all figures of a cluster with as many GPUs as the space has at most."""
     numbers = next((axis.values["num_gpus"] for axis in axes if "num_gpus" in axis.values), ())
     most = max(numbers, default=asked.fixed.get("num_gpus"))
     try:

@@ -26,7 +26,7 @@ from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
 from shardmath.search.spaces.usual import model_parallel
 
-#: What symbols of the layout are where nothing is said of them, as in ``explain``.
+#: Defaults of the layout's symbols, as in ``explain``.
 _SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
 
 
@@ -57,7 +57,7 @@ class Part:
         return (self.evaluator.terms, self.evaluator.times) if self.timed else (self.evaluator.terms,)
 
     def terms_at(self, values: Mapping[str, int]) -> dict[str, int | float | Fraction]:
-        """Every term by name, from the plain evaluators: memory exact, time in floats as in an account."""
+        """Return every term by name, from the plain evaluators: memory exact, time in floats as in an account."""
         memory = terms_at(self.evaluator.terms, values)
         return {**memory, **(times_at(self.evaluator.times, values) if self.timed else {})}
 
@@ -67,7 +67,7 @@ class Part:
         return tuple(dict.fromkeys(name for module in self.modules for name in module.INPUTS))
 
     def places(self, index: int) -> tuple[int, ...]:
-        """Which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
+        """Return which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
         if not 0 <= index < self.size:
             raise IndexError(index)
         numbers = []
@@ -83,7 +83,7 @@ class Part:
 
 
 def resolved(space: Space) -> tuple[Part, ...]:
-    """The parts of ``space``. Raises InputError as ``Space.parts`` says."""
+    """Return the parts of ``space``. Raises InputError as ``Space.parts`` says."""
     try:
         parts = tuple(_parts(space))
         _refuse_idle(space, parts)
@@ -93,7 +93,7 @@ def resolved(space: Space) -> tuple[Part, ...]:
 
 
 def located(space: Space, error: InputError) -> InputError:
-    """An error of a symbol under the path where the space declares it."""
+    """Return an error of a symbol under the path where the space declares it."""
     for section in ("axes", "fixed", "derived", "kernels"):
         if error.field in getattr(space, section):
             return InputError(f"{section}.{error.field}", error.value, error.rule, error.nearest)
@@ -178,7 +178,7 @@ def _part(
 
 
 def _formulas_of(space: Space) -> Iterator[str]:
-    """The formulas of a space that may have terms."""
+    """Yield the formulas of a space that may have terms."""
     yield from (constraint.text for constraint in space.constraints)
     yield from (text for question in space.questions for text in question.formulas)
 
@@ -194,7 +194,7 @@ def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
 
 
 def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
-    """The terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
+    """Return the terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
     if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
         return {}
     times: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
@@ -202,7 +202,7 @@ def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
 
 
 def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict[str, int]:
-    """The value of every symbol that has one without axes and formulas: as fixed, else as usual."""
+    """Return the value of every symbol that has one without axes and formulas: as fixed, else as usual."""
     values = settings(
         evaluator, models[0], asked.gpu, seq_length=asked.fixed.get("seq_length", min(map(default_seq_length, models))),
         node_size=asked.fixed.get("node_size", asked.cluster.node_size), gradients=asked.gradients,

@@ -107,7 +107,7 @@ class Histogram:
 class Rows:
     """Every configuration with its peak, its verdict and the values of further formulas: what becomes a table.
 
-    It is not asked in a file: it needs a place to write to.
+    No file asks for it: it needs a place to write to.
     """
 
     key: ClassVar[str] = "rows"
@@ -134,7 +134,7 @@ _FIRST = {"best": "by", "front": "by", "histogram": "of"}
 
 
 def read(name: str, table: object) -> Question:
-    """A question from the table of a file. Raises InputError for unknown, missing and wrong keys."""
+    """Return a question from the table of a file. Raises InputError for unknown, missing and wrong keys."""
     field = f"questions.{name}"
     if not isinstance(table, Mapping):
         raise InputError(field, table, f"must be a table with one of {', '.join(_KINDS)}")
@@ -154,7 +154,7 @@ def read(name: str, table: object) -> Question:
 
 
 def written(question: Question) -> dict[str, Any]:
-    """A question as plain data: what ``read`` takes."""
+    """Return a question as plain data: what ``read`` takes."""
     plain = {item.name: getattr(question, item.name) for item in fields(question) if item.name != "name"}
     first = plain.pop(_FIRST[question.key])
     return {

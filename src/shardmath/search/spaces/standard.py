@@ -76,7 +76,7 @@ layouts = asked_with("layouts", search_of, space_of)
 
 
 def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
-    """The same space with what is best decided by ``ranking``."""
+    """Return the same space with what is best decided by ``ranking``."""
     questions = tuple(
         replace(question, by=ranking) if isinstance(question, Best) and question.name.startswith("best") else question
         for question in space.questions
@@ -96,7 +96,7 @@ def _candidates(name: str, candidates: int | Sequence[int] | None) -> tuple[int,
 
 
 def _modes(recompute: Sequence[str] | None, asked: Mapping[str, int]) -> tuple[str, ...]:
-    """The modes to try; regions asked for one by one go with each but full recompute, unless that is named too."""
+    """Get the modes to try; regions asked for one by one go with each but full recompute, unless that is named too."""
     modes = tuple(dict.fromkeys(
         mode if recompute is None and mode == "full" else recompute_mode(mode, asked)
         for mode in (RECOMPUTE_MODES if recompute is None else recompute)

@@ -25,12 +25,12 @@ SETTERS: Mapping[str, tuple[str, ...]] = {
 }
 #: So many names are listed where none is close.
 _FEW = 20
-#: What can be an axis.
+#: Possible axes.
 AXES = (*SETTERS, *SYMBOLS)
 
 
 def closest(name: object, known: Collection[str]) -> str | None:
-    """The known names that are spelled most like ``name``; None if there are many and none is close."""
+    """Return the known names that are spelled most like ``name``; None if there are many and none is close."""
     nearest = nearest_names(str(name), known)
     return nearest if len(known) <= _FEW or ", " not in nearest else None
 
@@ -53,5 +53,5 @@ def value_of(field: str, name: str, value: object) -> int:
 
 
 def set_by(name: str) -> tuple[str, ...]:
-    """The symbols whose values a declared name sets."""
+    """Return the symbols whose values a declared name sets."""
     return SETTERS.get(name, (name,))

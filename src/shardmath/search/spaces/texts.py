@@ -29,18 +29,18 @@ class Texts:
         self.graph, self.known = Graph(), known
 
     def uses(self, text: str) -> set[str]:
-        """The known names in a text, whether it is a formula or not."""
+        """Return the known names in a text, whether it is a formula or not."""
         return set(_NAMES.findall(text)) & set(self.known)
 
     def condition(self, field: str, text: str) -> Node:
-        """The node of a condition. Raises InputError for ``field`` if the text is none."""
+        """Return the node of a condition. Raises InputError for ``field`` if the text is none."""
         node = self._read(field, text)
         if not node.is_condition:
             raise InputError(field, text, "must be a condition, such as a <= b")
         return node
 
     def quantity(self, field: str, text: str) -> Node:
-        """The node of a number. Raises InputError for ``field`` if the text is none."""
+        """Return the node of a number. Raises InputError for ``field`` if the text is none."""
         node = self._read(field, text)
         if node.is_condition:
             raise InputError(field, text, "must be a number, not a condition")
@@ -74,11 +74,11 @@ class Texts:
         return node.value if isinstance(node.value, bool) else None
 
     def within(self, node: Node, known: Mapping[str, Bounds]) -> Bounds | None:
-        """The smallest and the largest value of a number, as far as bounds of names tell."""
+        """Return the smallest and the largest value of a number, as far as bounds of names tell."""
         return bounds([node], known).get(node)
 
     def degree(self, node: Node, known: Mapping[str, int]) -> int:
-        """The highest power of a symbol in a formula; ``known`` has that of symbols which are derived themselves."""
+        """Return the highest power of a symbol in a formula; ``known`` has the powers of derived symbols."""
         return degree(node, known)
 
     def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
@@ -102,12 +102,12 @@ class Texts:
 
 
 def names_in(nodes: Iterable[Node]) -> set[str]:
-    """The names that some nodes depend on."""
+    """Return the names that some nodes depend on."""
     return {str(node.value) for node in ordered(nodes) if node.op == ops.NAME}
 
 
 def names_written(text: str) -> set[str]:
-    """The names without a dot in a formula that has been read before."""
+    """Return the names without a dot in a formula that has been read before."""
     return {part.id for part in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(part, ast.Name)}
 
 
