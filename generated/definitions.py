@@ -1459,6 +1459,31 @@ def verdict(estimate: Any, gpu_memory: int) -> int:
         return 2
 
 
+#: Name and meaning of every forecast from the probability of running out, in the order in which they are tried.
+FORECASTS: tuple[tuple[str, str], ...] = (
+    ("fits", "runs out of memory with a probability below 1 %"),
+    ("uncertain", "may run out of memory"),
+    ("out of memory", "more is allocated than the memory"),
+)
+
+
+def run_out_probability(allocated: Any, process: Any, gpu_memory: Any) -> float:
+    """The probability that a process runs out of memory; allocated, process and GPU memory in bytes."""
+    if (allocated > gpu_memory):
+        return 1.0
+    margin = 3349*gpu_memory/(4000*process)
+    return 1/((margin**10 + 1))  # type: ignore[no-any-return]
+
+
+def forecast(probability: float) -> int:
+    """The number of the forecast for a probability of running out."""
+    if (probability < (1/100)):
+        return 0
+    if (probability < 1):
+        return 1
+    return 2
+
+
 def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, tensor_parallel_y: Any = 1, tensor_parallel_z: Any = 1, **others: Any) -> Any:
     """Count the ranks that hold one replica of the model together. Other parameters are ignored."""
     return context_parallel*pipeline_parallel*tensor_parallel*tensor_parallel_y*tensor_parallel_z

@@ -41,7 +41,7 @@ LAYERS = (
     {"components"},
     {"parallel"},
     {"orders", "overheads"},
-    {"accounts", "exact", "verdict"},
+    {"accounts", "exact", "run_out", "verdict"},
     {"planning", "sensitivities", "timing"},
     {"factoring"},
     {"polynomials"},

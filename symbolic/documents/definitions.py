@@ -26,7 +26,7 @@ from ..systems import SYSTEMS
 from ..timing.build import UNTIMED_TOGETHER
 from ..timing.step import SHOWN
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
-from .evaluator import verdicts
+from .evaluator import forecast, verdicts
 
 
 def definitions() -> dict[str, Any]:
@@ -73,6 +73,7 @@ def definitions() -> dict[str, Any]:
         "libraries": LIBRARIES, "torch_workspaces": TORCH_WORKSPACES,
         "efficiencies": EFFICIENCIES,
         "verdicts": verdicts(),
+        "forecast": forecast(),
         "counts": [_count(name, meaning, size) for name, meaning, size in (
             ("model_ranks", "Count the ranks that hold one replica of the model together.", MODEL_RANKS),
             ("num_microbatches", "Count the micro-batches of one step and rank.", MICROBATCHES),

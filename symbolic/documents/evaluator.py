@@ -11,7 +11,8 @@ from sympy import Basic, Expr, Symbol
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER
 from ..printers.javascript import JavascriptPrinter
-from ..printers.python import EvaluatorPrinter, PythonPrinter, identifier
+from ..printers.python import EvaluatorPrinter, PythonPrinter, RealPrinter, identifier
+from ..run_out import ALLOCATED, CERTAIN, FORECASTS, MARGIN, PROBABILITY, PROCESS, M, margin, run_out_probability
 from ..simplify import computed
 from ..terms import Term, TermSet
 from ..verdict import VERDICTS
@@ -52,7 +53,7 @@ def script(
     data = evaluator(title, terms, rules, printer, computed)
     memory = {item["name"]: item for item in data["terms"]}
     return {
-        **data, "name": name, "verdicts": verdicts(),
+        **data, "name": name, "verdicts": verdicts(), "forecast": forecast(),
         "tests": [
             {"inputs": _inputs(terms, own, [rule]), "terms": [memory[term.name] for term in own],
              "source": item["source"]}
@@ -102,6 +103,16 @@ def verdicts() -> list[dict[str, str]]:
         }
         for item, head in zip(VERDICTS, heads, strict=True)
     ]
+
+
+def forecast() -> dict[str, Any]:
+    """Return the probability of running out as source that Python and JavaScript read alike, and the forecasts."""
+    names = {ALLOCATED: "allocated", PROCESS: "process", M: "gpu_memory", MARGIN: "margin", PROBABILITY: "probability"}
+    source = RealPrinter(names).doprint
+    return {
+        "certain": source(CERTAIN), "margin": source(margin()), "probability": source(run_out_probability(MARGIN)),
+        "items": [{"name": item.name, "meaning": item.meaning, "source": source(item.condition)} for item in FORECASTS],
+    }
 
 
 def _term(terms: TermSet, term: Term, printer: PythonPrinter, form: Form) -> dict[str, str]:

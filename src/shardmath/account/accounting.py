@@ -20,6 +20,7 @@ from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.configuration.settings import ON_HOST
 from shardmath.generated.definitions import (
+    FORECASTS,
     HELD,
     LINES,
     OVERHEADS,
@@ -27,6 +28,8 @@ from shardmath.generated.definitions import (
     ROLES,
     SITES,
     VERDICTS,
+    forecast,
+    run_out_probability,
     verdict,
 )
 from shardmath.input.asking import asked_with
@@ -143,13 +146,17 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     peak_bytes: int
     """Bytes that it keeps at its peak."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory by the 80 % rule."""
     reason: str
     """Why that rank and not another: the role with the largest excess over the other end."""
     ranks: tuple[RankAccount, ...]
     """One account for each pipeline rank."""
     process: Process
     """Memory of the process on the peak rank, in bytes."""
+    run_out_probability: float
+    """Probability that the process on the peak rank runs out of memory, from how known runs went."""
+    forecast: str
+    """fits (a probability below 1 %), uncertain, or out of memory (certain)."""
     anchor: Anchor | None
     """The measured run that fixed the constants of ``process``; null without one."""
     time: StepTime | None
@@ -214,10 +221,12 @@ def explanation(configuration: Configuration) -> Explanation:
     ranks = tuple(map(_account, values, numbers))
     peak = max(ranks, key=lambda account: account.share)
     time, unknown = configuration.time()
+    process = _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None)
+    probability = run_out_probability(process.allocated, process.total, values[peak.rank]["gpu_memory"])
     return Explanation(
         job.model, job.gpu, job.evaluator.title(), job.recompute, dict(job.evaluator.choices), job.values,
         _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, _reason(ranks, peak), ranks,
-        _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None), anchor, time,
+        process, probability, FORECASTS[forecast(probability)][0], anchor, time,
         configuration.placement if time is not None else None, configuration.stages(time),
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,

@@ -122,6 +122,13 @@ def gib(size: int | Fraction) -> str:
     return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
 
 
+def chance(probability: float) -> str:
+    """Write a probability in percent; a little is not shown as nothing, nor nearly all as all."""
+    if 0 < probability < 0.001:
+        return "<0.1%"
+    return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
+
+
 def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
     """Get the columns with those flush right wrapped between words, and the last one; None where that is not enough."""
     wide = [max(map(len, _texts(column))) for column in columns]

@@ -13,7 +13,7 @@ from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
 from shardmath.machines.gpu import GIB
-from shardmath.reports.tables import console, gib, judged, table
+from shardmath.reports.tables import chance, console, gib, judged, table
 from shardmath.reports.time import show_stages, show_time
 from shardmath.steps.answers import Replay
 
@@ -71,6 +71,7 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
+    out.print(judged(forecast_line(explanation), explanation.forecast))
     for outside in explanation.outside:
         beside = f", {gib(outside.host)} GiB on a host" if outside.host else ""
         line = f"While {outside.moment}: {gib(outside.bytes)} GiB{beside}: {outside.verdict}."
@@ -107,6 +108,14 @@ def process_line(explanation: Explanation) -> str:
             "the difference is added here as a constant, and only the constants are fixed by it."
         )
     return line
+
+
+def forecast_line(explanation: Explanation) -> str:
+    """Say how probable it is that the process runs out of memory."""
+    if explanation.run_out_probability == 1:
+        return "That process runs out of memory: more is allocated than there is."
+    return (f"That process runs out of memory with a probability of {chance(explanation.run_out_probability)}: "
+            f"{explanation.forecast}.")
 
 
 def _kept_back(replay: Replay) -> str:
