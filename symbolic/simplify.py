@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from sympy import Add, Basic, Expr, Integer, Mul, Symbol, factor_terms
 from sympy.core.operations import LatticeOp
@@ -19,6 +19,7 @@ from sympy.core.operations import LatticeOp
 from .conditions import with_cases
 from .extremes import with_shared
 from .functions import Max
+from .memo import Memo
 from .parameters import symbol, symbols
 from .polynomials import factored
 from .terms import TermSet, in_place, is_zero_or_one, multiplied_out, operations, switch_factors, times
@@ -26,8 +27,7 @@ from .terms import TermSet, in_place, is_zero_or_one, multiplied_out, operations
 a, d, k, t, A, K, kt = symbols("a d k t A K kt")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The form of a term after one rule, and the number of operations that it takes."""
 
     rule: str
@@ -137,6 +137,8 @@ COMPUTING_RULES: tuple[Rule, ...] = (
     Rule("factor all", "take what all summands share out of sums", factor_common),
 )
 
+_SETS = {"shown": RULES, "computing": COMPUTING_RULES}
+
 
 def simplify(
     expression: Expr, rules: tuple[Rule, ...] = RULES, defines: Symbol | None = None
@@ -146,6 +148,19 @@ def simplify(
     A canonical rule may not cost operations, the others must save some. ``defines`` is the symbol that
     the expression is the definition of; no rule may bring it in.
     """
+    named = next((name for name, known in _SETS.items() if known is rules), None)
+    if named is None:
+        return _simplified(expression, rules, defines)
+    return tuple(map(Step._make, simplified(expression, named, defines)))
+
+
+@Memo
+def simplified(expression: Expr, rules: str, defines: Symbol | None) -> tuple[tuple[str, Expr, int], ...]:
+    """Return the steps of ``simplify``, by the name of the rules."""
+    return _simplified(expression, _SETS[rules], defines)
+
+
+def _simplified(expression: Expr, rules: tuple[Rule, ...], defines: Symbol | None) -> tuple[Step, ...]:
     steps = [Step("as written", expression, operations(expression))]
     for rule in rules:
         before = steps[-1]

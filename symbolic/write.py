@@ -7,15 +7,22 @@ import gc
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 
-from .derive import COMMAND, derive
+from .derive import COMMAND, Each, Part, derive
 from .implementations import IMPLEMENTATIONS
+from .stored import restore
+from .stored import stored as results
 from .timing import build_times
 
-GENERATED = Path(__file__).resolve().parents[1] / "generated"
+_ROOT = Path(__file__).resolve().parents[1]
+GENERATED = _ROOT / "generated"
+#: Where results of earlier derivations are kept.
+KEPT = _ROOT / ".cache" / "derived"
 
 
 def stored(folder: Path = GENERATED) -> dict[str, str]:
@@ -28,7 +35,7 @@ def stored(folder: Path = GENERATED) -> dict[str, str]:
 
 def write(folder: Path = GENERATED) -> list[str]:
     """Bring the folder up to date; return the names of files that changed or went."""
-    fresh, old = derived(), stored(folder)
+    fresh, old = derived(KEPT), stored(folder)
     for name in sorted(old.keys() - fresh.keys()):
         (folder / name).unlink()
     for name, text in fresh.items():
@@ -51,14 +58,34 @@ def difference(folder: Path = GENERATED) -> str:
     return "".join(lines)
 
 
-def derived() -> dict[str, str]:
-    """Derive all files, on two processors if there are as many; what they have in common is built once, before."""
+def derived(kept: Path | None = None) -> dict[str, str]:
+    """Derive all files, on two processors if there are as many; what they have in common is built once, before.
+
+    Results of simplification are taken from the folder ``kept`` and left there. Without it everything is derived anew.
+    """
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
     if "fork" not in get_all_start_methods() or (os.cpu_count() or 1) == 1:
-        return derive()
+        return derive(partial(_each, kept, map))
     for implementation in IMPLEMENTATIONS.values():
         build_times(implementation)
     with ProcessPoolExecutor(2, get_context("fork")) as pool:
-        return derive(pool.map)
+        return derive(partial(_each, kept, pool.map))
+
+
+def _each(kept: Path | None, each: Each, part: Callable[[int], Part], numbers: Sequence[int]) -> Iterable[Part]:
+    return each(part if kept is None else partial(_with_results, kept, part), numbers)
+
+
+def _with_results(kept: Path, part: Callable[[int], Part], number: int) -> Part:
+    """Derive a part with the results that were kept of it, and keep those that it used if they are others."""
+    path = kept / f"{number}.json"
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    restore(old)
+    derived_part = part(number)
+    if (new := results()) != old:
+        _replace(path, new)
+    return derived_part
 
 
 def _replace(path: Path, text: str) -> None:

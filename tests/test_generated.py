@@ -10,6 +10,9 @@ import pytest
 
 from shardmath.symbolic import write
 from shardmath.symbolic.derive import COMMAND, derive
+from shardmath.symbolic.simplify import simplified
+from shardmath.symbolic.stored import restore
+from shardmath.symbolic.stored import stored as results
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +27,7 @@ def fresh() -> dict[str, str]:
 @pytest.fixture
 def folder(tmp_path: Path, fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a copy of the generated files; nothing is derived again."""
-    monkeypatch.setattr(write, "derived", lambda: dict(fresh))
+    monkeypatch.setattr(write, "derived", lambda kept=None: dict(fresh))
     for name, text in fresh.items():
         (tmp_path / name).write_bytes(text.encode())
     (tmp_path / "__pycache__").mkdir()
@@ -40,7 +43,7 @@ def encoded(files: dict[str, str]) -> dict[str, bytes]:
 
 
 def test_stored_files_are_fresh(fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "derived", lambda: dict(fresh))
+    monkeypatch.setattr(write, "derived", lambda kept=None: dict(fresh))
     assert write.difference() == ""
     assert contents(write.GENERATED) == encoded(fresh)
 
@@ -48,6 +51,14 @@ def test_stored_files_are_fresh(fresh: dict[str, str], monkeypatch: pytest.Monke
 def test_derivation_is_the_same_twice_in_one_process(fresh: dict[str, str]) -> None:
     """Another process, with another seed and another home, derives in ``test_packaging.py``, from the wheel."""
     assert list(derive().items()) == list(fresh.items())
+
+
+def test_simplified_forms_come_back_as_they_were(fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before, text = dict(simplified.results), results()
+    monkeypatch.setattr(simplified, "results", {})
+    restore(text)
+    assert len(before) > 3000
+    assert simplified.results == before
 
 
 def test_every_file_names_the_command_that_makes_it(fresh: dict[str, str]) -> None:
@@ -144,7 +155,7 @@ def test_a_folder_without_files_is_filled(folder: Path, fresh: dict[str, str]) -
 def test_a_derivation_that_fails_leaves_the_files_alone(
     folder: Path, fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> dict[str, str]:
+    def fail(_: object = None) -> dict[str, str]:
         raise ValueError("no ledger")
 
     monkeypatch.setattr(write, "derived", fail)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from shardmath.symbolic import stored
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
     "shardmath": ROOT / "src" / "shardmath",
@@ -25,7 +27,7 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
 #: imports from lower layers and from its own package only.
 LAYERS = (
-    {"slicing", "workspaces"},
+    {"memo", "slicing", "workspaces"},
     {"functions", "parameters", "sources", "splits"},
     {"expert_layers"},
     {"dimension"},
@@ -52,7 +54,7 @@ LAYERS = (
     {"documents"},
     {"plain"},
     {"compiled"},
-    {"derive"},
+    {"derive", "stored"},
     {"write"},
     {"unchanged"},
 )
@@ -324,6 +326,20 @@ def test_imports_inside_functions_load_what_is_heavy() -> None:
         and found.target != "shardmath.generated"  # the evaluator whose name was asked for
     }
     assert inside == MUTUAL | SHOWN
+
+
+def test_kept_results_are_keyed_by_all_modules_that_compute_them() -> None:
+    """``ledger`` only names the types of rows: no result is computed by it, nor by what it imports."""
+    below: dict[str, set[str]] = {}
+    for found in _of("shardmath.symbolic"):
+        below.setdefault(found.importer, set()).add(found.target)
+    needed, pending = {"shardmath.symbolic.ledger"}, ["shardmath.symbolic.stored"]
+    while pending:
+        module = pending.pop()
+        if module not in needed and _within(module, "shardmath.symbolic"):
+            needed.add(module)
+            pending += below.get(module, ())
+    assert sorted(needed - {"shardmath.symbolic.ledger"}) == [f"shardmath.symbolic.{name}" for name in stored.MODULES]
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
