@@ -84,6 +84,7 @@ ROOMS = (
     {"search.spaces"},
     {"search.nests"},
     {"search.boxes"},
+    {"search.certificates"},
     {"search"},
     {"reports"},
     {"plots"},

@@ -1,15 +1,17 @@
-"""The command ``shardmath check``: one line and an exit code for a launch file, for CI and batch systems."""
+"""The command ``shardmath check``: one line and an exit code for a launch file or a certificate, for CI and Slurm."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shardmath.cli.fitting import end_unless
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
+from shardmath.errors import InputError
 
 FITS, UNCERTAIN = "fits", "uncertain"
 
@@ -25,8 +27,18 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
     """Say in one line whether the run that FILE launches fits, and end with exit code 3 if it does not.
 
     FILE is a launch script or configuration of any format of docs/formats.md, or a model with the options of its
-    layout. Bad input ends with exit code 2, as everywhere.
+    layout. Bad input ends with exit code 2, as everywhere. FILE may be a certificate that ``shardmath explore`` wrote:
+    then its proof is checked, and one that does not hold is bad input.
     """
+    from shardmath.search.certificates.checked import checked_file, is_certificate
+
+    if is_certificate(model):
+        _refuse_options({**options, "allow_uncertain": allow_uncertain})
+        proof = checked_file(model)
+        answers = ", ".join(f"{count:,} of {name}" for name, count in proof.answers.items())
+        click.echo(f"{model}: proved: {answers} of {proof.size:,} configurations, by {proof.boxes:,} boxes and"
+                   f" {proof.exact:,} configurations in exact fractions")
+        return
     from shardmath.account.accounting import explain
     from shardmath.cli.runs import configuration_arguments
     from shardmath.reports.tables import gib
@@ -40,3 +52,10 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
         line += f", {account.time.seconds:.2f} s a step"
     click.echo(line)
     end_unless(account.verdict in ((FITS, UNCERTAIN) if allow_uncertain else (FITS,)))
+
+
+def _refuse_options(options: dict[str, Any]) -> None:
+    """Raise InputError for an option on the command line: a certificate says all that it is about."""
+    for name, value in options.items():
+        if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InputError(name, str(value), "must not be given with a certificate, which has its space")

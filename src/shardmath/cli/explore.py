@@ -38,6 +38,8 @@ from shardmath.reports.answers import answer
                    "whichever answers sooner.")
 @click.option("--method", default="sweep", show_default=True, metavar="NAME",
               help="Look at every configuration (sweep), or find the best and fronts by branch and bound (bounds).")
+@click.option("--certificate", metavar="FILE",
+              help="Write a proof of the answers of method bounds, which shardmath check checks.")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(
     space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
@@ -69,6 +71,8 @@ def explore(
     if explored.complete:
         return 0
     if explored.bounds:
+        if options["certificate"] is not None:
+            click.echo("stopped: no certificate was written", err=True)
         return stopped.exit_code
     share = explored.done / explored.size
     click.echo(f"stopped: {explored.done:,} of {explored.size:,} configurations are done ({share:.1%})"

@@ -159,11 +159,11 @@ class Explored(Reported, room="explore"):
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""
         return alike([
             {"question": name, **item.labels, **item.keys} for name, answer in self.answers.items()
-            for item in _configurations(answer)
+            for item in configurations_of(answer)
         ])
 
 
-def _configurations(answer: Answered) -> Iterator[Configuration]:
+def configurations_of(answer: Answered) -> Iterator[Configuration]:
     """Return the configurations of an answer; counts have none."""
     if isinstance(answer, Unbeaten):
         yield from answer.configurations

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from shardmath.commands.explore.answer import Answered, BoundedPart, Explored, Group, Ranking, Unbeaten
+from shardmath.commands.explore.answer import (
+    Answered,
+    BoundedPart,
+    Explored,
+    Group,
+    Ranking,
+    Unbeaten,
+    configurations_of,
+)
+from shardmath.files.writing import whole_file
 from shardmath.search.boxes.answered import Bounded, bounded
+from shardmath.search.certificates.written import certificate
 from shardmath.search.nests.configurations import Configuration, unbeaten
 from shardmath.search.spaces import Best, Front, Question, Space
 
@@ -27,6 +37,18 @@ def bounded_answer(space: Space, stopped: Callable[[], bool]) -> Explored:
         size, size if complete else 0, complete, sum(part.cut.bounded for part in parts), None, (), {}, answers, None,
         tuple(_described(part, space.questions) for part in parts),
     )
+
+
+def write_certificate(path: str, space: Space, explored: Explored) -> None:
+    """Write the proof of a complete answer.
+
+    Raises InputError where bounds do not prove it, or where no file can be written.
+    """
+    text = certificate(space, [part.order for part in explored.bounds], {
+        name: list(configurations_of(answer)) for name, answer in explored.answers.items()
+    })
+    with whole_file("certificate", path) as file:
+        file.write(text)  # type: ignore[call-overload]
 
 
 def distinct_keys(configurations: Iterable[Configuration]) -> list[Configuration]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardmath.commands.explore.answer import Explored, explored
-from shardmath.commands.explore.bounded import bounded_answer
+from shardmath.commands.explore.bounded import bounded_answer, write_certificate
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
@@ -39,13 +39,14 @@ def explore(
     space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
     backend: str = "auto", rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
     checkpoint: str | os.PathLike[str] | None = None, resume: bool = False, method: str = "sweep",
-    progress: Progress | None = None, writing: Progress | None = None,
-    stopped: Callable[[], bool] = lambda: False,
+    certificate: str | os.PathLike[str] | None = None, progress: Progress | None = None,
+    writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
 ) -> Explored:
     """Look at every configuration of ``space`` and answer its questions.
 
     With ``method`` "bounds" the best and the fronts are found by branch and bound instead: whole boxes are closed by
-    bounds of their formulas, so that spaces of 10^12 configurations are answered, without counts.
+    bounds of their formulas, so that spaces of 10^12 configurations are answered, without counts. ``certificate`` is
+    then a file for a proof of the answers, which ``shardmath check`` checks; a search that is stopped writes none.
     ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
     processes of this machine. With ``device`` "cuda" a GPU of this machine works instead. ``backend`` runs the loops:
     "llvm" as machine code, soonest; "numba" as machine code too, with the same numbers; "numpy" on columns, without a
@@ -66,7 +67,12 @@ def explore(
         for name, value in (("rows", rows), ("checkpoint", checkpoint), ("dask", dask), ("threads", threads)):
             if value is not None:
                 raise InputError(name, str(value), "must not be given with method bounds, which has no rows")
-        return bounded_answer(space, stopped)
+        answer = bounded_answer(space, stopped)
+        if certificate is not None and answer.complete:
+            write_certificate(os.fspath(certificate), space, answer)
+        return answer
+    if certificate is not None:
+        raise InputError("certificate", str(certificate), "must not be given without method bounds", "method bounds")
     if device not in DEVICES:
         raise InputError("device", device, "must be one of the devices", " or ".join(DEVICES))
     if device == "cuda" and (threads is not None or dask is not None):

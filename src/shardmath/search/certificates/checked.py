@@ -1,0 +1,163 @@
+"""Check a certificate: answers in exact fractions, every closed box with outward rounding, and drawn configurations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise, permutations
+from typing import Any
+
+import numpy as np
+
+from shardmath.errors import InputError
+from shardmath.files.reading import json_object, read_text
+from shardmath.search.certificates.exact import Exact, exactly
+from shardmath.search.certificates.posed import KIND, VERSION, Questions, digest_of, enclosure_of, questions_of
+from shardmath.search.certificates.tree import Closing, Tree, refuse_open, refuse_outside
+from shardmath.search.spaces import Best, Part
+from shardmath.search.spaces.files import space_of
+
+#: Bytes of a certificate at most; those that are written here have far fewer.
+LARGEST = 1 << 24
+#: Characters in which a certificate says that it is one.
+_BEGINNING = 40
+#: Configurations of a part that are drawn near its answers, and computed in exact fractions.
+_DRAWN = 100
+
+_Key = tuple[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A certificate that holds: answers by question, configurations of the space, boxes, and exact computations."""
+
+    answers: Mapping[str, int]
+    size: int
+    boxes: int
+    exact: int
+
+
+def is_certificate(path: str) -> bool:
+    """Tell whether a file says that it is a certificate."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return f'"{KIND}"'.encode() in file.read(_BEGINNING)
+    except OSError:
+        return False
+
+
+def checked_file(path: str) -> Checked:
+    """Check the certificate at ``path``. Raises InputError for the first thing that does not hold."""
+    return checked(json_object("certificate", path, read_text("certificate", path, "a certificate", LARGEST),
+                               "a certificate"))
+
+
+def checked(document: Mapping[str, Any]) -> Checked:
+    """Check a certificate. Raises InputError for the first thing that does not hold."""
+    if document.get(KIND) != VERSION:
+        raise InputError(KIND, document.get(KIND), "must be a version that is read here", VERSION)
+    space = space_of(_field(document, "space", dict))
+    parts, questions = space.parts(), questions_of(space)
+    if document.get("formulas") != digest_of(parts):
+        rule = "must be the digest of the formulas and numbers that this version has for the space"
+        raise InputError(f"{KIND}.formulas", document.get("formulas"), rule)
+    answers, cuts = _field(document, "answers", dict), _field(document, "parts", list)
+    if [*answers] != [question.name for question in questions] or len(questions) < len(space.questions):
+        raise InputError(f"{KIND}.answers", [*answers], "must be those to all questions of the space")
+    if len(cuts) != len(parts):
+        raise InputError(f"{KIND}.parts", len(cuts), "must be as many as the space has", str(len(parts)))
+    points: dict[_Key, Exact] = {}
+    known = [_proved(place, answers[question.name], parts, questions, points)
+             for place, question in enumerate(questions)]
+    closings, boxes = Closing.of(questions, known), 0
+    for part, cut in zip(parts, cuts, strict=True):
+        boxes += _refuse_unproved(part, cut, questions, closings, points)
+    return Checked({question.name: len(keys) for question, keys in zip(questions, known, strict=True)},
+                   sum(part.size for part in parts), boxes, len(points))
+
+
+def _proved(
+    place: int, rows: Any, parts: Sequence[Part], questions: Questions, points: dict[_Key, Exact],
+) -> list[tuple[Fraction, ...]]:
+    """Return the exact keys of the answers to a question. Raises InputError for answers that are none."""
+    question = questions[place]
+    field, known = f"{KIND}.answers.{question.name}", list[tuple[Fraction, ...]]()
+    for row in rows if isinstance(rows, list) else [rows]:
+        try:
+            part = parts[row["part"]]
+            places = part.places(row["number"])
+        except (TypeError, KeyError, IndexError):
+            raise InputError(field, row, "must be the number of a configuration of the space") from None
+        point = exactly(part, places, questions)
+        if point is None or not point.counts[place]:
+            raise InputError(field, row["number"], f"must be a configuration that counts: {question.among}")
+        if row.get("keys") != [str(key) for key in point.keys[place]]:
+            raise InputError(field, row.get("keys"), "must be the exact keys", ", ".join(map(str, point.keys[place])))
+        points[part.number, places] = point
+        known.append(point.keys[place])
+    floats = [tuple(map(float, keys)) for keys in known]
+    if isinstance(question, Best):
+        if len(known) > question.count or any(better >= worse for better, worse in pairwise(floats)):
+            raise InputError(field, len(known), f"must be {question.count} at most, each better than the next")
+    elif any(all(map(float.__le__, left, right)) for left, right in permutations(floats, 2)):
+        raise InputError(field, len(known), "must not have one that another beats")
+    return known
+
+
+def _refuse_unproved(
+    part: Part, cut: Any, questions: Questions, closings: Sequence[Closing], points: dict[_Key, Exact],
+) -> int:
+    """Raise InputError unless all boxes of a part are closed, and what is drawn agrees; return the boxes."""
+    names = [axis.name for axis in part.axes]
+    order = cut.get("order") if isinstance(cut, dict) else None
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(names):
+        raise InputError(f"{KIND}.order", order, f"must have the axes {', '.join(names)}")
+    sizes = dict(zip(names, (axis.size for axis in part.axes), strict=True))
+    tree = Tree.read(str(cut.get("tree")), [sizes[name] for name in order])
+    enclosure = enclosure_of(part, questions, order)
+    _draw(part, questions, closings, points)
+    legal = [(places, point) for (number, places), point in points.items() if number == part.number]
+    if legal:
+        refuse_outside(enclosure, np.asarray([places for places, _ in legal], np.int16),
+                       np.asarray([point.counts for _, point in legal], np.bool_),
+                       [[key for keys in point.keys for key in keys] for _, point in legal])
+    refuse_open(enclosure, closings, tree)
+    return tree.boxes
+
+
+def _draw(part: Part, questions: Questions, closings: Sequence[Closing], points: dict[_Key, Exact]) -> None:
+    """Add legal configurations near the answers. Raises InputError for one that should be an answer and is none."""
+    starts = [places for number, places in points if number == part.number] or [(0,) * len(part.axes)]
+    chance = np.random.default_rng(part.size)
+    for _ in range(_DRAWN):
+        places = list(starts[chance.integers(len(starts))])
+        for axis in chance.choice(len(places), min(2, len(places)), replace=False).tolist():
+            places[axis] = int(chance.integers(part.axes[axis].size))
+        key = part.number, tuple(places)
+        point = points[key] if key in points else exactly(part, places, questions)
+        if point is None:
+            continue
+        points[key] = point
+        keys = np.asarray([[float(key) for own in point.keys for key in own]])
+        for closing, counts in zip(closings, point.counts, strict=True):
+            if counts and not closing.closes(keys, keys)[0]:
+                shown = ", ".join(map(str, part.labels_at(_number(part, places)).values()))
+                raise InputError(KIND, shown, f"must not be better than the answers to {closing.question.name}")
+
+
+def _number(part: Part, places: Sequence[int]) -> int:
+    number = 0
+    for axis, place in zip(part.axes, places, strict=True):
+        number = number * axis.size + place
+    return number
+
+
+def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    value = document.get(name)
+    if not isinstance(value, kind):
+        raise InputError(f"{KIND}.{name}", value, f"must be a JSON {'object' if kind is dict else 'array'}")
+    return value

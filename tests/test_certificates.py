@@ -1,0 +1,224 @@
+"""Certificates of a search: those that are written hold, and forged ones, or bounds that are wrong, are refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shlex
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles.extent import cases
+from test_boxes import KINDS, drawn
+
+from shardmath import InputError
+from shardmath.cli.main import exit_code
+from shardmath.commands.explore import Explored, explore
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.graph import Graph, exact
+from shardmath.search.boxes import intervals
+from shardmath.search.certificates import outward
+from shardmath.search.certificates.checked import checked
+from shardmath.search.certificates.rounding import rounded_upward
+from shardmath.search.certificates.tree import Tree
+from shardmath.search.spaces import Space
+from shardmath.search.spaces.files import read_space
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[1]
+SPACE = ROOT / "docs/spaces/llama-8b-32.toml"
+
+Document = dict[str, Any]
+
+
+def proved(space: Space, path: Path) -> tuple[Explored, Document]:
+    """Search a space; return the answer and its certificate."""
+    answer = explore(space, method="bounds", certificate=path)
+    document: Document = json.loads(path.read_text())
+    return answer, document
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """The certificate of a small space."""
+    return proved(read_space(SPACE), tmp_path_factory.mktemp("proof") / "proof.json")[1]
+
+
+def test_the_page_shows_a_certificate_and_its_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    page = (ROOT / "docs/check.md").read_text(encoding="utf-8").partition("## A certificate")[2]
+    (_, *lines), = (block.splitlines() for block in page.split("```")[1:2])
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    printed = []
+    for command in commands:
+        assert exit_code(shlex.split(command)[1:]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[-1] == lines[-1] + "\n"
+    assert exit_code(["check", "proof.json", "--tp", "2"]) == 2
+    assert "tensor_parallel = '2': must not be given with a certificate" in capsys.readouterr().err
+
+
+def worse_first(document: Document) -> None:
+    document["answers"]["fastest"] = document["answers"]["fastest"][1:]
+
+
+def hole_in_front(document: Document) -> None:
+    del document["answers"]["front"][7]
+
+
+def other_keys(document: Document) -> None:
+    document["answers"]["fastest"][0]["keys"] = ["1"]
+
+
+def other_number(document: Document) -> None:
+    document["answers"]["fastest"][0]["number"] += 1
+
+
+def twice(document: Document) -> None:
+    document["answers"]["fastest"][1] = document["answers"]["fastest"][0]
+
+
+def other_space(document: Document) -> None:
+    document["space"]["fixed"]["global_batch_size"] = 256
+
+
+def other_order(document: Document) -> None:
+    document["parts"][0]["order"].pop()
+
+
+def no_tree(document: Document) -> None:
+    document["parts"][0]["tree"] = document["parts"][0]["tree"][:-8]
+
+
+def closed_early(document: Document) -> None:
+    """Close boxes of a level that may hold something better."""
+    cut, levels = document["parts"][0], read(document).levels
+    depth = next(depth for depth in range(len(levels) - 1, 0, -1) if levels[depth].any())
+    levels[depth] = np.zeros_like(levels[depth])
+    cut["tree"] = Tree([*levels[: depth + 1], *(level[:0] for level in levels[depth + 1:])]).text
+
+
+def read(document: Document) -> Tree:
+    """The tree of the only part of a certificate."""
+    part, = read_space(SPACE).parts()
+    sizes = {axis.name: axis.size for axis in part.axes}
+    return Tree.read(document["parts"][0]["tree"], [sizes[name] for name in document["parts"][0]["order"]])
+
+
+@pytest.mark.parametrize(("forge", "said"), [
+    (worse_first, "must not be better than the answers|must be cut further"),
+    (hole_in_front, "must not be better than the answers|must be cut further"),
+    (other_keys, r"answers\.fastest = .*: must be the exact keys"),
+    (other_number, r"answers\.fastest = .*: must be"),
+    (twice, r"answers\.fastest = 3: must be 3 at most, each better than the next"),
+    (other_space, r"formulas = .*: must be the digest"),
+    (other_order, r"order = .*: must have the axes"),
+    (no_tree, r"certificate = 'tree': must"),
+    (closed_early, "must be cut further: it may hold a better configuration"),
+])
+def test_forged_certificates_are_refused(certificate: Document, forge: Callable[[Document], None], said: str) -> None:
+    forged = copy.deepcopy(certificate)
+    forge(forged)
+    with pytest.raises(InputError, match=said):
+        checked(forged)
+
+
+def test_a_certificate_holds_and_its_tree_is_read_as_it_was_written(certificate: Document) -> None:
+    result = checked(certificate)
+    assert result.answers == {name: len(rows) for name, rows in certificate["answers"].items()}
+    assert result.size == 9216
+    assert result.boxes == certificate["parts"][0]["boxes"] == read(certificate).boxes
+    assert result.exact > sum(result.answers.values()) // 2
+    assert read(certificate).text == certificate["parts"][0]["tree"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.cases(1, 60)
+def test_answers_of_drawn_spaces_are_proved(kind: str, tmp_path: Path) -> None:
+    draws = random.Random(f"certificates {kind}")
+    for _ in range(cases(test_answers_of_drawn_spaces_are_proved)):
+        answer, document = proved(drawn(kind, draws), tmp_path / "proof.json")
+        assert checked(document).size == answer.size
+
+
+@pytest.mark.parametrize("op", [ops.ADD, ops.MUL, ops.MAX])
+def test_a_wrong_bound_of_the_checker_is_refused(
+    op: str, certificate: Document, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ends that are swapped: the bounds then do not hold what is computed in exact fractions."""
+    right = outward._RULES[op]
+
+    def swapped(args: Any, signs: Any) -> Any:
+        less, most = right(args, signs)
+        return -most, -less
+
+    monkeypatch.setattr(outward, "_RULES", {**outward._RULES, op: swapped})
+    with pytest.raises(InputError):
+        checked(certificate)
+
+
+def test_answers_by_a_wrong_bound_of_the_search_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A minimum takes the place of a maximum in the search alone."""
+    monkeypatch.setattr(intervals, "_RULES", {**intervals._RULES, ops.MIN: intervals._RULES[ops.MAX]})
+    draws = random.Random("boxes dense")
+    spaces = [drawn("dense", draws) for _ in range(6)]
+    with pytest.raises(InputError, match="must not be better than the answers"):
+        [proved(space, tmp_path / "proof.json") for space in spaces]
+
+
+def operations() -> Iterator[tuple[str, Any]]:
+    graph = Graph()
+    names = [graph.name(letter) for letter in "abc"]
+    yield ops.ADD, graph.add(names)
+    yield ops.MUL, graph.mul(names)
+    yield from ((op, graph.extreme(op, names)) for op in (ops.MAX, ops.MIN))
+    yield from ((op, graph.binary(op, *names[:2])) for op in (
+        ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.LCM, ops.EQ, ops.LE, ops.LT, ops.DIVIDES))
+
+
+@pytest.mark.parametrize(("op", "node"), list(operations()), ids=lambda item: item if isinstance(item, str) else "")
+@pytest.mark.parametrize("scale", [1, 7])
+def test_intervals_enclose_exact_fractions(op: str, node: Any, scale: int) -> None:
+    """With a scale of 7 ends are floats that sums and products round."""
+    count, draws = 60, np.random.default_rng(5)
+    whole = op in (ops.LCM, ops.DIVIDES)
+    ends = np.sort(draws.integers(1 if whole else -6, 9, (2, 3, count)), axis=0).astype(np.float64)
+    ends = ends if whole else ends / scale
+    inside = [[Fraction(draws.choice(ends[:, place, at])) for at in range(count)] for place in range(3)]
+    args = [(-ends[0, place], ends[1, place]) for place in range(len(node.args))]
+    with rounded_upward():
+        low, high = outward.enclosed(node, args, [outward.sign_of(arg) for arg in args])
+        points = [np.asarray(row, np.float64) for row in inside]
+        point = outward.enclosed(node, [(-row, row) for row in points[: len(node.args)]], [outward.ANY] * 3)
+    for at in range(count):
+        values = dict(zip("abc", (row[at] for row in inside), strict=True))
+        divisor = values["a" if op == ops.DIVIDES else "b"]
+        if op in (ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIVIDES) and divisor == 0:
+            continue
+        value, = exact([node], values)
+        for least, most in ((low[at], high[at]), (point[0][at], point[1][at])):
+            if node.is_condition:
+                assert least <= value <= most
+            else:
+                assert -least <= value <= most
+        if not node.is_condition:
+            assert point[1][at] + point[0][at] <= (0 if scale == 1 and op != ops.DIV else 1e-14), op
+
+
+def test_rounding_is_as_before_after_the_block() -> None:
+    third = np.ones(9) / 3
+    with rounded_upward():
+        assert (np.ones(9) / 3 > third).all()
+    assert np.array_equal(np.ones(9) / 3, third)
+    with pytest.raises(IndexError), rounded_upward():
+        third[9]
+    assert np.array_equal(np.ones(9) / 3, third)
