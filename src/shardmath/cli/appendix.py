@@ -13,12 +13,13 @@ from shardmath.cli.options import configuration_options, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
+from shardmath.reports.waiting import say
 
 
 @click.command(cls=Titled, short_help="Write formulas and sources as LaTeX and BibTeX.", examples=(
     "--implementation megatron -o appendix.tex",
     "--model llama-3.1-8b --gpu a100-40gb --tp 4 -o appendix.tex",
-))
+), work="typesetting formulas")
 @click.option("--model", metavar="MODEL", shell_complete=model_names,
               help="Cover one configuration of this model instead.")
 @click.option("-o", "--output", metavar="FILE.tex", required=True, help="File to write; the .bib stands beside it.")
@@ -49,7 +50,7 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
     with whole_file("output", output) as tex, whole_file("output", sources) as bib:
         tex.write(document.tex)  # type: ignore[call-overload]
         bib.write(document.bib)  # type: ignore[call-overload]
-    click.echo(f"{output}, {sources}: {document.cited} sources")
+    say(f"{output}, {sources}: {document.cited} sources")
 
 
 def _refuse_values(context: click.Context) -> None:

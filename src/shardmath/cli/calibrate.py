@@ -10,6 +10,7 @@ from shardmath.cli.names import gpu_names, network_names
 from shardmath.cli.options import implementation_options, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
+from shardmath.reports.waiting import say
 
 if TYPE_CHECKING:
     from shardmath.commands.calibrate import Calibration
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(cls=Titled, short_help="Fit the efficiencies of a cluster to your own runs.", examples=(
     "runs.csv --gpu h100-80gb --network ndr-400 -o cluster.toml",
     "runs.csv --gpu h100-80gb --json",
-))
+), work="fitting")
 @click.argument("runs")
 @click.option("--gpu", shell_complete=gpu_names, required=True,
               help="GPU: a name of `shardmath gpus`, or a cluster file.")
@@ -69,4 +70,4 @@ def _show(calibration: Calibration) -> None:
     left = "Each run is predicted with constants fitted to all others." if calibration.one_by_one else (
         "Each group is predicted with constants fitted to all others."
     )
-    click.echo(f"Median errors of step time. {left}")
+    say(f"Median errors of step time. {left}")

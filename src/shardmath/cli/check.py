@@ -12,6 +12,7 @@ from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
+from shardmath.reports.waiting import say
 
 FITS, UNCERTAIN = "fits", "uncertain"
 
@@ -19,7 +20,7 @@ FITS, UNCERTAIN = "fits", "uncertain"
 @click.command(cls=Titled, short_help="Say in one line whether a launch file fits; exit 3 if it does not.", examples=(
     "job.sbatch --gpu h100-80gb",
     "llama3_8b.toml --gpu h200 --allow-uncertain",
-))
+), work="accounting")
 @click.argument("model", metavar="FILE", shell_complete=model_names)
 @configuration_options
 @click.option("--allow-uncertain", is_flag=True, help="Accept an estimate between 80 % and all of the memory too.")
@@ -50,7 +51,7 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
             f" {peak.rank}")
     if account.time is not None:
         line += f", {account.time.seconds:.2f} s a step"
-    click.echo(line)
+    say(line)
     end_unless(account.verdict in ((FITS, UNCERTAIN) if allow_uncertain else (FITS,)))
 
 

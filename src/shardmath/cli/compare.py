@@ -34,7 +34,7 @@ def _against(**options: Any) -> None:
 @click.command(cls=Titled, short_help="Compare configurations, tensor by tensor.", examples=(
     'llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"',
     'llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published',
-))
+), work="accounting")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,

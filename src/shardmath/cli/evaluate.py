@@ -11,6 +11,7 @@ from shardmath.cli.options import device, implementation_options, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
+from shardmath.reports.waiting import say
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 
@@ -18,7 +19,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 @click.command(cls=Titled, short_help="Compute terms for every row of a table.", examples=(
     "layouts.csv --model llama-3.1-8b --gpu h100-80gb -o answers.parquet",
     "layouts.parquet --model llama-3.1-8b --gpu h100-80gb --term peak -o answers.parquet",
-))
+), work="reading the table")
 @click.argument("table")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
 @click.option("--model", metavar="MODEL", shell_complete=model_names,
@@ -58,9 +59,9 @@ def evaluate(
     if json:
         return click.echo(answer("evaluate", written.to_dict()))
     counts = ", ".join(f"{count:,} {name}" for name, count in written.counts.items())
-    click.echo(f"{output}: {written.rows:,} rows: {counts}")
+    say(f"{output}: {written.rows:,} rows: {counts}")
     if written.passed_through:
-        click.echo(f"passed through: {', '.join(written.passed_through)}")
+        say(f"passed through: {', '.join(written.passed_through)}")
 
 
 def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:

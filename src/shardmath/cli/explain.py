@@ -15,7 +15,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Account for every byte of one layout.", examples=(
     "llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16",
     "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --ep 8 --pp 2",
-))
+), work="accounting")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @writing_options

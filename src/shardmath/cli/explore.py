@@ -17,7 +17,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Answer questions about a declared space.", examples=(
     "docs/spaces/llama-70b.toml",
     "docs/spaces/shapes.yaml --rows rows.parquet --checkpoint state",
-))
+), work="reading the space")
 @click.argument("space")
 @click.option("--json", is_flag=True, help="Print counts and answers as JSON.")
 @click.option("--rows", metavar="FILE", help="Write configurations as a table: .parquet or .csv.")

@@ -15,12 +15,13 @@ from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.reports.answers import answer
+from shardmath.reports.waiting import say
 
 
 @click.command(cls=Titled, short_help="Solve for the largest or smallest value that fits.", examples=(
     "llama-3.1-8b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64",
     "llama-3.1-8b --gpu h100-80gb --tp 4 --solve micro_batch_size",
-))
+), work="solving")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--solve", "solve", metavar="SYMBOL",
@@ -45,7 +46,7 @@ def fit(
     TP * PP; the memory that a GPU would need.
     """
     if table is not None:
-        click.echo(_rows(table, output, solve, model, share, options))
+        say(_rows(table, output, solve, model, share, options))
         return
     if output is not None:
         raise InputError("output", output, "must not be given without --table")
@@ -60,7 +61,7 @@ def fit(
     elif form is not None:
         for item in fits.answers:
             text = item.formula_as(form)
-            click.echo(text if shows(sys.stdout, text) else item.formula_as("text"))
+            say(text if shows(sys.stdout, text) else item.formula_as("text"))
     else:
         show(fits)
 

@@ -12,12 +12,13 @@ from shardmath.cli.titled import Titled
 from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
+from shardmath.reports.waiting import say
 
 
 @click.command(cls=Titled, short_help="Show a formula with its derivation.", examples=(
     "layer.saved --expand --assume 'sequence_parallel, recompute=none, t <= k'",
     "head.saved --implementation torchtitan --latex",
-))
+), work="deriving")
 @click.argument("term", required=False)
 @implementation_options
 @click.option("--assume", metavar="CONDITIONS", multiple=True, help="Show the formula where these hold, such as"
@@ -57,6 +58,6 @@ def formula(
         click.echo(answer("formula", derived.to_dict()))
     elif form is not None:
         text = getattr(derived.forms, form)
-        click.echo(text if shows(sys.stdout, text) else derived.steps[-1].form)
+        say(text if shows(sys.stdout, text) else derived.steps[-1].form)
     else:
         show(derived)

@@ -39,6 +39,8 @@ from shardmath.cli.stopping import exit_code as after_signal
 from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError, InputWarning, nearest_names
+from shardmath.files.cached import watch
+from shardmath.reports.waiting import making, quiet, silence
 
 #: Exit code after the reader of our output has ended, as in click and rich.
 _BROKEN_PIPE = 1
@@ -51,6 +53,8 @@ _HELP = """Find the parallel layouts that fit a Llama model into GPU memory, and
 $ shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512
 $ shardmath explain llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16
 """
+_CODES = """Exit codes: 0 answered; 1 the reader of the output ended early; 2 bad input, in one line; 3 nothing fits
+(check, and --fail-if-nothing-fits); 128 + n ended by signal n."""
 
 
 class _Commands(click.Group):
@@ -65,7 +69,8 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=_Commands, help=_HELP, epilog=_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="shardmath")
 def cli() -> None:
@@ -89,6 +94,7 @@ _ALLOCATED = 50_000
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     heed()
+    watch(making)
     gc.set_threshold(_ALLOCATED)
     # Pydantic would look through all installed packages for plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -98,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 if all went well, 2 for bad input, 3 if nothing fits, 128 + n after signal n."""
+    """Run the command line; return the exit code, of which ``_CODES`` says the meanings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", InputWarning)
@@ -138,7 +144,9 @@ def _ended(code: int) -> int:
 
 
 def _warn(message: Warning | str, *_: object) -> None:
-    _say(f"warning: {message}")
+    if not quiet():
+        silence()
+        _say(f"warning: {message}")
 
 
 def _refuse(line: str) -> int:

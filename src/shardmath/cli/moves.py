@@ -16,7 +16,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Show sensitivities of the peak, and the smallest fixes.", examples=(
     "llama-3.1-70b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64 --global-batch-size 512",
     "llama-3.1-8b --gpu a100-40gb --tp 4 --formula seq_length",
-))
+), work="trying changes")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--share", default="0.8", show_default=True,

@@ -20,8 +20,8 @@ from shardmath.cli.names import (
 from shardmath.cli.titled import under
 from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS, SHORT
-from shardmath.input.parameters import MACHINE, OTHERS, checked
+from shardmath.generated.definitions import ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS
+from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
 
 Command = Callable[..., Any]
 
@@ -121,11 +121,6 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
     return decorate
 
 
-#: Flags that are shorter than the names of fields, as people type them.
-_SHORT = {
-    **{name: f"--{short.lower()}" for name, short in SHORT.items() if PARAMETERS[name][3] != 1},
-    "num_gpus": "--gpus", "seq_length": "--seq",
-}
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
 #: Placeholders of values that are no numbers with a unit.
@@ -144,7 +139,7 @@ def _field_options(kind: type[Training], *names: str) -> list[Command]:
 def _field_option(kind: type[Training], name: str) -> Command:
     field = next(item for item in fields(kind) if item.name == name)
     hint = str(field.type)
-    flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}"]
+    flags = [*([f"--{TYPED[name]}"] if name in TYPED else []), f"--{name.replace('_', '-')}"]
     how: dict[str, Any] = {"shell_complete": _COMPLETED.get(name)}
     if hint.startswith("bool"):
         how, flags[-1] = {"default": None}, f"{flags[-1]}/--no-{flags[-1][2:]}"
@@ -165,7 +160,7 @@ def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Comman
     """Add one option per parameter of ``names``, called like it."""
     for name in reversed(names):
         _, unit, _, maximum, *_ = PARAMETERS[name]
-        flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
+        flags = [*([f"--{TYPED[name]}"] if name in TYPED else []), f"--{name.replace('_', '-')}", name]
         number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
         kind = {"is_flag": True, "default": None} if maximum == 1 else number
         if maximum == 1 and name in OF_GPU:

@@ -11,7 +11,7 @@ from shardmath.cli.titled import Titled
 @click.command(cls=Titled, short_help="Write one HTML page: memory, time, best layouts, formulas.", examples=(
     "-o page.html",
     "mixtral-8x7b ./config.json -o page.html",
-))
+), work="writing the page")
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write; - is standard output.")
 @click.option("--only", is_flag=True, help="Leave out all models but those named.")

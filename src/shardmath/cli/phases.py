@@ -10,7 +10,7 @@ from shardmath.reports.answers import answer
 
 @click.command(cls=Titled, short_help="Plan a training with several layouts.", examples=(
     "plan.toml", "plan.toml --json",
-))
+), work="searching layouts for each phase")
 @click.argument("file")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--plot", metavar="FILE", help="Draw hours with one layout and with several: .png, .svg or .html.")

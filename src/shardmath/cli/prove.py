@@ -14,7 +14,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Prove or refute a claim about formulas.", examples=(
     '"first.total rises with seq_length"',
     '"first.total with zero_stage=1 <= first.total with zero_stage=0" --region "data_parallel >= 2"',
-))
+), work="proving")
 @click.argument("claim", required=False)
 @click.option("--region", default="", metavar="CONDITIONS",
               help='Conditions of the claim, such as "tensor_parallel <= num_kv_heads, recompute=none".')

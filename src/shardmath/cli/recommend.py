@@ -29,7 +29,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Show the few layouts worth trying, with reasons.", examples=(
     "llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512",
     "llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 128 --write megatron",
-))
+), work="searching layouts")
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from shardmath.cli.options import device, kernel_choices, pairs
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE, OTHERS
+from shardmath.reports.waiting import quiet, silence
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
@@ -117,6 +118,7 @@ def _asked(name: str, value: object) -> bool:
 def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     """Print the settings that were read, the unknown ones and the replaced ones to standard error."""
     name = os.path.basename(path)
+    silence()
     lines = [f"note: {name}: {len(run.understood)} settings understood, {len(run.without_effect)} without effect on"
              " memory"]
     lines += [f"note: {option} = {value} wins over {run.arguments[option]} of {name}"
@@ -126,5 +128,5 @@ def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
               for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
     lines += [f"warning: {text}" for text in run.warnings]
     lines += [f"warning: {setting} is not known here: its effect is not counted yet" for setting in run.unknown]
-    for line in lines:
+    for line in lines if not quiet() else ():
         click.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=True)

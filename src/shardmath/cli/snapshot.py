@@ -10,7 +10,7 @@ from shardmath.reports.answers import answer
 
 @click.command(cls=Titled, short_help="Read a snapshot of PyTorch's memory.", examples=(
     "memory.pickle", "memory.pickle --device 1 --json",
-))
+), work="replaying the snapshot")
 @click.argument("file")
 @click.option("--device", type=click.IntRange(min=0), default=0, metavar="INDEX", show_default=True,
               help="Index of the GPU.")

@@ -28,7 +28,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Try every layout and show the best that fit.", examples=(
     "llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024",
     "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --global-batch-size 256 --seq-length 4096",
-))
+), work="searching layouts")
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",

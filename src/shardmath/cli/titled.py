@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from textwrap import shorten, wrap
 from typing import Any
 
 import click
+
+from shardmath.reports.waiting import hushed, waiting
 
 __all__ = ["Titled", "under"]
 
@@ -22,10 +25,24 @@ _TITLES = (
 class Titled(click.Command):
     """A command with examples, and with options under titles."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        """Keep ``examples``, the arguments of the command as a person types them."""
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), work: str = "", **options: Any) -> None:
+        """Keep ``examples``, the arguments of the command as a person types them, and ``work``, what may take long."""
         super().__init__(*arguments, **options)
-        self.examples = tuple(examples)
+        self.examples, self.work = tuple(examples), work
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; all that must be given and is not is named at once."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            values, _, _ = self.make_parser(ctx).parse_args(given)
+            raise click.UsageError(_missing(self.params, values), ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a line says what it works on, unless it is to be quiet."""
+        with hushed(ctx.meta.get(_HUSHED, False)), waiting(self.work) if self.work else nullcontext():
+            return super().invoke(ctx)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the usage line, then the examples."""
@@ -39,7 +56,7 @@ class Titled(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` behind ``--help`` where something is left out there."""
-        own = super().get_params(ctx)
+        own = [*super().get_params(ctx), _QUIET]
         return [*own, _HELP_ALL] if any(_TITLE_OF.get(item) in _FOLDED for item in own) else own
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,6 +96,32 @@ def _names(option: click.Option, ctx: click.Context) -> str:
     return record[0] if record is not None else ""
 
 
+def _missing(parameters: Sequence[click.Parameter], values: Mapping[str, Any]) -> str:
+    """Return the sentence that names everything that must be given and is not, with its meaning."""
+    needed = [item for item in parameters if item.required and _absent(item, values)]
+    # A job on a cluster needs a GPU by its name or by its memory.
+    either = [item for item in parameters if item.name in ("gpu", "gpu_memory") and _TITLE_OF.get(item) == "Cluster"]
+    if len(either) == 2 and all(_absent(item, values) for item in either):
+        needed.append(either[0])
+    return f"missing: {', '.join(map(_described, needed))}"
+
+
+def _absent(item: click.Parameter, values: Mapping[str, Any]) -> bool:
+    value = values.get(item.name or "")
+    return value in (None, ()) or item.value_is_missing(value)
+
+
+def _described(item: click.Parameter) -> str:
+    if not isinstance(item, click.Option):
+        return item.human_readable_name
+    meaning = (item.help or "").partition("  [default")[0].rstrip(".").rpartition(": ")[2]
+    return f"{item.opts[0]} ({meaning[:1].lower() if meaning[1:2].islower() else meaning[:1]}{meaning[1:]})"
+
+
+def _hush(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    ctx.meta[_HUSHED] = asked
+
+
 def _show_all(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         ctx.meta[_WHOLE] = True
@@ -92,6 +135,10 @@ _FOLDED = ("Rarely set", "Machine constants")
 _WHOLE = "shardmath.help_all"
 #: Columns that the names of options take, unless they are longer.
 _COLUMN = 38
+#: Name of the note that neither progress nor notes are wanted.
+_HUSHED = "shardmath.hushed"
+_QUIET = click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=_hush,
+                      help="Print the answer alone: no progress, notes or warnings.")
 _HELP_ALL = click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
                          help="Show every option, with defaults, and exit.")
 #: Title of every option that has one.

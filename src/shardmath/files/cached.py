@@ -11,6 +11,7 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.abc import SourceLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
@@ -25,6 +26,19 @@ from shardmath.files.writing import replacing
 _LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
 #: How the first line of every file begins; the seal follows.
 _MARK = b"# shardmath "
+#: Makes the context that something of a kind is made in; see ``watch``.
+_Watch = Callable[[str], AbstractContextManager[object]]
+_watched: list[_Watch] = [lambda kind: nullcontext()]
+
+
+def watch(making: _Watch) -> None:
+    """Have everything that is not in the cache made inside of ``making(kind)``, so that a person can be told."""
+    _watched[:] = [making]
+
+
+def making(kind: str) -> AbstractContextManager[object]:
+    """The context to make something of a kind in, for those who call ``kept`` and ``keep`` themselves."""
+    return _watched[0](kind)
 
 
 def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
@@ -55,7 +69,8 @@ def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
     content = kept(kind, name)
     if content is not None:
         return content.decode()
-    made = text()
+    with making(kind):
+        made = text()
     keep(kind, name, made.encode())
     return made
 

@@ -7,10 +7,10 @@ from functools import wraps
 from inspect import Parameter, getdoc, signature
 from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.input.arguments import typed
-from shardmath.input.parameters import MACHINE, OTHERS
+from shardmath.input.parameters import MACHINE, OTHERS, nearest_parameter
 
 Arguments = ParamSpec("Arguments")
 Question = TypeVar("Question")
@@ -43,7 +43,7 @@ def constructor(kind: Callable[Arguments, Question], documentation: str) -> Aski
         for name in others:
             if name not in PARAMETERS:
                 rule, known = "must be a parameter of the job", (*sorted(names), *OTHERS, *MACHINE)
-                raise InputError("parameter", name, rule, nearest_names(name, known))
+                raise InputError("parameter", name, rule, nearest_parameter(name, known))
         make: Callable[..., Question] = kind
         return make(*arguments, **fields, **{FURTHER: others})
 

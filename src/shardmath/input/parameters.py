@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import DEFAULTS, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS, SHORT
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
@@ -18,7 +18,11 @@ OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4]
 MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
 #: Parameters that only formulas for uneven stages have.
 UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
-
+#: Names of parameters as people type them, by parameter.
+TYPED: Mapping[str, str] = {
+    **{name: short.lower() for name, short in SHORT.items() if PARAMETERS[name][3] != 1},
+    "num_gpus": "gpus", "seq_length": "seq",
+}
 
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w.])")
 _BY_LETTER = {row[0]: name for name, row in PARAMETERS.items()}
@@ -32,6 +36,12 @@ def long_name(name: str) -> str:
 def long_names(formula: str) -> str:
     """Return a formula with long names for letters."""
     return _WORDS.sub(lambda word: long_name(word[0]), formula)
+
+
+def nearest_parameter(name: str, known: Collection[str]) -> str:
+    """Return the parameter that a short name as ``tp`` stands for, else those that are spelled most like ``name``."""
+    meant = next((long for long, short in TYPED.items() if short == name.lower() and long in known), None)
+    return meant or nearest_names(name, known)
 
 
 def limits(name: str) -> tuple[int, int]:
@@ -62,7 +72,7 @@ def other_values(others: Mapping[str, int]) -> dict[str, int]:
     """Values of parameters that few people set. Raises InputError for an unknown name and an illegal value."""
     for name in others:
         if name not in OTHERS:
-            raise InputError("parameter", name, "must be a parameter of the job", nearest_names(name, OTHERS))
+            raise InputError("parameter", name, "must be a parameter of the job", nearest_parameter(name, OTHERS))
     return {name: checked(name, value) for name, value in others.items()}
 
 

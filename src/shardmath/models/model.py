@@ -199,8 +199,11 @@ class Model(Record):
         begun = [key for key in known if key.startswith(f"{plain}-")]
         if len(begun) == 1:
             return known[begun[0]]
+        if begun:
+            raise InputError("model", name, "must say which model is meant", " or ".join(begun))
         rule = "must be a model of the catalogue or the path of a config.json"
-        raise InputError("model", name, rule, nearest_names(plain, known))
+        tuned = [key for key in known if plain.startswith(f"{key}-")]
+        raise InputError("model", name, rule, max(tuned, key=len) if tuned else nearest_names(plain, known))
 
     @classmethod
     @typed

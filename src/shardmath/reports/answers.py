@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from shardmath.reports.waiting import silence
+
 #: The version of every document. It grows when a field goes or means something else; new fields may come at any time.
 VERSIONS: Mapping[str, int] = {
     "calibrate": 1, "claims": 1, "compare": 1, "evaluate": 1, "explain": 1, "explore": 1, "fit": 1, "formula": 1,
@@ -23,6 +25,7 @@ def schema_name(document: str) -> str:
 
 def answer(document: str, data: Mapping[str, Any]) -> str:
     """Return the text of a document. A number that is infinite or none is null: JSON has no such numbers."""
+    silence()
     return json.dumps({"schema": schema_name(document), **_finite(data)}, indent=2, allow_nan=False,
                       ensure_ascii=not (sys.stdout.encoding or "utf").lower().startswith("utf"))
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from shardmath.reports.waiting import PATIENCE, quiet, silence
+
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
-
-#: Seconds after which work counts as long.
-_PATIENCE = 0.7
 
 
 class Bar:
@@ -39,8 +38,9 @@ class Bar:
         if self._before is None:
             self._before = done
         elif self._task is None:
-            if time.monotonic() - self._started < _PATIENCE or done == total:
+            if time.monotonic() - self._started < PATIENCE or done == total:
                 return
+            silence()
             self._shown.start()
             self._task = self._shown.add_task(self._unit, total=total, completed=self._before, done="")
         if self._task is not None:
@@ -51,7 +51,7 @@ class Bar:
 @contextmanager
 def progress(unit: str) -> Iterator[Bar | None]:
     """Yield a bar for this block; None where nobody watches."""
-    if not sys.stderr.isatty():
+    if quiet() or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.captured import WIDTH, capturing
+from shardmath.reports.waiting import silence
 
 #: Least width of the last column, which wraps, before others go.
 _LEAST = 18
@@ -29,6 +30,7 @@ def console() -> Console:
     """
     if (own := capturing()) is not None:
         return own
+    silence()
     terminal = Console(highlight=False, markup=False)
     if terminal.is_terminal:
         return terminal
@@ -52,7 +54,11 @@ class FittedTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render what fits."""
-        yield from Table.__rich_console__(self._fitted(console, options), console, options)
+        shown = self._fitted(console, options)
+        yield from Table.__rich_console__(shown, console, options)
+        kept = {column.header for column in shown.columns}
+        if gone := [str(column.header) for column in self.columns if column.header not in kept]:
+            yield Text(f"Left out at this width: {', '.join(gone)}.")
 
     def _fitted(self, console: Console, options: ConsoleOptions) -> FittedTable:
         shown, left = copy(self), list(self.spare)

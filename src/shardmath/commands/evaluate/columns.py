@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmath.configuration.settings import SELECTIVE, recompute_switches
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, SHORT
-from shardmath.input.parameters import checked, limits
+from shardmath.input.parameters import checked, limits, nearest_parameter
 
 #: The column with names of recompute modes, and the switches that it stands for.
 RECOMPUTE = "recompute"
@@ -138,4 +138,4 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
 def known_value(name: str) -> None:
     """Raise InputError unless ``name`` is a parameter that can be given."""
     if name not in _KNOWN:
-        raise InputError("parameter", name, "must be a parameter of the job", nearest_names(name, _KNOWN))
+        raise InputError("parameter", name, "must be a parameter of the job", nearest_parameter(name, _KNOWN))

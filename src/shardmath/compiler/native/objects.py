@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from shardmath.files.cached import keep, kept, key_of, source_of
+from shardmath.files.cached import keep, kept, key_of, making, source_of
 
 from .code import NumpyKind, compiled, flat, kind_of, loaded, made_by
 from .options import Options, usual
@@ -52,7 +52,8 @@ class Native:
         key = key_of(text, self._name, kinds, options, made_by())
         code = kept("objects", f"{key}.o")
         if code is None:
-            code = compiled(self._module, text, self._name, kinds, options)
+            with making("objects"):
+                code = compiled(self._module, text, self._name, kinds, options)
             keep("objects", f"{key}.o", code)
         function, engine = loaded(code, self._module, self._name, kinds)
         self._engines.append(engine)
