@@ -144,7 +144,7 @@ BAD = {
     "explain llama-3.1-8b --gpu h100-80gb --implementation huggingface --tp 2": ("must be 1", "nearest legal: 1"),
     "explain llama-3.1-8b --gpu h100-80gb --implementation huggingface --gradients fp32": ("must be 2", "2"),
     "explain llama-3.1-8b --gpu h100-80gb --implementation megatorn": ("megatorn", "megatron"),
-    "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512": ("--global-batch-size", ""),
+    "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512": ("missing: --gbs (sequences per step)", ""),
     "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 8 --global-batch-size 8 --tp 2,x": ("tensor_parallel = 'x'", ""),
     "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 8 --global-batch-size 8 --recompute all": ("recompute", "full"),
     "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 8 --global-batch-size 8 --top 0": ("top = 0", "1"),

@@ -100,6 +100,7 @@ def test_what_is_kept_is_made_in_the_watched_context(monkeypatch: pytest.MonkeyP
     assert kinds == ["switches"]
 
 
+@pytest.mark.slow
 def test_quiet_leaves_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["check", str(SCRIPT), "--gpu", "h100-80gb"]
     code = exit_code(arguments)

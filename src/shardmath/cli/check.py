@@ -37,8 +37,8 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
         _refuse_options({**options, "allow_uncertain": allow_uncertain})
         proof = checked_file(model)
         answers = ", ".join(f"{count:,} of {name}" for name, count in proof.answers.items())
-        click.echo(f"{model}: proved: {answers} of {proof.size:,} configurations, by {proof.boxes:,} boxes and"
-                   f" {proof.exact:,} configurations in exact fractions")
+        say(f"{model}: proved: {answers} of {proof.size:,} configurations, by {proof.boxes:,} boxes and"
+            f" {proof.exact:,} configurations in exact fractions")
         return
     from shardmath.account.accounting import explain
     from shardmath.cli.runs import configuration_arguments

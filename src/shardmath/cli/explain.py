@@ -22,12 +22,13 @@ from shardmath.reports.answers import answer
 @click.option("--alloc-conf", metavar="OPTION:VALUE,...",
               help="Replay with options of PYTORCH_CUDA_ALLOC_CONF, e.g. expandable_segments:True.")
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
+@click.option("--full", is_flag=True, help="Show the smallest tensors in lines of their own too.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")
 def explain(
-    model: str, format: str | None, output: str | None, alloc_conf: str | None, all_ranks: bool, json: bool,
-    csv: str | None, plot: str | None, **options: Any,
+    model: str, format: str | None, output: str | None, alloc_conf: str | None, all_ranks: bool, full: bool,
+    json: bool, csv: str | None, plot: str | None, **options: Any,
 ) -> None:
     """Account for every byte of MODEL in one layout, and for its step time.
 
@@ -56,7 +57,7 @@ def explain(
         if json:
             click.echo(answer("explain", explanation.to_dict()))
         elif csv != "-":
-            show(explanation, all_ranks)
+            show(explanation, all_ranks, full)
 
     if format is None:
         report()

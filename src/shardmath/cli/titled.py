@@ -31,12 +31,12 @@ class Titled(click.Command):
         self.examples, self.work = tuple(examples), work
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; all that must be given and is not is named at once."""
-        given = list(args)
+        """Parse the arguments; raise UsageError that names everything that must be given and is not."""
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter:
-            values, _, _ = self.make_parser(ctx).parse_args(given)
+            values, _, _ = self.make_parser(ctx).parse_args(words)
             raise click.UsageError(_missing(self.params, values), ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -56,8 +56,9 @@ class Titled(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` behind ``--help`` where something is left out there."""
-        own = [*super().get_params(ctx), _QUIET]
-        return [*own, _HELP_ALL] if any(_TITLE_OF.get(item) in _FOLDED for item in own) else own
+        own = super().get_params(ctx)
+        folded = any(_TITLE_OF.get(item) in _FOLDED for item in own)
+        return [*own, _QUIET, _HELP_ALL] if folded else [*own, _QUIET]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of options per title: for ``--help`` in a line each, without those that are rarely set."""
@@ -65,6 +66,9 @@ class Titled(click.Command):
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and not parameter.hidden:
                 groups[_TITLE_OF.get(parameter, _TITLES[-1])].append(parameter)
+        if any(groups[title] for title in _FOLDED):
+            groups[_TITLES[-1]].remove(_QUIET)
+            groups[_FOLDED[0]].append(_QUIET)
         whole = ctx.meta.get(_WHOLE, False) or not any(groups[title] for title in _FOLDED)
         for title, options in groups.items():
             if options and (whole or title not in _FOLDED):

@@ -37,7 +37,7 @@ def watch(making: _Watch) -> None:
 
 
 def making(kind: str) -> AbstractContextManager[object]:
-    """The context to make something of a kind in, for those who call ``kept`` and ``keep`` themselves."""
+    """Return the context to make something of a kind in, for those who call ``kept`` and ``keep`` themselves."""
     return _watched[0](kind)
 
 

@@ -14,11 +14,21 @@ from shardmath.reports.placement import show_placement
 from shardmath.reports.tables import table
 
 
-def show_time(out: Console, explanation: Explanation) -> None:
-    """Print where the time of a step goes on its slowest rank, or why that is not known."""
+def show_rates(out: Console, explanation: Explanation) -> None:
+    """Print how long a step takes, and the rates that follow, or why that is not known."""
     time = explanation.time
     if time is None:
         out.print(f"Step time is not computed: {explanation.time_unknown}.", markup=False)
+        return
+    out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
+    if time.error is not None:
+        out.print(within(time.error), markup=False)
+
+
+def show_time(out: Console, explanation: Explanation) -> None:
+    """Print where the time of a step goes on its slowest rank, if that is known."""
+    time = explanation.time
+    if time is None:
         return
     rows = [
         (part, f"{seconds:.3f}", f"{seconds / time.seconds:.1%}", SPENT[part], f"spent.{part}")
@@ -27,9 +37,6 @@ def show_time(out: Console, explanation: Explanation) -> None:
     rows.append(("step", f"{time.seconds:.3f}", "100.0%", "", "step.time"))
     title = f"Seconds of a step on rank {time.rank}, the slowest"
     out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title, spare=("term",)))
-    out.print(f"{rates(time)}.", markup=False)
-    if time.error is not None:
-        out.print(within(time.error), markup=False)
     if explanation.slicing is not None:
         out.print(f"{best_slices(explanation.slicing)}.", markup=False)
     if explanation.placement is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Seconds after which work counts as long.
 PATIENCE = 0.7
-#: What is made at first use, by the folder of the cache that keeps it.
+#: Things made at first use, by the folder of the cache that keeps it.
 _MADE = {
     "evaluators": "deriving formulas for these choices", "kernels": "deriving formulas for these choices",
     "scripts": "typesetting formulas", "problems": "ordering loops", "nests": "writing loops",
@@ -52,7 +52,7 @@ class Line:
         from rich.console import Console
         from rich.live import Live
 
-        # What the command prints goes where it belongs, and not through the line.
+        # The answer is printed past this line, not through it.
         self._shown = Live(_spinning(self.text), console=Console(stderr=True), transient=True, refresh_per_second=12,
                            redirect_stdout=False, redirect_stderr=False)
         self._shown.start()

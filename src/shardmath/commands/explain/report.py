@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from itertools import groupby
 
+from rich.console import Console
 from rich.table import Table
 
 from shardmath.account.accounting import Explanation, RankAccount
@@ -14,7 +16,7 @@ from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWAR
 from shardmath.input.parameters import OTHERS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.tables import chance, console, gib, judged, table
-from shardmath.reports.time import show_stages, show_time
+from shardmath.reports.time import show_rates, show_stages, show_time
 from shardmath.steps.answers import Replay
 
 #: Ranks that are shown unless all are asked for: this many of each end.
@@ -23,43 +25,38 @@ _ENDS = 3
 _NARROW = 100
 #: Of more ranks than this moments are written in words, which may wrap, and parameters in millions: terms need room.
 _WHOLE = 3
+#: Share of a rank's memory below which tensors stand together.
+_SMALL = 0.01
 
 
-def show(explanation: Explanation, all_ranks: bool = False) -> None:
-    """Print the account of every rank, its verdict, and what published formulas say."""
+def show(explanation: Explanation, all_ranks: bool = False, full: bool = False) -> None:
+    """Print the verdict and the step time, then the account of every rank, and what published formulas say.
+
+    Without ``full``, tensors of less than ``_SMALL`` of the rank that they are on stand together, by role.
+    """
     out = console()
     out.print(heading(explanation), markup=False)
+    _show_verdict(out, explanation)
+    show_rates(out, explanation)
     ranks = shown_ranks(explanation, _ENDS - (out.width < _NARROW))
     if len(ranks) < len(explanation.ranks):
         out.print(f"ranks {', '.join(str(item.rank) for item in ranks)} of {len(explanation.ranks)}; "
                   "--all-ranks adds a line for every one")
-    titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
-    built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
-    terms = dict.fromkeys((line.component, line.role, line.term) for item in ranks for line in item.lines)
-    for component, role, term in sorted(terms, key=lambda entry: ROLES.index(entry[1])):
-        sizes = [next((gib(line.bytes) for line in item.lines if line.term == term), "") for item in ranks]
-        built.add_row(component, role, *sizes, term)
-    built.add_section()
-    for role in ranks[0].by_role:
-        term = f"stage.{role}" if role != "transient" else "at the peak"
-        built.add_row("all", role, *(gib(item.by_role[role]) for item in ranks), term)
-    built.add_section()
-    built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
-    built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
-    built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
-    between = "_" if len(ranks) <= _WHOLE else " "
-    built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
-    built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
-    millions = len(ranks) > _WHOLE
-    built.add_row("parameters", "10^6" if millions else "",
-                  *(f"{item.parameters / 1e6:,.1f}" if millions else f"{item.parameters:,}" for item in ranks),
-                  "stage.all_parameters")
-    out.print(built)
+    out.print(_account(ranks, full))
     if all_ranks:
         out.print(every_rank(explanation))
+    show_stages(out, explanation)
+    show_time(out, explanation)
     total, active = explanation.parameters.total, explanation.parameters.active
     met = "" if active == total else f", of which a token meets {active:,}"
     out.print(f"Parameters of the model: {total:,}{met}.", markup=False)
+    for item in explanation.published:
+        line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
+        out.print(judged(line, item.verdict))
+
+
+def _show_verdict(out: Console, explanation: Explanation) -> None:
+    """Print whether the rank that needs most fits, what else it takes, and what other moments need."""
     peak = explanation.peak
     line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
             f"({explanation.reason}).")
@@ -81,11 +78,41 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
         of = f" of {gib(memory)}" if memory else ""
         out.print(f"On the host: {gib(peak.host)} GiB of that rank, {gib(explanation.host_bytes)}{of} GiB of a server.",
                   markup=False)
-    show_stages(out, explanation)
-    show_time(out, explanation)
-    for item in explanation.published:
-        line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
-        out.print(judged(line, item.verdict))
+
+
+def _account(ranks: Sequence[RankAccount], full: bool) -> Table:
+    """Components and roles down, ranks across, with sums and verdicts below."""
+    titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
+    built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
+    sizes = {item.rank: {line.term: line.bytes for line in item.lines} for item in ranks}
+    terms = dict.fromkeys((line.component, line.role, line.term) for item in ranks for line in item.lines)
+    for role in ROLES:
+        alike = [entry for entry in terms if entry[1] == role]
+        small = [entry for entry in alike if not full and all(
+            sizes[item.rank].get(entry[2], 0) < _SMALL * item.total for item in ranks)]
+        small = small if len(small) > 1 else []
+        for component, _, term in (entry for entry in alike if entry not in small):
+            known = [sizes[item.rank].get(term) for item in ranks]
+            built.add_row(component, role, *("" if size is None else gib(size) for size in known), term)
+        if small:
+            sums = [sum(sizes[item.rank].get(term, 0) for *_, term in small) for item in ranks]
+            built.add_row(f"{len(small)} smaller", role, *map(gib, sums), "shown with --full")
+    built.add_section()
+    for role in ranks[0].by_role:
+        term = f"stage.{role}" if role != "transient" else "at the peak"
+        built.add_row("all", role, *(gib(item.by_role[role]) for item in ranks), term)
+    built.add_section()
+    built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
+    built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
+    built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
+    between = "_" if len(ranks) <= _WHOLE else " "
+    built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
+    built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
+    millions = len(ranks) > _WHOLE
+    built.add_row("parameters", "10^6" if millions else "",
+                  *(f"{item.parameters / 1e6:,.1f}" if millions else f"{item.parameters:,}" for item in ranks),
+                  "stage.all_parameters")
+    return built
 
 
 def process_line(explanation: Explanation) -> str:

@@ -1,4 +1,4 @@
-"""The answer of a sweep in the terminal: counts, then the best layouts."""
+"""The answer of a sweep in the terminal: the best layouts, then counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
 
 
 def show(result: SweepResult) -> None:
-    """Print how many layouts were tried, broke which rule and fit, and the best of them."""
+    """Print the best layouts, then how many were tried, broke which rule and fit."""
     out = console()
     value = result.values
     out.print(
@@ -34,12 +34,6 @@ def show(result: SweepResult) -> None:
         f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
         markup=False,
     )
-    rows = [("tried", f"{result.tried:,}", "")]
-    broken = [rule for rule in result.broken if rule.count]
-    rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
-    rows.append(("legal", f"{result.legal:,}", ""))
-    rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
-    out.print(table(("layouts", "count", ""), rows, right=(1,)))
     if result.time_unknown:
         out.print(f"Step time is not computed: {result.time_unknown}. Layouts are ranked by memory.", markup=False)
     if result.best:
@@ -58,6 +52,12 @@ def show(result: SweepResult) -> None:
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}.")
     else:
         out.print(" ".join(["No layout is legal.", *filter(None, [result.refusal])]), markup=False)
+    rows = [("tried", f"{result.tried:,}", "")]
+    broken = [rule for rule in result.broken if rule.count]
+    rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
+    rows.append(("legal", f"{result.legal:,}", ""))
+    rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    out.print(table(("layouts", "count", ""), rows, right=(1,), title="Layouts by rule and by verdict"))
     show_untried(out, result.untried)
 
 
