@@ -64,7 +64,7 @@ def _condition(factor: Expr) -> Boolean | None:
 
 
 def _decided(expression: Expr) -> Iterator[Expr]:
-    """Forms in which one bracket is decided: of the whole sum, and of the summands that have it."""
+    """Yield forms in which one bracket is decided: of the whole sum, and of the summands that have it."""
     limit = operations(expression) + _HOPED
     for bracket in dict.fromkeys(_brackets(expression)):
         for parts in {tuple(part for part in expression.args if part.has(bracket)): None, expression.args: None}:

@@ -39,7 +39,7 @@ Each: TypeAlias = Callable[[Callable[[int], Part], Sequence[int]], Iterable[Part
 
 
 def derive(each: Each = map) -> dict[str, str]:
-    """The text of every generated file, by file name: what people read, and what must be there at once.
+    """Return the text of every generated file, by file name: what people read, and what must be there at once.
 
     Nests, inverses, scripts and evaluators for other kernel choices are derived when they are used, and kept. ``each``
     calls a function with every number of a range, as ``map`` does, or several at a time.
@@ -58,7 +58,7 @@ def _part(number: int) -> Part:
 
 
 def derive_documents() -> dict[str, str]:
-    """The documents for people: the LaTeX appendix, its supplement and the Markdown formula tables."""
+    """Return the documents for people: the LaTeX appendix, its supplement and the Markdown formula tables."""
     sections = {name: value for part in SUPPLEMENT for name, value in part().items()}
     return {"supplement.tex": rendered("supplement.tex", {"command": COMMAND, **sections}), **_appendix(), **_tables()}
 
@@ -85,12 +85,12 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:
-    """The evaluator of one set of published formulas."""
+    """Return the evaluator of one set of published formulas."""
     title = f"Published formulas: {published.title}"
     return {f"{published.name}.py": rendered("evaluator.py", evaluator(title, published.terms, (), form=computed))}
 
 
-#: What is derived independently of the rest, the longest first: files by name, and sections of the supplement.
+#: Independent parts of a derivation, the longest first: files by name, and sections of the supplement.
 _PARTS: tuple[Callable[[], Part], ...] = (
     lambda: ({**_tables(), "formulas.jsonl": records()}, {**of_terms(), **of_work()}),  # which have the same forms
     lambda: ({}, systems()),

@@ -120,7 +120,7 @@ class Iverson(Function):  # type: ignore[misc]
 
 
 def cases(*pairs: tuple[Expr, Boolean]) -> Expr:
-    """Values with their conditions, of which the first that holds counts: as they stand, which SymPy would rewrite."""
+    """Return the value of the first condition that holds, unevaluated: SymPy would rewrite the pairs."""
     return Piecewise(*pairs, evaluate=False)
 
 
@@ -214,7 +214,7 @@ def _is_nonnegative(part: Expr) -> bool:
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:
-    """``size`` rounded up to a multiple of ``multiple``."""
+    """Return ``size`` rounded up to a multiple of ``multiple``."""
     return CeilDiv(size, multiple) * multiple
 
 

@@ -53,7 +53,7 @@ OVERHEADS: tuple[Overhead, ...] = (
 
 
 def communicators(absent: Mapping[Expr, Expr]) -> Expr:
-    """Communicators of a rank: one for every parallel dimension with more than one rank; ``absent`` ones have one."""
+    """Count a rank's communicators: one per parallel dimension of several ranks; ``absent`` ones have one rank."""
     degrees = (degree for degree in (t, ty, tz, c, p, D * c, e) if degree not in absent)
     return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
 

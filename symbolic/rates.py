@@ -133,13 +133,13 @@ def _of_messages(network: Expr) -> Expr:
 
 
 def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr]) -> Expr:
-    """Seconds in which each rank of a group sends ``size`` bytes to its neighbour in another domain."""
+    """Return seconds in which each rank of a group sends ``size`` bytes to its neighbour in another domain."""
     stride = GROUP_BY_NAME[name].stride.xreplace(absent)
     return total(total(ax, ab) / _NANO, size / _of_messages(_between(stride, Wx)))
 
 
 def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:
-    """Seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all.
+    """Return seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all.
 
     ``sent``: ranks pass messages on to their neighbours instead.
     """
@@ -151,17 +151,17 @@ def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:
 
 
 def stream_time(size: Expr) -> Expr:
-    """Seconds in which a GPU's memory moves ``size`` bytes."""
+    """Return seconds in which a GPU's memory moves ``size`` bytes."""
     return size / (Wm * ew / 1000)
 
 
 def host_link_time(size: Expr) -> Expr:
-    """Seconds in which ``size`` bytes pass between a GPU and the host, in one direction."""
+    """Return seconds in which ``size`` bytes pass between a GPU and the host, in one direction."""
     return size / (Wh * hl / 1000)
 
 
 def host_stream_time(size: Expr) -> Expr:
-    """Seconds in which one GPU's share of its host's memory moves ``size`` bytes."""
+    """Return seconds in which one GPU's share of its host's memory moves ``size`` bytes."""
     return size / (Wc * hm / 1000)
 
 

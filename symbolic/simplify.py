@@ -87,7 +87,7 @@ def merge_switches(expression: Expr) -> Expr:
 
 
 def _multiplied_out(expression: Expr) -> tuple[int, int]:
-    """How many summands ``expression`` has when it is multiplied out, and how many multiplications are in them."""
+    """Count the summands of ``expression`` multiplied out, and the multiplications in them."""
     if not isinstance(expression, Add | Mul):
         return 1, 0
     summands, inside = zip(*map(_multiplied_out, expression.args), strict=True)
@@ -143,7 +143,7 @@ _SETS = {"shown": RULES, "computing": COMPUTING_RULES}
 def simplify(
     expression: Expr, rules: tuple[Rule, ...] = RULES, defines: Symbol | None = None
 ) -> tuple[Step, ...]:
-    """The forms of ``expression`` from the one as written, one for every rule that changed it.
+    """Return the forms of ``expression`` from the one as written, one for every rule that changed it.
 
     A canonical rule may not cost operations, the others must save some. ``defines`` is the symbol that
     the expression is the definition of; no rule may bring it in.
@@ -177,7 +177,7 @@ def _simplified(expression: Expr, rules: tuple[Rule, ...], defines: Symbol | Non
 
 
 def _differs(after: Expr, before: Expr) -> bool:
-    """False for the same form and for one whose summands or factors only stand in another order."""
+    """Return False for the same form and for one whose summands or factors only stand in another order."""
     if after.func is before.func and isinstance(after, Add | Mul):
         return Counter(after.args) != Counter(part.doit() for part in before.args)
     return bool(after != before)
@@ -198,7 +198,7 @@ def _in_no_order(expression: Basic) -> tuple[Hashable, Any]:
 
 
 def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> Expr:
-    """An expression as written, with local sizes spelled out and the implementation's fixed values put in."""
+    """Return an expression as written, with local sizes spelled out and the implementation's fixed values put in."""
     return in_place(expression, _spelled(terms, len(terms.terms), frozenset(fixed.items())))
 
 
@@ -234,5 +234,5 @@ def _derivation(terms: TermSet, name: str, fixed: frozenset[tuple[str, int]]) ->
 
 @cache
 def computed(terms: TermSet, name: str) -> Expr:
-    """The form of a term that is compiled: simplified over local sizes, so that it stays in integers."""
+    """Return the form of a term that is compiled: simplified over local sizes, so that it stays in integers."""
     return simplify(terms[name].expression, COMPUTING_RULES)[-1].expression

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def attended(start: Any, length: Any, whole: Any) -> Any:
-    """Tokens that a slice attends to on average, over those of a slice in the middle of ``whole`` tokens.
+    """Return tokens that a slice attends to on average, over those of a slice in the middle of ``whole`` tokens.
 
     Before the slice are ``start`` tokens, and a token of it attends to half of the ``length`` on average.
     """
@@ -15,7 +15,7 @@ def attended(start: Any, length: Any, whole: Any) -> Any:
 
 
 def passes_seconds(slices: Sequence[float], ranks: int, sequences: int) -> float:
-    """Seconds of all passes of a pipeline of equal stages, whose slices take so many seconds there and back.
+    """Return seconds of all passes of a pipeline of equal stages, whose slices take so many seconds there and back.
 
     Each stage works on all slices of all sequences; the longest one is waited for while the pipeline fills and drains.
     Where forward and backward passes take turns, it takes longer unless all slices take equally long.

@@ -69,7 +69,7 @@ def restore(text: str, functions: Functions = FUNCTIONS) -> None:
 
 
 def stored(functions: Functions = FUNCTIONS) -> str:
-    """The text of the results that functions were asked for since ``restore``."""
+    """Return the text of the results that functions were asked for since ``restore``."""
     table = _Table()
     results = [list(table.pairs(function)) for function in functions]
     content = json.dumps([table.rows, results], separators=(",", ":"))
@@ -85,13 +85,13 @@ class _Table:
         self._nodes: list[Basic] = []
 
     def pairs(self, function: Memo[Any]) -> Iterator[tuple[Any, Any]]:
-        """The arguments and the result of every call, as JSON has them, where all nodes can be rebuilt."""
+        """Yield the arguments and the result of every call, as JSON has them, where all nodes can be rebuilt."""
         for arguments in function.asked:
             with suppress(_ForeignError):
                 yield self._written(arguments), self._written(function.results[arguments])
 
     def _written(self, value: Any) -> Any:
-        """An expression as the number of its node, and a number in an object of its own."""
+        """Return an expression as the number of its node, and a number in an object of its own."""
         if isinstance(value, tuple):
             return [self._written(part) for part in value]
         if isinstance(value, Basic):
@@ -132,6 +132,6 @@ def _seal(content: str) -> str:
 
 @cache
 def _key() -> str:
-    """The digest of all that a result depends on but its arguments."""
+    """Return the digest of all that a result depends on but its arguments."""
     sources = [(name, (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
     return hashlib.sha256(repr((sys.version, version("sympy"), sources)).encode()).hexdigest()

@@ -224,7 +224,7 @@ def total(*summands: Expr) -> Expr:
 
 
 def in_place(expression: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """``expression`` with symbols replaced, its sums and products still in the order as written."""
+    """Return ``expression`` with symbols replaced, its sums and products still in the order as written."""
     if isinstance(expression, Add):
         return total(*(in_place(summand, values) for summand in expression.args))
     if isinstance(expression, Mul):
@@ -233,7 +233,7 @@ def in_place(expression: Expr, values: Mapping[Symbol, Expr]) -> Expr:
 
 
 def multiplied_out(expression: Expr) -> Expr:
-    """``expression`` without products and powers of sums."""
+    """Return ``expression`` without products and powers of sums."""
     return expression.expand(power_base=False, power_exp=False, log=False, basic=False)
 
 

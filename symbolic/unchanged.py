@@ -14,7 +14,7 @@ _LIBRARIES = ("jinja2", "sympy")
 
 
 def digest(root: Path = ROOT) -> str:
-    """The digest of names and contents of all files, and of the versions that derive."""
+    """Return the digest of names and contents of all files, and of the versions that derive."""
     content = hashlib.sha256(repr((sys.version, [(name, version(name)) for name in _LIBRARIES])).encode())
     for path in sorted(path for folder in _FOLDERS for path in (root / folder).rglob("*") if path.is_file()):
         if "__pycache__" not in path.parts:
@@ -24,7 +24,7 @@ def digest(root: Path = ROOT) -> str:
 
 
 def is_unchanged(root: Path = ROOT) -> bool:
-    """True if nothing changed since ``keep``."""
+    """Return True if nothing changed since ``keep``."""
     kept = root / ".cache" / "derived.txt"
     return kept.is_file() and kept.read_text(encoding="utf-8") == digest(root)
 

@@ -98,7 +98,7 @@ def ungated_work(
 
 
 def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
-    """Scores of queries and keys of ``inner`` elements, softmax, and the sum of values of ``values`` elements.
+    """Return scores of queries and keys of ``inner`` elements, softmax, and the sum of values of ``values`` elements.
 
     FlashAttention skips blocks of the causal mask and of windows, and makes the scores once more in its backward pass;
     other kernels compute all of them and move them through memory.

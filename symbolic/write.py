@@ -26,7 +26,7 @@ KEPT = _ROOT / ".cache" / "derived"
 
 
 def stored(folder: Path = GENERATED) -> dict[str, str]:
-    """The text of every file in the folder, by file name; caches of Python are left out."""
+    """Return the text of every file in the folder, by file name; caches of Python are left out."""
     return {
         path.name: path.read_bytes().decode("utf-8", "backslashreplace")
         for path in sorted(folder.iterdir()) if path.is_file()
@@ -45,7 +45,7 @@ def write(folder: Path = GENERATED) -> list[str]:
 
 
 def difference(folder: Path = GENERATED) -> str:
-    """A unified diff from the stored files to fresh ones; empty if they are the same."""
+    """Return a unified diff from the stored files to fresh ones; empty if they are the same."""
     fresh, old = derived(), stored(folder)
     lines: list[str] = []
     for name in sorted(fresh.keys() | old.keys()):

@@ -80,7 +80,7 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
-    """Copies of gradients that the optimizer step makes for the states that the rank updates."""
+    """Return copies of gradients that the optimizer step makes for the states that the rank updates."""
     return total(*(
         product(bytes_per_element(states(implementation.choices, group), Role.TRANSIENT),
                 terms[f"stage.{group.prefix}shard_elements"].symbol)

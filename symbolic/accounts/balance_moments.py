@@ -52,7 +52,7 @@ def _forward_one_hot() -> Expr:
 
 
 def _backward_by_layer() -> Expr:
-    """Gradients of a layer's softmax and logits; that of the sums waits for the other layers."""
+    """Return gradients of a layer's softmax and logits; that of the sums waits for the other layers."""
     return Max(
         total(_bytes(4, *_TOKENS, ROUTED), product(_SEVERAL, _bytes(4, ROUTED)), _NUMBER),
         total(_bytes(8, ROUTED), 2 * _NUMBER),
@@ -60,7 +60,7 @@ def _backward_by_layer() -> Expr:
 
 
 def _backward_one_hot() -> Expr:
-    """Gradients of softmax and logits of all layers; or of the product of the means, summed over several choices."""
+    """Return the gradients of softmax and logits of all layers, or of the means' product, summed over choices."""
     return Max(
         total(_bytes(4, *SCORES), _NUMBER),
         total(_bytes(8, TOPK, ROUTED), _bytes(2, ROUTED), product(_CHOICES, _bytes(2, ROUTED)), 2 * _NUMBER),
@@ -71,7 +71,7 @@ _SIZES = {"loss": (_forward_by_layer, _backward_by_layer), "loss_one_hot": (_for
 
 
 def in_forward(terms: TermSet, implementation: Implementation) -> Expr:
-    """Bytes by which the balancing loss exceeds the cross entropy before it, if it does."""
+    """Return bytes by which the balancing loss exceeds the cross entropy before it, if it does."""
     choices = implementation.choices
     # Until the model returns, it holds the logits, whatever the caller keeps of them.
     logits = _bytes(2, *_TOKENS, VOCAB) if choices["loss"] == "huggingface_freed" else Integer(0)
@@ -80,7 +80,7 @@ def in_forward(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def in_backward(terms: TermSet, implementation: Implementation) -> Expr:
-    """Bytes by which the balancing loss exceeds the cross entropy behind it, if it does."""
+    """Return bytes by which the balancing loss exceeds the cross entropy behind it, if it does."""
     own = _SIZES[implementation.choices["balance"]][1]()
     return Max(Integer(0), total(
         terms["loss.after_forward"].symbol, own, -terms["loss.loss_backward"].symbol,

@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
 
 def buffer_and_shard(terms: TermSet, implementation: Implementation, group: Group, ranks: Expr) -> tuple[Expr, Expr]:
-    """Elements of a group's buffers with their padding, and those of them whose states the first rank keeps.
+    """Return elements of a group's buffers with their padding, and those of them whose states the first rank keeps.
 
     Without the distributed optimizer both are the parameters: there is no padding. Without expert parallelism
     experts lie among all other parameters, so theirs are what they add to these.
@@ -70,7 +70,7 @@ def buffer_and_shard(terms: TermSet, implementation: Implementation, group: Grou
 def _padded_and_shard(
     terms: TermSet, prefix: str, buckets: Mapping[str, Bucket], ranks: Expr,
 ) -> tuple[Expr, ...]:
-    """Elements of buckets with the padding at their ends, and of the first rank's shards.
+    """Return elements of buckets with the padding at their ends, and of the first rank's shards.
 
     All of a shard belong to parameters, or there are too few to fill it.
     """

@@ -28,14 +28,14 @@ _FLAT = zero1 * (1 - zero3)
 
 
 def _largest(implementation: Implementation, inside: bool, trained: bool = False) -> Expr:
-    """Elements of the largest matrix inside of the layers, or of all others; ``trained``: without frozen ones."""
+    """Return the elements of the largest matrix in the layers, or of all others; ``trained``: no frozen ones."""
     return Max(Integer(0), *(
         size for row in weight_rows(implementation, inside, trained) for size in units_of(row, implementation, True)
     ))
 
 
 def _part(terms: TermSet) -> Expr:
-    """Elements of a rank's part, with padding."""
+    """Return elements of a rank's part, with padding."""
     return terms["stage.buffer_elements"].symbol / shards
 
 

@@ -54,7 +54,7 @@ def is_packed(row: Contribution, implementation: Implementation) -> bool:
 
 
 def _unit(implementation: Implementation, inside: bool) -> Expr:
-    """Bytes of one layer, or of all outside of the layers, with the padding of their shards."""
+    """Return bytes of one layer, or of all outside of the layers, with the padding of their shards."""
     return product(GATHERED, total(*(
         product(row.tensor.when, pad_to(size, shards))
         for row in weight_rows(implementation, inside) for size in units_of(row, implementation)

@@ -133,7 +133,7 @@ def _dense_layers(implementation: Implementation) -> Expr:
 
 
 def _saved_by_mlp(implementation: Implementation) -> Expr:
-    """Bytes that activation and down projection of one layer and micro-batch save, if nothing is recomputed."""
+    """Return bytes that activation and down projection of one layer and micro-batch save, if nothing is recomputed."""
     rows = [
         row.expression.xreplace({rmlp: Integer(0)}) for row in kept_rows(implementation)
         if row.component.place is Place.DENSE and row.tensor.role is Role.ACTIVATION

@@ -34,7 +34,7 @@ def kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def kept_of_later(terms: TermSet, implementation: Implementation) -> Expr:
-    """Gradients of head and later layers, at the layer where they outweigh what those layers have freed by most.
+    """Return gradients of head and later layers, at the layer where they outweigh what those layers have freed by most.
 
     Every layer adds its gradients and frees what it saved, so that is the last or the first layer at work.
     """
@@ -55,7 +55,7 @@ def others_in_flight(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def own_parts(terms: TermSet, implementation: Implementation) -> Expr:
-    """Parts of updated weights in ZeRO-1's gather: one of the rank's own and one for each rank.
+    """Return parts of updated weights in ZeRO-1's gather: one of the rank's own and one for each rank.
 
     ``all_gather_coalesced`` joins the slices of all parameters in one flat tensor a rank.
     """

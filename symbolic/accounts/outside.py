@@ -44,7 +44,7 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _largest(implementation: Implementation, inside: bool) -> Expr:
-    """Elements of the largest matrix inside of the layers, or of all others."""
+    """Return elements of the largest matrix inside of the layers, or of all others."""
     return Max(*{size for row in weight_rows(implementation, inside)
                  for size in units_of(row, implementation, True)})
 
@@ -71,7 +71,7 @@ def _loading(terms: TermSet, implementation: Implementation, width: Expr) -> Exp
 
 
 def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
-    """Parameters that are gathered while a layer works."""
+    """Return parameters that are gathered while a layer works."""
     kind = implementation.choices["data_parallel"]
     gathered = {"fsdp": frozen_moments, "deepspeed": deepspeed_moments}.get(kind)
     return gathered.gathered(terms, implementation) if gathered is not None else Integer(0)

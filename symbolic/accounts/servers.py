@@ -56,7 +56,7 @@ def _borders(terms: TermSet, *, experts: bool) -> Mapping[str, Symbol]:
 
 
 def _offloaded(terms: TermSet, number: int, start: Expr, size: Symbol, borders: Mapping[str, Symbol]) -> Symbol:
-    """Bytes that the GPUs of a server offload, whose first one is ``start``."""
+    """Return bytes that the GPUs of a server offload, whose first one is ``start``."""
     first = terms.add(f"server.start_{number}", start, "GPUs", "GPUs in front of a server that may be the fullest")
     sizes, before = list[Expr](), Integer(0)
     for name, border in borders.items():

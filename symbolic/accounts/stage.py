@@ -79,7 +79,7 @@ def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
 
 
 def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> tuple[Expr, Expr]:
-    """Elements of a group on rank r with their padding, and of the rank's share of their states."""
+    """Return elements of a group on rank r with their padding, and of the rank's share of their states."""
     choices, ranks = implementation.choices, sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), group.expert)
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
@@ -126,7 +126,7 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> Expr:
-    """Bytes of rank r for every element of a group, by its states that are shared out evenly."""
+    """Return bytes of rank r for every element of a group, by its states that are shared out evenly."""
     each = bytes_per_element(states(implementation.choices, group), role) * share_on_gpu(role, implementation.choices)
     return each / sharing_ranks(role, fixed_values(implementation), group.expert)
 
@@ -134,7 +134,7 @@ def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> 
 def _kept_by_tensor(
     terms: TermSet, group: Group, role: Role, component: Component, implementation: Implementation
 ) -> Iterator[Expr]:
-    """Bytes of rank r for the states of a component that depend on the shapes of its parameters."""
+    """Yield bytes of rank r for the states of a component that depend on the shapes of its parameters."""
     for state in states(implementation.choices, group):
         name = f"{component.name}.{group.prefix}{state.name}"
         if state.role is role and state.count is not None and name in terms:

@@ -68,7 +68,7 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:
-    """Bytes of one element of a gradient that the optimizer gets."""
+    """Return bytes of one element of a gradient that the optimizer gets."""
     return bytes_per_element(states(choices), Role.GRADIENT)
 
 
@@ -133,7 +133,7 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
-    """Elements of reduced gradients of final norm and head with memory of their own, if they are a unit."""
+    """Return elements of reduced gradients of final norm and head with memory of their own, if they are a unit."""
     if implementation.choices["units"] != "ends":
         return Integer(0)
     return OWN_MEMORY * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)

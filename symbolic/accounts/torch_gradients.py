@@ -43,7 +43,7 @@ def _whole(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
-    """Elements of gradients of final norm and head, where a tied head is the embedding itself."""
+    """Return elements of gradients of final norm and head, where a tied head is the embedding itself."""
     own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
     shared = _TIED * outside(terms, implementation, "parameters", Place.FIRST)
     return own + shared
@@ -54,7 +54,7 @@ def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
-    """Gradients of all that has been reduced before the embedding's are made."""
+    """Return gradients of all that has been reduced before the embedding's are made."""
     elements = OWN_MEMORY * Lr * per_layer(terms, "aligned") + reduced_ends(terms, implementation)
     made = gradient_bytes(implementation.choices) * elements / SHARDS
     return ACCUMULATED * terms["stage.gradient"].symbol + made

@@ -53,7 +53,7 @@ def _logits() -> Expr:
 
 
 def _buffers(terms: TermSet, implementation: Implementation) -> Expr:
-    """Inputs of all chunks but the model's first, and gradients of all outputs but its last's."""
+    """Return inputs of all chunks but the model's first, and gradients of all outputs but its last's."""
     count = 2 * chunks(implementation.choices) - _first(implementation) - _last(implementation)
     return m * count * _hidden()
 
@@ -69,7 +69,7 @@ def _more_tables(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _handed_on(terms: TermSet, implementation: Implementation) -> Expr:
-    """Outputs of chunks in flight, less the inputs, which lie in the buffers that are there anyway."""
+    """Return outputs of chunks in flight, less the inputs, which lie in the buffers that are there anyway."""
     outputs = nf
     if implementation.choices["schedule"] == "interleaved":  # with two rounds, sums come when the first one is over
         outputs -= Iverson(Le(m, 2 * Gr))
@@ -95,7 +95,7 @@ def _other_logits(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _losses(terms: TermSet, implementation: Implementation) -> Expr:
-    """Losses of all micro-batches but one, which stay until the end of the step."""
+    """Return losses of all micro-batches but one, which stay until the end of the step."""
     return _SCALAR * (m - 1) * _last(implementation)
 
 
@@ -169,7 +169,7 @@ def _waiting_losses(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _waiting_counts(terms: TermSet, implementation: Implementation) -> Expr:
-    """Numbers of labels of the other micro-batches in flight."""
+    """Return numbers of labels of the other micro-batches in flight."""
     return (nl - 1) * _last(implementation) * _SCALAR
 
 

@@ -29,7 +29,7 @@ def _bf16(*dimensions: Dimension) -> Expr:
 
 
 def _elements(implementation: Implementation, component: str, *names: str) -> Expr:
-    """Elements of some weights of a component, of all without names."""
+    """Return elements of some weights of a component, of all without names."""
     return sum((
         elements for part, tensor, elements in weight_tensors(implementation)
         if part.name == component and (not names or tensor.name in names)

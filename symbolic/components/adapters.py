@@ -63,7 +63,7 @@ def _adapter(
 def _casts(
     name: str, module: str, columns: Dimension, rows: Dimension, between: Dimension, **options: Any
 ) -> tuple[Tensor, ...]:
-    """Matrices in fp32 under autocast: PEFT casts the input to fp32 for each adapter, and autocast all back to bf16."""
+    """Return the casts of fp32 adapters under autocast: PEFT casts each input to fp32, autocast back to bf16."""
     return (
         saved(f"{name}.adapter_input_copy", module, (SEQUENCE, BATCH, columns), 2, "peft",
               "bf16 copy of the input, made from an fp32 one", **options),
@@ -103,7 +103,7 @@ def _input(name: str, module: str) -> Tensor:
 
 
 def _added(name: str, module: str, columns: Dimension, rows: Dimension, **options: Any) -> tuple[Work, ...]:
-    """Streams of an adapter: its output scaled and added, its gradient scaled, two gradients of an input added.
+    """Return streams of an adapter: its output scaled and added, its gradient scaled, two gradients of an input added.
 
     With magnitudes both outputs are scaled, and the norms of the adapted weights taken in every forward pass.
     """

@@ -26,7 +26,7 @@ def bibtex(keys: Collection[str]) -> dict[str, Any]:
 
 
 def authors(text: str) -> str:
-    """Persons as BibTeX separates them; any other author is one name in braces."""
+    """Return persons as BibTeX separates them; any other author is one name in braces."""
     names = [name.strip() for name in text.split(", ")]
     if not all(_PERSON.fullmatch(name) or name == _OTHERS for name in names):
         return f"{{{escape(text)}}}"

@@ -53,7 +53,7 @@ def left_out() -> dict[str, tuple[str, Expr]]:
 
 
 def _states() -> tuple[Expr, dict[Symbol, Expr]]:
-    """Bytes of all states over what is padded, and what stands for that without its padding."""
+    """Return bytes of all states over what is padded, and what stands for that without its padding."""
     parameters, shards = DENSE.terms[PARAMETERS].symbol, DENSE.written_out("optimizer_shards")
     unpadded = {DENSE.terms[_BUFFER].symbol: parameters, DENSE.terms[_SHARD].symbol: parameters / shards}
     return sum((DENSE.written_out(name, (_BUFFER, _SHARD)) for name in _STATES), Integer(0)), unpadded

@@ -29,7 +29,7 @@ def case_of(implementation: Implementation) -> Case:
 
 
 def saved(implementation: Implementation) -> dict[str, Expr]:
-    """Bytes that each component saves in one layer or micro-batch, by its name, where that is more than nothing."""
+    """Return the bytes that each component saves in one layer or micro-batch, by name, without zeros."""
     case = case_of(implementation)
     return {
         item.name: size for item in components_of(implementation)
@@ -38,7 +38,7 @@ def saved(implementation: Implementation) -> dict[str, Expr]:
 
 
 def of_a_parameter(implementation: Implementation, role: Role) -> Expr:
-    """Bytes for each parameter by role, before any is shared out."""
+    """Return bytes for each parameter by role, before any is shared out."""
     return bytes_per_element(states(implementation.choices), role)
 
 

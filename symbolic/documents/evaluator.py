@@ -86,7 +86,7 @@ def _alone(terms: TermSet, name: str, printer: JavascriptPrinter, form: Form) ->
 
 
 def _inputs(terms: TermSet, own: Iterable[Term], rules: Sequence[Rule]) -> list[str]:
-    """Names of the inputs of some terms and rules, in the order of the parameters."""
+    """Return names of the inputs of some terms and rules, in the order of the parameters."""
     needed = _needed_inputs(own, rules) - terms.by_symbol.keys()
     return [parameter.name for parameter in BY_LETTER.values() if parameter.symbol in needed]
 

@@ -57,7 +57,7 @@ def time_forms(implementation: Implementation) -> dict[str, Form]:
 
 @cache
 def aliases(implementation: Implementation) -> dict[Symbol, Symbol]:
-    """Terms of an implementation that are only another name, with the symbol that each stands for."""
+    """Return terms of an implementation that are only another name, with the symbol that each stands for."""
     same: dict[Symbol, Symbol] = {}
     of_all = forms(implementation) | (time_forms(implementation) if is_timed(implementation) else {})
     for form in of_all.values():

@@ -67,7 +67,7 @@ def inverse_kernel(
 
 
 def _steps(graph: Graph, rules: Sequence[Node], name: Node) -> Iterator[Node]:
-    """Numbers that must divide the symbol: of a condition, or of one that something else may make superfluous."""
+    """Yield numbers that must divide the symbol: of a condition, or of one that something else may make superfluous."""
     for rule in rules:
         parts = rule.args if rule.op == ops.OR else (rule,)
         divisions = [part for part in parts if part.op == ops.DIVIDES and part.args[1] is name]

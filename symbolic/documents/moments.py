@@ -45,7 +45,7 @@ _KEPT = tuple(f"{rank}.{name}" for rank in _RANKS for name in ("shard_elements",
 
 
 def _rest(rank: str) -> Expr:
-    """Bytes of a rank at a moment that it does not have."""
+    """Return bytes of a rank at a moment that it does not have."""
     return CASE.written_out(f"{rank}.inner_activations", (LAYER,))
 
 

@@ -86,7 +86,7 @@ def of_source(item: PublishedSet, name: str) -> dict[str, Any]:
 
 
 def _number(item: PublishedSet, figure: Figure) -> dict[str, Any]:
-    """Values by letter, unit, number as printed, of the formula and of the ledger; exact numbers are text."""
+    """Return values by letter, unit, number as printed, of the formula and of the ledger; exact numbers are text."""
     value = evaluate(item.terms.closure([figure.term]), figure.values)[figure.term]
     ours = next((value - difference for difference in _differences(item, figure)), None)
     return {

@@ -29,7 +29,7 @@ KEEPS_TENSORS = Iverson(Eq(w, 2)) * (1 - zero3) * (zero2 + zero1 * (1 - zero2) *
 
 
 def persisted(units: Expr) -> Expr:
-    """Elements of a parameter that stays gathered: small ones, padded as they were gathered."""
+    """Return elements of a parameter that stays gathered: small ones, padded as they were gathered."""
     return Iverson(Le(units, pt)) * pad_to(units, shards)
 
 
@@ -49,12 +49,12 @@ STATES: tuple[State, ...] = (
 
 
 def freed(choices: Mapping[str, str]) -> tuple[str, ...]:
-    """Switches that DeepSpeed has although the framework itself fixes them."""
+    """Return switches that DeepSpeed has although the framework itself fixes them."""
     return ("zero1", "zero2", "zero3") if choices["data_parallel"] == "deepspeed" else ()
 
 
 def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr, frozen: bool) -> Expr:
-    """Elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter.
+    """Return elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter.
 
     Frozen ones are in no buffer.
     """

@@ -30,7 +30,7 @@ _SIZES: dict[str, Expr] = {
 
 
 def published() -> dict[str, Expr]:
-    """Definitions as publications use them: plain data and tensor parallelism, a plain pipeline of dense layers."""
+    """Return definitions of publications: plain data and tensor parallelism, a plain pipeline of dense layers."""
     choices = {"schedule": "1f1b", "stages": "even", "layers": "dense", "recompute_method": "each", "dropout": "none",
                "biases": "qkv", "capping": "none", "window": "none",
                **{system.axis.name: system.absent for system in SYSTEMS}}

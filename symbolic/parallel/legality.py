@@ -274,7 +274,7 @@ def _named(count: Expr) -> str:
 
 
 def fixed_values(implementation: Implementation) -> dict[str, int]:
-    """Letters that have only one legal value in ``implementation``, with that value."""
+    """Return letters that have only one legal value in ``implementation``, with that value."""
     free = freed(implementation.choices)
     fixed = {letter: value for letter, value in implementation.fixed.items() if letter not in free}
     return {**fixed, **fixed_by_choices(implementation.choices)}

@@ -105,5 +105,5 @@ def _state(name: str, size: Expr, meaning: str, count: Callable[[Weight], Expr])
 
 
 def dequantised_bytes(elements: Expr) -> Expr:
-    """Bytes of a matrix while a product reads it: in bf16, with its scales in fp32."""
+    """Return bytes of a matrix while a product reads it: in bf16, with its scales in fp32."""
     return 2 * elements + 4 * CeilDiv(elements, BLOCK)

@@ -56,7 +56,7 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
 
 
 def chunks(choices: Mapping[str, str]) -> Expr:
-    """Chunks of layers per rank: as many as the schedule is made for, or V."""
+    """Return chunks of layers per rank: as many as the schedule is made for, or V."""
     own = SCHEDULES[choices["schedule"]].chunks
     return V if own is None else Integer(own)
 
@@ -79,7 +79,7 @@ def lighter_chunks(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
 
 
 def chunk_layers(choices: Mapping[str, str]) -> Expr:
-    """Layers of a chunk of rank r, of those that have no layer less."""
+    """Return layers of a chunk of rank r, of those that have no layer less."""
     return Lc if _has_named_chunks(choices) else _chunk_layers(choices)
 
 
@@ -94,7 +94,7 @@ def _chunk_layers(choices: Mapping[str, str]) -> Expr:
 
 
 def longest_chunk(choices: Mapping[str, str]) -> Expr:
-    """Layers of the longest chunk of rank r."""
+    """Return layers of the longest chunk of rank r."""
     if not has_lighter_chunks(choices):
         return chunk_layers(choices)
     return chunk_layers(choices) - Iverson(Eq(V, 1)) * sum(lighter_chunks(choices), Integer(0))
@@ -151,7 +151,7 @@ def held_inputs(place: Place, choices: Mapping[str, str]) -> Expr:
 
 
 def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
-    """Values of letters with which rank r is the only stage and holds all layers of the model."""
+    """Return values of letters with which rank r is the only stage and holds all layers of the model."""
     whole = {p: Integer(1), r: Integer(0), V: Integer(1)}
     if choices["stages"] != "listed":
         return whole
@@ -160,7 +160,7 @@ def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
 
 
 def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]:
-    """Layers with a dense MLP and with experts, of three chunks of rank r: the first, any between, and the last.
+    """Return layers with a dense MLP and with experts, of three chunks of rank r: the first, any between, and the last.
 
     The first is the only one where there is one; of listed chunks all are taken to be alike.
     """
@@ -194,7 +194,7 @@ def _stage_layers(choices: Mapping[str, str]) -> Expr:
 
 
 def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
-    """Layers of both kinds; only the first chunk of a rank may have layers before the first with experts."""
+    """Return layers of both kinds; only the first chunk of a rank may have layers before the first with experts."""
     chunk, start = chunk_layers(choices), _layers_before(choices)
     first, last = lighter_chunks(choices)
     several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
@@ -208,7 +208,7 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
 
 
 def _layers_before(choices: Mapping[str, str]) -> Expr:
-    """Layers of the model before the first chunk of rank r."""
+    """Return layers of the model before the first chunk of rank r."""
     if choices["stages"] != "uneven":
         return r * chunk_layers(choices)
     first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * Lm
@@ -221,7 +221,7 @@ def _windowed_before(layer: Expr) -> Expr:
 
 
 def _windowed_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
-    """Layers of rank r with windows; of several chunks and of listed stages, the share that they have of the model."""
+    """Return rank r's layers with windows; for several chunks or listed stages, the model's share."""
     if choices["window"] == "none":
         return {}
     if choices["stages"] == "listed" or chunks(choices) != 1:
@@ -246,7 +246,7 @@ def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step
 
 
 def recomputed_layers(choices: Mapping[str, str]) -> Expr:
-    """Layers of rank r that full recompute runs once more."""
+    """Return layers of rank r that full recompute runs once more."""
     again, _ = _recomputed(choices)
     fewer, _ = _recomputed_less(choices)
     return again - sum(lighter_chunks(choices), Integer(0)) * fewer
@@ -259,7 +259,7 @@ def missing(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
 
 
 def _recomputed(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
-    """Layers of rank r that full recompute runs once more, and inputs that it keeps, if no chunk had a layer less."""
+    """Return rank r's recomputed layers and the inputs that they keep, if no chunk had a layer less."""
     count, chunk = chunks(choices), chunk_layers(choices)
     layers = Lr + sum(lighter_chunks(choices), Integer(0))
     return {

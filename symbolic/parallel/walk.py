@@ -51,7 +51,7 @@ Steps = list[tuple[str, int]]
 
 
 def _step(*names: str) -> Steps:
-    """Steps by short names, ``F0`` for the forward pass of chunk 0."""
+    """Return steps by short names, ``F0`` for the forward pass of chunk 0."""
     return [(name[0], int(name[1:])) for name in names]
 
 

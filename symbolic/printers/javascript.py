@@ -60,5 +60,5 @@ class JavascriptPrinter(EvaluatorPrinter):
 
 
 def _is_quotient(term: Expr) -> bool:
-    """True for a product with a divisor that is no number."""
+    """Return True for a product with a divisor that is no number."""
     return any(factor.is_Pow and factor.exp.is_negative for factor in Mul.make_args(term))

@@ -29,7 +29,7 @@ from .order import (
 _SPACE = r"\,"
 #: Between numbers, which would be read as one.
 _DOT = r" \cdot "
-#: What a term counts, by its unit; the kinds of terms that the letter says already need no index.
+#: Letters of terms by their unit; kinds of terms that the letter says already need no index.
 _LETTER_OF_UNIT = {
     "elements": "P", "bytes": "M", "micro-batches": "n", "s": "T", "FLOP": "F", "bytes/s": "W", "kernels": "n",
     "passes": "n", "steps": "n", "tokens": "n", "tokens/s": "R", "share": r"\eta", "J": "E", "currency": "C",
@@ -222,7 +222,7 @@ def term_latex(name: str, unit: str, published: str = "") -> str:
 
 
 def term_parts(name: str, unit: str) -> tuple[str, str, list[str], list[str]]:
-    """The letter of a term, the kind that stands above it, and the pipeline ranks and words that stand below."""
+    """Return the letter of a term, the kind that stands above it, and the pipeline ranks and words that stand below."""
     *owner, kind = name.replace("_", " ").split(".")
     letter = _LETTER_OF_UNIT.get(unit, "M")
     if not owner or owner == ["local"]:

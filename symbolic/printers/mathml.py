@@ -167,7 +167,7 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
 
 
 def _letter(latex: str) -> str:
-    """A letter of a parameter, from its LaTeX."""
+    """Return a letter of a parameter, from its LaTeX."""
     parsed = _LETTER.fullmatch(latex)
     if parsed is None:
         raise ValueError(f"no MathML for {latex}")
@@ -177,7 +177,7 @@ def _letter(latex: str) -> str:
 
 
 def _index(text: str) -> str:
-    """An index such as ``e``, ``0`` or ``p-1``."""
+    """Return an index such as ``e``, ``0`` or ``p-1``."""
     written = [
         f"<mn>{part}</mn>" if part.isdigit() else _MINUS if part == "-" else f"<mi>{part}</mi>"
         for part in re.findall(r"\d+|\w|-", text)

@@ -46,7 +46,7 @@ def narrow(text: str, room: float = LINE) -> list[str]:
 
 @cache
 def width(text: str) -> float:
-    """The room that a formula takes, in letters; of a fraction and of two scripts the wider part counts."""
+    """Return the room that a formula takes, in letters; of a fraction and of two scripts the wider part counts."""
     tokens, place, room = _TOKEN.findall(text), 0, 0.0
     while place < len(tokens):
         token = tokens[place]
@@ -67,7 +67,7 @@ def width(text: str) -> float:
 
 
 def _group(tokens: list[str], place: int) -> tuple[str, int]:
-    """The text in braces from ``place`` on, or the token there, and the place behind it."""
+    """Return the text in braces from ``place`` on, or the token there, and the place behind it."""
     if tokens[place] != "{":
         return tokens[place], place + 1
     depth, end = 1, place + 1
@@ -103,7 +103,7 @@ def _places(tokens: list[str]) -> list[tuple[int, int]]:
 
 
 def _split_brackets(tokens: list[str]) -> list[str]:
-    """Brackets that do not grow, as they stand on two lines; those inside of a fraction stay."""
+    """Return brackets that do not grow, as they stand on two lines; those inside of a fraction stay."""
     split, braces = [], 0
     for token in tokens:
         braces += {"{": 1, "}": -1}.get(token, 0)

@@ -110,7 +110,7 @@ def quotient(numerator: Expr, denominator: Expr) -> tuple[Expr, Expr]:
 
 
 def cases_in_words(expr: Piecewise) -> Iterator[tuple[Expr, str, Boolean]]:
-    """The values of cases, each with the words after it and its condition; the last one holds otherwise."""
+    """Yield the values of cases, each with the words after it and its condition; the last one holds otherwise."""
     for value, condition in expr.args:
         yield value, " otherwise" if condition == true else " if ", condition
 

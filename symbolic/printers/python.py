@@ -18,7 +18,7 @@ from .order import in_sympy_order
 
 
 def identifier(symbol: Symbol) -> str:
-    """The name of a symbol in code: a parameter's long name, or a term's with dots as underscores.
+    """Return the name of a symbol in code: a parameter's long name, or a term's with dots as underscores.
 
     A term that would then be called like a parameter, as ``first.dense_layers``, has one more underscore at its end.
     """
@@ -36,7 +36,7 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         super().__init__({"fully_qualified_modules": False, "allow_unknown_functions": False})
 
     def doprint(self, expr: Expr, assign_to: str | None = None) -> str:
-        """The source of one expression.
+        """Return the source of one expression.
 
         Raises ValueError if the expression has a floating point number: formulas are exact.
         """
@@ -174,5 +174,5 @@ def _needs_brackets(factor: Expr) -> bool:
 
 
 def ordered(parts: Iterable[Expr]) -> list[Expr]:
-    """The arguments of a function that does not care for their order, in SymPy's."""
+    """Return the arguments of a function that does not care for their order, in SymPy's."""
     return sorted(parts, key=lambda part: part.sort_key())

@@ -21,7 +21,7 @@ _SHARED = ("beside", "sets")
 
 @cache
 def all_published() -> tuple[PublishedSet, ...]:
-    """Every set of published formulas, by file name.
+    """Return every set of published formulas, by file name.
 
     Raises ValueError if two sets share a name.
     """
@@ -34,7 +34,7 @@ def all_published() -> tuple[PublishedSet, ...]:
 
 
 def published_set(name: str) -> PublishedSet | None:
-    """The set called ``name``, whose file its name begins with; the files of others are not read."""
+    """Return the set called ``name``, whose file its name begins with; the files of others are not read."""
     sets = (item for module in _modules() if name.startswith(module) for item in _sets(module))
     return next((item for item in sets if item.name == name), None)
 
@@ -44,7 +44,7 @@ def _modules() -> list[str]:
 
 
 def _sets(module: str) -> tuple[PublishedSet, ...]:
-    """The sets of one file. Raises ValueError for one whose name does not begin with the file's."""
+    """Return the sets of one file. Raises ValueError for one whose name does not begin with the file's."""
     sets: tuple[PublishedSet, ...] = import_module(f"{__name__}.{module}").SETS
     for item in sets:
         if not item.name.startswith(module):
@@ -53,5 +53,5 @@ def _sets(module: str) -> tuple[PublishedSet, ...]:
 
 
 def memory_estimates() -> tuple[PublishedSet, ...]:
-    """The sets that estimate the memory of one GPU."""
+    """Return the sets that estimate the memory of one GPU."""
     return tuple(item for item in all_published() if item.estimates_memory)

@@ -16,12 +16,12 @@ from .sets import Counterpart, PublishedSet
 
 
 def implementation_of(item: PublishedSet, pair: Counterpart) -> Implementation:
-    """The implementation that a published term is compared with, with its choices of kernels."""
+    """Return the implementation that a published term is compared with, with its choices of kernels."""
     return IMPLEMENTATIONS[pair.implementation or item.implementation].with_choices(**pair.choices)
 
 
 def ledger_of(item: PublishedSet, pair: Counterpart) -> TermSet:
-    """The counted terms that a published one is compared with: of memory, or else those of memory and time."""
+    """Return the counted terms that a published one is compared with: of memory, or else those of memory and time."""
     implementation = implementation_of(item, pair)
     memory = build(implementation)
     return memory if {*pair.ledger, *pair.over, *pair.kept} <= memory.terms.keys() else build_all(implementation)

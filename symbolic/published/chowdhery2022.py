@@ -12,7 +12,7 @@ NAME = "chowdhery2022"
 Psi, L, a, d, A, s, h, u, B, N, Fm, Xt = symbols("Psi L a d A s h u B N Fm Xt")
 _ALONE = {**assume(PLAIN, tied=0, t=1, g=1), "Psi": term_symbol("model.parameters")}
 _STEP = "step.time"
-#: What no product uses, embedding and norms, and the half of attention that the causal mask hides.
+#: Parameters without a product, embedding and norms, and the half of attention that the causal mask hides.
 _MORE = 6 * (h * u + 2 * L * h + h) + 6 * L * a * d * s
 _UNUSED = "the source multiplies with parameters that are looked up or no matrix, and counts attention without its mask"
 

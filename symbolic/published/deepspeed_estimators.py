@@ -11,7 +11,7 @@ from .sets import PLAIN, Counterpart, Figure, PublishedSet, assume
 
 NAME = "deepspeed_estimators"
 Psi, largest, N, n, D = symbols("Psi Psil N n D")
-#: What the program multiplies host memory with, to be careful.
+#: Safety factor of the program on host memory.
 _CAREFUL = Rational(3, 2)
 #: The share of one node among all.
 _NODE = n / N
@@ -69,7 +69,7 @@ def _correspondence() -> tuple[Counterpart, ...]:
 
 
 def _figures() -> tuple[Figure, ...]:
-    """The tables of the page on memory for a model of 2851 million parameters on one node with 8 GPUs."""
+    """Return the tables of the page on memory for a model of 2851 million parameters on one node with 8 GPUs."""
     values = {"Psi": 2_851_000_000, "Psil": 32_000_000, "N": 8, "n": 8}
     documented = "the documented formula gives it"
     printed = {

@@ -111,7 +111,7 @@ def _correspondence() -> tuple[Counterpart, ...]:
 
 
 def _gpt_correspondence() -> tuple[Counterpart, ...]:
-    """The source beside the counted GPT layer: what remains is the fp32 statistics of the norms, and ids and labels."""
+    """Compare the source with the counted GPT layer: the rest is the norms' fp32 statistics, ids and labels."""
     statistics = "the source leaves out the fp32 mean and deviation of the norms"
     layer = ("layer.saved",)
     whole = "activations of one GPT layer"

@@ -12,7 +12,7 @@ NAME = "li2021"
 b, p, m, sn, B, D, yf, yb = symbols("b p m sn B D yf yb")
 _PASSES = sn * B / (b * D)
 _SLOWEST, _WHOLE = "step.slowest_stage", "whole.microbatch_time"
-#: What the stages that have less to do than the slowest one lack, in bubbles.
+#: Idle time of stages with less work than the slowest one, in bubbles.
 _UNEVEN = (p * term_symbol(_SLOWEST) - term_symbol(_WHOLE)) / (_PASSES * term_symbol(_SLOWEST))
 
 

@@ -59,7 +59,7 @@ def _beside() -> tuple[Counterpart, ...]:
 
 
 def _figures() -> tuple[Figure, ...]:
-    """Labels of the authors' plots, and differences between the two logs of a model of 7B on one GPU."""
+    """Return labels of the authors' plots, and differences between the two logs of a model of 7B on one GPU."""
     plots, logs = "labels of the plots in their notebook", "log of 7B on one GPU"
     shares = {2: "50", 3: "33", 4: "25", 5: "20", 10: "10"}
     return (

@@ -23,7 +23,7 @@ s, b, h, a, k, f, v, L, A = symbols("s b h a k f v L A")
 t, p, D, sp, zero1, tied, rcore, rmlp = symbols("t p D sp zero1 tied rcore rmlp")
 #: The ratio of the parameters of a gated MLP to those of one without a gate.
 GATED = Rational(3, 2)
-#: What ``compute_activation_memory_without_sp`` adds for temporaries.
+#: Factor of ``compute_activation_memory_without_sp`` for temporaries.
 OVERHEAD = Rational(21, 20)
 
 

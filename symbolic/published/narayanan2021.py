@@ -12,7 +12,7 @@ NAME = "narayanan2021"
 s, b, h, u, v, L, t, p, m, V, B, D, N, T, X, Psi = symbols("s b h u v L t p m V B D N T X Psi")
 _MICROBATCHES = B / (b * D)
 _SLOWEST, _WHOLE, _STEP = "step.slowest_stage", "whole.microbatch_time", "step.hardware_flops"
-#: What the stages that have less to do than the slowest one lack, in bubbles.
+#: Idle time of stages with less work than the slowest one, in bubbles.
 _UNEVEN = (p * term_symbol(_SLOWEST) - term_symbol(_WHOLE)) / (_MICROBATCHES * term_symbol(_SLOWEST))
 _RECOMPUTED = assume(GPT_RANK, rfull=1, g=1)
 

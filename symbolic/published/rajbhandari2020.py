@@ -19,7 +19,7 @@ _GRADIENTS, _WEIGHTS = "stage.reduced_bytes", "stage.gathered_bytes"
 _RANK = {**assume(PLAIN, t=1, c=1, p=1, r=0, w=2), "Psi": _P}
 _SHARED = {stage: assume(_RANK, zero1=1, zero2=int(stage > 1), zero3=int(stage > 2)) for stage in (1, 2, 3)}
 _DEEPSPEED = {"data_parallel": "deepspeed", "precision": "mixed"}
-#: What a ring sends of 2 bytes, in elements.
+#: Traffic of a ring for 2 bytes, in elements.
 _RING = (D - 1) / (2 * D)
 
 

@@ -72,7 +72,7 @@ def _correspondence() -> tuple[Counterpart, ...]:
 
 
 def _figures() -> tuple[Figure, ...]:
-    """The table of model states: 16 and 20 bytes for each parameter."""
+    """Return the table of model states: 16 and 20 bytes for each parameter."""
     printed = {1: ("16", "20"), 7: ("112", "140"), 70: ("1120", "1400"), 405: ("6480", "8100")}
     return tuple(
         Figure(f"{NAME}.{name}", {"Psi": billions * 10**9}, digits, "GB", 10**9, f"table of model states, {billions}B")

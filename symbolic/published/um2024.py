@@ -56,7 +56,7 @@ def _beside() -> tuple[Counterpart, ...]:
 
 
 def _figures() -> tuple[Figure, ...]:
-    """Costs of plans for eight GPUs, of the authors' results, from the measured layers of their samples."""
+    """Return costs of plans for eight GPUs, of the authors' results, from the measured layers of their samples."""
     nano, empty, link = 10**9, {"s": 1, "h": 1, "B": 128, "Yp": 10**15}, 10 * 2**30
     where = "results/homo_cost_model of the planner's repository"
     plans = (

@@ -25,7 +25,7 @@ _TIMES = ("layer.forward_time", "layer.backward_time", "layer.copy_time")
 
 
 def _outlasting(computing: Expr) -> Expr:
-    """Seconds by which the copies of the swapped layers outlast a pass."""
+    """Return seconds by which the copies of the swapped layers outlast a pass."""
     return Max(Integer(0), total(product(ol, yc), product(Integer(-1), computing)))
 
 

@@ -61,7 +61,7 @@ def _beside() -> tuple[Counterpart, ...]:
 
 
 def _figures() -> tuple[Figure, ...]:
-    """The program's answer for the job of its own script, with passes of 95 and 190 ms for its trained networks."""
+    """Get the program's answer for the job of its own script, with passes of 95 and 190 ms for its trained networks."""
     job = {"s": 1024, "b": 4, "h": 3072, "u": 50256, "L": 64, "t": 8, "p": 2, "D": 4, "B": 128, "dom": 8}
     links = {"Yp": 25 * 10**9, "Yd": 25 * 10**9, "Wn": 600 * 10**9}
     passes = {"yf": Rational(95, 1000), "yb": Rational(190, 1000)}

@@ -87,14 +87,14 @@ def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
 
 
 def _stalled(computing: Expr, copied: Expr) -> Expr:
-    """Seconds that one pass waits for copies, by the time of one layer and of its copy."""
+    """Return seconds that one pass waits for copies, by the time of one layer and of its copy."""
     alone = Iverson(Eq(L - ol, 1))
     several = Max(Integer(0), total(product(ol, copied - computing), product(-(L - ol - 2), computing)))
     return total(product(alone, ol, copied), product(1 - alone, several))
 
 
 def _swapped(way: str, forward: Expr, computing: Expr, copied: Expr) -> Expr:
-    """Seconds that one pass of KARMA waits for copies, by the times of a layer's pass and of its copy."""
+    """Return seconds that one pass of KARMA waits for copies, by the times of a layer's pass and of its copy."""
     kept, more = total(L, -ol, -AGAIN), Integer(way == "backward")
     recomputed = product(AGAIN, total(forward, computing) if way == "backward" else forward)
     places = product(-(kept - 2), computing)

@@ -78,7 +78,7 @@ def _groups(terms: TermSet) -> Iterator[Group]:
 
 
 def _elements(terms: TermSet) -> Expr:
-    """Parameters that rank r updates, with their padding."""
+    """Return parameters that rank r updates, with their padding."""
     return total(*(terms[f"stage.{group.prefix}shard_elements"].symbol for group in _groups(terms)))
 
 

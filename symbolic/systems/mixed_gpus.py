@@ -20,7 +20,7 @@ from .system import Choices, Refusal, System
 NAME = "gpus"
 (V,) = symbols("V")
 
-#: What is counted together with several kinds of GPUs.
+#: Choices counted together with several kinds of GPUs.
 _COUNTED = {
     "stages": ("listed",), "schedule": ("1f1b", "interleaved"), "links": ("uniform",), "tensor_axes": ("one",),
     "slices": ("one",), "local_updates": ("none",), "optimizer_offload": ("none",), "activation_offload": ("none",),

@@ -66,7 +66,7 @@ def _share(role: Role, choices: Choices) -> Expr:
 
 
 def _elements(terms: TermSet) -> Expr:
-    """Parameters that rank r updates, with their padding."""
+    """Return parameters that rank r updates, with their padding."""
     names = [f"stage.{group.prefix}shard_elements" for group in GROUPS if not group.frozen]
     known = terms if terms.base is None else terms.base
     terms_here = [name for name in names if name in known]

@@ -32,7 +32,7 @@ _SLICED = ("tokens", "1f1b")
 #: Bytes of the gradients of a key element and of its value.
 _BOTH_GRADIENTS = Integer(2 + 2)
 
-#: What the ledger counts together with slices.
+#: Choices counted together with slices.
 _COUNTED = {
     "layers": ("dense",), "heads": ("grouped",), "attention": ("flash",), "peak": ("saved",),
     "schedule": ("1f1b", "interleaved"), "stages": ("even", "uneven"), "fp8": ("none",), "adapters": ("none",),
@@ -79,7 +79,7 @@ def _in_flight(choices: Choices) -> Mapping[str, Expr]:
 
 
 def _accumulated(terms: TermSet, choices: Choices) -> Expr:
-    """Gradients of keys and values of all slices but the last, after the last one's backward pass."""
+    """Return gradients of keys and values of all slices but the last, after the last one's backward pass."""
     tokens = term_symbol(local_name(SEQUENCE))
     heads = term_symbol(local_name(KV_HEADS))
     return product(_BOTH_GRADIENTS, tokens, BATCH.size, heads, HEAD_DIM.size, Lr, sn - 1)
@@ -104,12 +104,12 @@ def _in_layers(terms: TermSet, choices: Choices) -> Expr:
 
 
 def _at_the_end(terms: TermSet, choices: Choices) -> Expr:
-    """The same while a slice's saved tensors of head and loss are there too."""
+    """Return the same while a slice's saved tensors of head and loss are there too."""
     return _beside(terms, choices, *_slice_of_layers(terms), -terms["stage.end_activations"].symbol / nl)
 
 
 def _in_loss(terms: TermSet, choices: Choices) -> Expr:
-    """The same in a forward pass, which TeraPipe never runs after a backward pass."""
+    """Return the same in a forward pass, which TeraPipe never runs after a backward pass."""
     if choices[NAME] == "tokens":
         return Integer(0)
     return product(Iverson(Gt(m * sn, nr)), _accumulated(terms, choices))

@@ -23,7 +23,7 @@ from .system import Choices, Part, Refusal, System
 NAME = "tensor_axes"
 L, w = symbols("L w")
 
-#: What the ledger counts together with three axes.
+#: Choices counted together with three axes.
 _COUNTED = {
     "layers": ("dense",), "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "peak": ("saved",),
     "dropout": ("none",), "loss": ("vocab_parallel",), "precision": ("mixed", "fp16"), "weight_gradient": ("separate",),
@@ -45,7 +45,7 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
 
 
 def _whole_on_z(terms: TermSet) -> Expr:
-    """Elements of rank r that ranks of the third axis have in common: all but the matrices of projections."""
+    """Return elements of rank r that ranks of the third axis have in common: all but the matrices of projections."""
     assert terms.base is not None
     return total(*(
         product(L if row.component.place in IN_LAYER else Integer(1), row.expression)
@@ -55,7 +55,7 @@ def _whole_on_z(terms: TermSet) -> Expr:
 
 
 def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
-    """Gradients of what z ranks have in common: vocabulary matrices, norms and biases, summed once for every step."""
+    """Return the sum of gradients that z ranks share, once per step: vocabulary matrices, norms and biases."""
     if choices[NAME] == "one":
         return ()
     size = terms.add("stage.depth_bytes", product(w, _whole_on_z(terms)), "bytes",

@@ -28,7 +28,7 @@ HALF_TILE, FILLING = (Integer(64), Integer(128)), Integer(256)
 
 
 def matmul_time(item: Matmul) -> Expr:
-    """Seconds of one forward product, whose sides are longer by partial tiles and by the time that its pipeline fills.
+    """Return the seconds of a forward product, with longer sides for partial tiles and the filling of its pipeline.
 
     Core attention is one kernel over all of its tiles, so its efficiency stands alone; short sequences reach less of
     it, as tiles at the diagonal are half masked and few tiles leave a part of the GPU idle.
@@ -101,7 +101,7 @@ def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul],
 
 
 def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
-    """Seconds of the backward pass of products that take ``forward`` seconds, as often as each has gradients."""
+    """Return seconds of the backward pass of products that take ``forward`` seconds, as often as each has gradients."""
     own = [item for item in products if item.rate != Kernel.ATTENTION.value]
     counts = {item.backward for item in own}
     if len(counts) == 1:

@@ -81,7 +81,7 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
 
 
 def _gradients(component: Component, choices: Mapping[str, str]) -> int:
-    """Products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none."""
+    """Return products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none."""
     return 1 if is_frozen(component, choices) else BOTH_GRADIENTS
 
 

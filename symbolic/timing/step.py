@@ -125,7 +125,7 @@ def add_step(
 
 
 def _across(choices: Mapping[str, str]) -> Mapping[str, Expr]:
-    """Figures of all stages together, where a system has stages on machines of their own."""
+    """Return figures of all stages together, where a system has stages on machines of their own."""
     return {name: figure for system in SYSTEMS for name, figure in system.across(choices).items()}
 
 
@@ -138,7 +138,7 @@ def _longest(terms: TermSet, implementation: Implementation, kinds: Mapping[str,
 
 
 def _of_whole(terms: TermSet, implementation: Implementation) -> Expr:
-    """Seconds of one micro-batch on all stages, one after the other."""
+    """Return seconds of one micro-batch on all stages, one after the other."""
     split = SCHEDULES[implementation.choices["schedule"]].weight_passes
     needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if split else [])]
     blocks = [term.symbol for term in terms.terms.values() if term.owner not in ("", "stage")]
@@ -150,7 +150,7 @@ def _sending(
     sent: Expr, passes_of_rank: Expr, overlapped: Expr, slowest: Expr, implementation: Implementation,
     links: Mapping[str, Expr],
 ) -> Expr:
-    """Seconds in which stages wait for what travels in one direction, of all micro-batches."""
+    """Return seconds in which stages wait for what travels in one direction, of all micro-batches."""
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
     each = total(total(product(crossing, ax), product(1 - crossing, an), ab) / 10**9,
                  sent / term_symbol("pipeline.send_bandwidth"))
@@ -181,7 +181,7 @@ def _messages(implementation: Implementation) -> Expr:
 
 
 def _cut(implementation: Implementation) -> Expr:
-    """Passes of the pipeline that a micro-batch is cut into."""
+    """Return passes of the pipeline that a micro-batch is cut into."""
     return product(*(system.passes(implementation.choices) for system in SYSTEMS))
 
 

@@ -205,7 +205,7 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
         return tuple(stage.layers for stage in self.stages) or None
 
     def memory_of(self, rank: RankAccount) -> int:
-        """Bytes of memory of a GPU of a rank."""
+        """Return bytes of memory of a GPU of a rank."""
         return self.stages[rank.rank].gpu_memory if self.stages else self.gpu.memory_bytes
 
 

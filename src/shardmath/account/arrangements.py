@@ -120,7 +120,7 @@ def arranged(
 
 
 def in_order(matrix: NDArray[np.int64], wanted: Wanted, order: Sequence[int]) -> Letters:
-    """Bandwidths by name in one order of nodes."""
+    """Return bandwidths by name in one order of nodes."""
     import numpy as np
 
     links = Bandwidths(matrix, wanted)
@@ -143,7 +143,7 @@ def _first_of_the_fastest(
 
 
 def _undominated(rows: NDArray[np.int64]) -> list[int]:
-    """Places of rows that no other row exceeds in one column without falling below it in another."""
+    """Return places of rows that no other row exceeds in one column without falling below it in another."""
     import numpy as np
 
     kept: list[int] = []
@@ -199,7 +199,7 @@ def _moved(order: list[int], places: int, random: Random) -> list[int]:
 
 
 def matrix_of(rows: Any) -> NDArray[np.int64]:
-    """Bandwidths between nodes as an array."""
+    """Return bandwidths between nodes as an array."""
     import numpy as np
 
     return np.array(rows, np.int64)

@@ -58,7 +58,7 @@ def full_host(
 
 
 def _servers(ranks: Sequence[Numbers], gpus: int, per_server: int) -> list[tuple[Fraction, int]]:
-    """Bytes that the GPUs of each server offload, and the stage of its first GPU."""
+    """Return bytes that the GPUs of each server offload, and the stage of its first GPU."""
     of_stage = gpus // len(ranks)
     sizes = [Fraction(numbers[ON_HOST]) for numbers in ranks]
     servers = []

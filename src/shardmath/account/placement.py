@@ -134,7 +134,7 @@ def wanted_links(numbers: Mapping[str, float], values: Mapping[str, int], groups
 def _slowest(
     rows: Sequence[Sequence[int]], wanted: Wanted, nodes: Sequence[int], group: str, name: Callable[[int], str],
 ) -> tuple[str, str]:
-    """Names of the nodes at the ends of the slowest link of a group."""
+    """Return names of the nodes at the ends of the slowest link of a group."""
     if group == "path":
         return "", ""
     a, b = min(wanted.rings[group], key=lambda pair: rows[nodes[pair[0]]][nodes[pair[1]]])

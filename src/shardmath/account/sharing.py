@@ -27,7 +27,7 @@ class Stages:
     microbatches: int
 
     def step(self, layers: tuple[int, ...]) -> float:
-        """Seconds of a step, without what is sent: what ``shared_out`` makes least."""
+        """Return seconds of a step, without what is sent: what ``shared_out`` makes least."""
         starts = [sum(layers[:rank]) for rank in range(len(layers))]
         places = [(rank, int(self.places[starts[rank], count - 1])) for rank, count in enumerate(layers)]
         own = [float(self.seconds[place]) for place in places]
@@ -35,7 +35,7 @@ class Stages:
         return (self.microbatches - 1) * max(own) + sum(own) + once
 
     def lengths(self, rank: int, start: int, layers: int) -> range:
-        """Numbers of layers that a stage fits with behind ``start`` layers, of ``layers`` in all."""
+        """Return numbers of layers that a stage fits with behind ``start`` layers, of ``layers`` in all."""
         fits = self.fits[rank, self.places[start, : layers - start]]
         return range(1, (len(fits) if fits.all() else int(fits.argmin())) + 1)
 

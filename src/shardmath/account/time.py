@@ -108,7 +108,7 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
 
 
 def link_parameters(evaluator: Evaluator) -> list[str]:
-    """Parameters of the measured links that the time of a step depends on."""
+    """Return parameters of the measured links that the time of a step depends on."""
     return [name for name in evaluator.times.INPUTS if name.endswith("_link_bandwidth")]
 
 

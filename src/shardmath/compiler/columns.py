@@ -18,7 +18,7 @@ from shardmath.files.cached import source_of
 
 
 def term_column(module: ModuleType, term: str, values: Mapping[str, Any]) -> Any:
-    """One term of a plain evaluator; ``values`` are numbers or columns of float64 for all of its inputs."""
+    """Return one term of a plain evaluator; ``values`` are numbers or columns of float64 for all of its inputs."""
     (column,) = term_columns(module, (term,), values)
     return column
 
@@ -34,7 +34,7 @@ def rules_met(module: ModuleType, values: Mapping[str, Any]) -> list[Any]:
 
 
 def formula_column(text: str, values: Mapping[str, Any]) -> Any:
-    """A formula of the standard space, such as ``num_gpus / tensor_parallel``, for numbers and columns by name."""
+    """Evaluate a formula of the standard space, such as ``num_gpus / tensor_parallel``, on columns by name."""
     (column,) = _formula(text)(values)
     return column
 

@@ -70,7 +70,7 @@ class Evaluator(NamedTuple):
         refuse_untimed(self.choices)
 
     def title(self, without: Collection[str] = ()) -> str:
-        """The implementation with choices that differ from its own: not the model's, nor what goes with others.
+        """Return the implementation with choices that differ from its own: not the model's, nor what goes with others.
 
         Axes in ``without`` are left out too.
         """
@@ -88,7 +88,7 @@ class Evaluator(NamedTuple):
         return _remembered(self._load("_kernel"))
 
     def kernel_for(self, outputs: Sequence[str], columns: Collection[str]) -> ModuleType:
-        """The module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
+        """Get the module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
 
         That of the package, or of a sweep, where it has them; else one is derived, and kept for the next time.
         Raises InputError for an unknown term.
@@ -129,7 +129,7 @@ class Evaluator(NamedTuple):
         return timed
 
     def _load(self, part: str) -> ModuleType:
-        """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
+        """Return the module of a part by the end of its name, derived on first use outside of the package."""
         if self.folder is None:
             return import_module(f"shardmath.generated.{self.name}{part}")
         return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
@@ -146,7 +146,7 @@ class Evaluator(NamedTuple):
 
 
 def terms_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, int | Fraction]:
-    """Every term of a plain evaluator by name, exact, at the ``values`` of its inputs; others are passed over.
+    """Return every term of a plain evaluator by name, exact, at the ``values`` of its inputs; others are passed over.
 
     A term is a whole number wherever its divisions leave no rest, and else a fraction.
     """
@@ -155,7 +155,7 @@ def terms_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, int | F
 
 
 def times_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, float]:
-    """Every term of an evaluator of time by name, in floats: exact fractions of seconds take seven times as long."""
+    """Return every term of an evaluator of time by name, in floats: exact fractions take seven times as long."""
     numbers: dict[str, float] = module.terms(*(float(values[name]) for name in module.INPUTS))
     return numbers
 
@@ -181,7 +181,7 @@ def refuse_untimed(choices: Mapping[str, str]) -> None:
 
 
 def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:
-    """The evaluator of ``implementation``, with some kernel choices made differently.
+    """Return the evaluator of ``implementation``, with some kernel choices made differently.
 
     Raises InputError for an unknown implementation, axis or option.
     """
@@ -193,7 +193,7 @@ def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evalu
 
 
 def changed_choices(implementation: str, kernels: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The kernel choices in ``kernels``, and those that go with them, that differ from those of ``implementation``.
+    """Get the kernel choices in ``kernels``, and those that go with them, that differ from those of ``implementation``.
 
     Raises InputError for an unknown implementation, axis or option.
     """
@@ -230,7 +230,7 @@ def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
-    """The evaluator for choices that have none in the package; what is derived of it is kept for the next time."""
+    """Get the evaluator for choices that have none in the package; what is derived of it is kept for the next time."""
     known = IMPLEMENTATIONS[implementation]
     choices = {**known["choices"], **changed}
     folder = f"evaluators/{_key(implementation, choices)}"
@@ -240,7 +240,7 @@ def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
 
 
 def _description(implementation: str, changed: Mapping[str, str]) -> str:
-    """The name of an evaluator with other choices, and the values that it fixes by parameter name, as JSON.
+    """Return the name of an evaluator with other choices, and the values that it fixes by parameter name, as JSON.
 
     Raises InputError for choices that are not counted together.
     """
@@ -252,7 +252,7 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
 
 
 def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
-    """The implementation in the ledger with other choices. Raises InputError for those not counted together."""
+    """Return the implementation in the ledger with other choices. Raises InputError for those not counted together."""
     from shardmath.symbolic.parallel.demands import refuse_impossible
 
     chosen = _chosen(implementation, changed)
@@ -280,12 +280,12 @@ def _counted_without(implementation: str, changed: Mapping[str, str]) -> Iterato
 
 
 def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:
-    """The implementation in the ledger with these choices, imported only where something is derived."""
+    """Return the implementation in the ledger with these choices, imported only where something is derived."""
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
     return SYMBOLIC[implementation].with_choices(**choices)
 
 
 def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:
-    """A digest of what a derived module depends on: its choices, ``more``, and every source that it is derived from."""
+    """Return the digest of a derived module's inputs: its choices, ``more``, and the sources of its derivation."""
     return key_of(sources_digest(), implementation, sorted(choices.items()), *more)

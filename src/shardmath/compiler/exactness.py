@@ -21,7 +21,7 @@ def refuse_inexact(model: str, values: Mapping[str, int]) -> None:
 
 
 def products(values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The largest products that rules and terms start from: elements of matrices, tokens of a batch.
+    """Return the largest products that rules and terms start from: elements of matrices, tokens of a batch.
 
     ``values`` has numbers or columns by parameter name, of which some may lack.
     """

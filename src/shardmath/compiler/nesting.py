@@ -30,13 +30,13 @@ _HEADER = "Made for one space of configurations by shardmath.compiler; do not ed
 def nest_of(
     title: str, posing: Posing, evaluator: str, verdicts: str, *, kernel: bool = False, proving: bool | None = None,
 ) -> str:
-    """The Python source of the nest of a space; see ``posed``, ``plan_of`` and ``nest_source`` for the arguments."""
+    """Return the Python source of a space's nest; ``posed``, ``plan_of`` and ``nest_source`` have the arguments."""
     plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel, proving=proving)
     return _written(title, posing.key(evaluator), plan, posing.literal, kernel)
 
 
 def plan_of(posing: Posing, evaluator: str, verdicts: str, *, blocks: bool, proving: bool | None = None) -> Plan:
-    """The plan of the nest of a space, whatever language it is written in then.
+    """Return the plan of the nest of a space, whatever language it is written in then.
 
     With ``proving``, ranks and moments that are provably never the largest are left out; None does so where it pays.
     """
@@ -58,7 +58,7 @@ def nest_source(
     title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool,
     limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
-    """The Python source of the nest of ``problem``; ``names`` are those of terms, for readers.
+    """Return the Python source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
     With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
     least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest
@@ -76,7 +76,7 @@ def _written(title: str, key: str, plan: Plan, literal: bool, kernel: bool) -> s
 
 
 def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None, blocks: bool) -> Plan:
-    # Whether a table can be passed over may depend on all loops; it is asked of all turns of a block together.
+    # Passing over a table may depend on all loops, so all turns of a block are asked together.
     order = chosen_order(problem, blocks=blocks, between=limits is None)
     skipping = problem if limits is None else with_skipping(problem, order, limits)
     grouped, renamed = regrouped(skipping, order, names)

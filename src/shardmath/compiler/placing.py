@@ -21,7 +21,7 @@ _COLUMNS = 12
 
 
 def placed(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Copies of columns of one length."""
+    """Return copies of columns of one length."""
     copies = {}
     for number, (name, values) in enumerate(columns.items()):
         copies[name] = _room((len(values),), values.dtype, number)
@@ -37,6 +37,6 @@ def outputs(rows: int, count: int, kind: DTypeLike = np.float64) -> NDArray[Any]
 
 
 def _room(shape: tuple[int, ...], kind: DTypeLike, number: int) -> NDArray[Any]:
-    """An array that begins at one of the places in a page."""
+    """Return an array that begins at one of the places in a page."""
     whole = np.empty(prod(shape) * np.dtype(kind).itemsize + _PAGE, np.uint8)
     return np.ndarray(shape, kind, buffer=whole, offset=(number * _APART - whole.ctypes.data) % _PAGE)

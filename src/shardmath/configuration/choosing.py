@@ -122,7 +122,7 @@ def _of_transformers(model: Model) -> dict[str, str]:
 
 
 def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:
-    """Parameters that were not asked for and have the value of another one, with that one's name.
+    """Return parameters that were not asked for and have the value of another one, with that one's name.
 
     Megatron-LM's ``--expert-tensor-parallel-size`` is by default its ``--tensor-model-parallel-size``.
     """
@@ -148,7 +148,7 @@ def with_schedule(
 
 
 def chunks_of(implementation: str, kernels: Mapping[str, str] | None, asked: int | None) -> int:
-    """Chunks of layers per rank: as ``asked``, else as many as the schedule is made for or the program's default."""
+    """Return the chunks of layers per rank: ``asked``, else those of the schedule, or the program's default."""
     schedule = (kernels or {}).get("schedule")
     if asked is not None:
         return asked
@@ -161,7 +161,7 @@ def has_own_pipeline(implementation: str) -> bool:
 
 
 def degrees_of(kernels: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Degrees of parallelism that only the chosen options of systems have."""
+    """Return degrees of parallelism that only the chosen options of systems have."""
     return tuple(name for name in ABSENT_RANKS if (kernels or {}).get(ASKED[name][0]) == ASKED[name][1])
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def default_seq_length(model: Model | None) -> int:
-    """Tokens of a sequence of ``model``: no more than its table of learned positions has rows."""
+    """Return tokens of a sequence of ``model``: no more than its table of learned positions has rows."""
     rows = 0 if model is None else model.learned_positions
     return min(SEQ_LENGTH, rows) if rows else SEQ_LENGTH
 

@@ -119,7 +119,7 @@ def _has(evaluator: Evaluator, name: str) -> bool:
 
 
 def without_effect(evaluator: Evaluator) -> dict[str, int]:
-    """Parameters that change nothing with the evaluator's architecture, each with its only legal value."""
+    """Return parameters that change nothing with the evaluator's architecture, each with its only legal value."""
     return {
         name: DEFAULTS[name] for name, parts in _ONLY_WITH.items()
         if all(evaluator.choices[axis] != option for axis, option in parts)
@@ -151,7 +151,7 @@ def _batch(values: Mapping[str, int], global_batch_size: int | None, schedule: s
 
 
 def filling_batch(values: Mapping[str, Any], schedule: str) -> Any:
-    """Sequences of a step with just enough micro-batches to fill every pipeline, from numbers or columns.
+    """Return sequences of a step with just enough micro-batches to fill every pipeline, from numbers or columns.
 
     The schedules in a V need two micro-batches per rank, DualPipeV one more.
     """

@@ -122,7 +122,7 @@ class _Search:
         return changes if self._error(changes) is None else {}
 
     def _repaired(self, changes: Changes) -> dict[str, Any]:
-        """``changes`` with one more for every error: the nearest value after which another argument is to blame."""
+        """Add one of ``changes`` for every error: the nearest value after which another argument is to blame."""
         repaired = dict(changes)
         for _ in range(_STEPS):
             error = self._error(repaired)
@@ -182,7 +182,7 @@ def _closest(values: Sequence[Any], start: Any) -> Any:
 
 
 def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any], Iterator[Any]]:
-    """Values of an argument below and above ``start``, the nearest first; what is no number has one side."""
+    """Return values of an argument below and above ``start``, the nearest first; what is no number has one side."""
     if name in _OPTIONS:
         others = [value for value in _OPTIONS[name] if type(value) is type(start) and value != start]
         return iter(sorted(others, key=lambda value: _distance(value, start))), iter(())

@@ -45,7 +45,7 @@ def settings(
     vocab_multiple: int | None = None,
     others: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Values of the parameters that do not depend on the layout, by name.
+    """Return values of the parameters that do not depend on the layout, by name.
 
     ``others`` are values of further parameters. Fields that are None get the default of the implementation
     (``node_size``: of the GPU). Figures of a server's host are there where something lies on it. Without a model or

@@ -24,7 +24,7 @@ _ACTIONS = 2**20
 
 
 def parsed(text: str) -> tuple[int, ...]:
-    """Layers of every stage in the order of the model, from numbers with commas between them.
+    """Return layers of every stage in the order of the model, from numbers with commas between them.
 
     Raises InputError for anything else.
     """
@@ -84,7 +84,7 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
 def of_layers(
     values: Mapping[str, int], dense: Any, expert: Any, dense_held: Any, expert_held: Any, extra: int,
 ) -> dict[str, Any]:
-    """Inputs of a rank with so many layers of both kinds, numbers or columns; ``extra`` with experts predict further.
+    """Return a rank's inputs for numbers of layers of both kinds, or columns; ``extra`` with experts predict further.
 
     Those ``held`` are layers times micro-batches in flight.
     """
@@ -103,7 +103,7 @@ def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> 
 
 
 def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
-    """Bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
+    """Return bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
     numbers = terms_at(evaluator.terms, {**ANY, **values, "pipeline_rank": 0})
     whole = numbers["layer_input.saved"] if values["recompute_full"] else None
     return {
@@ -115,7 +115,7 @@ def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
 
 
 def experts_before(values: Mapping[str, int]) -> tuple[int, ...]:
-    """Layers with experts among the first n ones of the model, for every n from 0 on."""
+    """Return layers with experts among the first n ones of the model, for every n from 0 on."""
     if not values["num_experts"]:
         return (0,) * (values["num_layers"] + 1)
     return _before(values["num_layers"], values["first_dense_layers"], values["moe_layer_step"])

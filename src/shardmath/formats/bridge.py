@@ -87,7 +87,7 @@ def ofwords_from(
 
 
 def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
-    """Settings by dotted key of a configuration; None where it says that there is none."""
+    """Yield settings by dotted key of a configuration; None where it says that there is none."""
     for section in SECTIONS:
         value = configuration.fields.get(section, UNKNOWN)
         if isinstance(value, Built):
@@ -171,7 +171,7 @@ def _configuration(interpreter: Interpreter, path: str, text: str, recipe: str |
 
 
 def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
-    """Settings of the model that a recipe converts from Hugging Face, as its bridge makes them."""
+    """Return settings of the model that a recipe converts from Hugging Face, as its bridge makes them."""
     named = words.get("model.hf_model_id")
     if not named:
         return {}

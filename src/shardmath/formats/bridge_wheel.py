@@ -30,7 +30,7 @@ def wheel() -> Mapping[str, Any]:
 
 
 def in_force(words: Mapping[str, Words]) -> dict[str, Words]:
-    """Settings as Megatron-Bridge takes them when it starts.
+    """Return settings as Megatron-Bridge takes them when it starts.
 
     A precision by name is its settings. Its precision of gradients wins over that of ``ddp``, and the distributed
     optimizer is on where either section says so.

@@ -116,7 +116,7 @@ def beside(path: str, named: str) -> str | None:
 
 
 def _of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
-    """Settings of a file that a key names, as settings of the vocabulary; without the file, what its name says."""
+    """Return the settings of a file that a key names, in the vocabulary; without the file, those of its name."""
     named = " ".join(stated.words[key])
     if named.lower() in ("", "false", "none", "null"):
         return {}

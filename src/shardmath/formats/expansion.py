@@ -69,7 +69,7 @@ def text(node: Any, known: Mapping[str, Value]) -> str:
 
 
 def here_document(node: Any, known: Mapping[str, Value]) -> str:
-    """Yield the text of a here document that is not quoted, its parameters put in but for those without a value."""
+    """Return the text of a here document that is not quoted, its parameters put in but for those without a value."""
     def pieces() -> Iterator[Piece]:
         whole, start, end = node.text, node.start_byte, 0
         for child in node.named_children:
@@ -94,7 +94,7 @@ def _affordable(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
-    """Parts of a word with whether each is quoted; ``_BREAK`` stands between elements of a quoted array."""
+    """Yield parts of a word with whether each is quoted; ``_BREAK`` stands between elements of a quoted array."""
     kind, written = node.type, node.text.decode()
     if kind == "concatenation":
         for child in node.named_children:

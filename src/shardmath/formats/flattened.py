@@ -13,7 +13,7 @@ _OF_OBJECT = {"_target_", "_args_", "_call_", "_partial_"}
 
 
 def flattened(data: Mapping[Any, object], prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Words by key, ``a.b`` for a table in a table; null is left out, an object that a file builds is its name."""
+    """Return words by key, ``a.b`` for a table in a table, without null; an object that a file builds is its name."""
     return dict(pair for _, pair in zip(range(_MOST), _pairs(data, prefix), strict=False))
 
 

@@ -52,7 +52,7 @@ def launch_of(path: str, script: Script) -> Launch:
 
 
 def flags_of(words: Sequence[str]) -> Flags:
-    """Flags with the words that follow each, the last of equal ones; ``--name=word`` too."""
+    """Return flags with the words that follow each, the last of equal ones; ``--name=word`` too."""
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
@@ -65,7 +65,7 @@ def flags_of(words: Sequence[str]) -> Flags:
 
 
 def _gpus(launcher: Flags) -> int | None:
-    """Processes of all nodes, one for each GPU; None where the launcher does not say how many."""
+    """Return processes of all nodes, one for each GPU; None where the launcher does not say how many."""
     sizes = []
     for names in (_NODES, _PROCESSES):
         words = next((launcher[name] for name in names if name in launcher), ("",))[:1]

@@ -56,7 +56,7 @@ class _Started:
 
 
 def allocation(text: str) -> dict[str, str]:
-    """Variables of Slurm that the head of a batch script decides: nodes, and GPUs of each."""
+    """Return variables of Slurm that the head of a batch script decides: nodes, and GPUs of each."""
     asked: dict[str, str] = dict(_SBATCH.findall(text))
     nodes = asked.get("nodes", asked.get("N", "")).partition("-")[0]
     numbers = (re.search(r"[0-9]+$", asked.get(name, "")) for name in ("gpus-per-node", "gres"))
@@ -129,7 +129,7 @@ def _place(command: Sequence[str], start: tuple[str, ...]) -> int | None:
 
 
 def _files(started: _Started) -> Iterator[str]:
-    """Files with settings: behind a flag, or the first word that is no flag."""
+    """Yield files with settings: behind a flag, or the first word that is no flag."""
     flags = flags_of(started.behind)
     for flag in started.files:
         if flag and flag in flags and flags[flag]:
@@ -141,7 +141,7 @@ def _files(started: _Started) -> Iterator[str]:
 
 
 def _flags(started: _Started) -> dict[str, Words]:
-    """Settings of the command line: flags with dashes or underscores, and Hydra's ``key=value``."""
+    """Return settings of the command line: flags with dashes or underscores, and Hydra's ``key=value``."""
     settings = {name.replace("-", "_"): words or ("true",) for name, words in flags_of(started.behind).items()
                 if name not in started.files and name not in ("config", "config-file")}
     for word in started.behind:
@@ -152,7 +152,7 @@ def _flags(started: _Started) -> dict[str, Words]:
 
 
 def _accelerate(path: str, named: str) -> dict[str, Words]:
-    """Settings of Accelerate's file as those of the trainer; none with a note where it is not here."""
+    """Return settings of Accelerate's file as those of the trainer; none with a note where it is not here."""
     there = beside(path, named)
     if there is None:
         raise InputError("config_file", named, _MISSING)
@@ -168,7 +168,7 @@ def _value(flags: Mapping[str, Words], names: Sequence[str]) -> str | None:
 
 
 def _gpus(launcher: Mapping[str, Words], variables: Mapping[str, Value]) -> int | None:
-    """Processes of all nodes, one for each GPU; None where nothing says how many."""
+    """Return processes of all nodes, one for each GPU; None where nothing says how many."""
     total = _value(launcher, _TOTAL)
     if total is not None and total.isdecimal():
         return int(total) or None

@@ -49,7 +49,7 @@ def precision_of(options: Options) -> dict[str, Any]:
 
 
 def _optimizer(options: Options, half: bool) -> dict[str, Any]:
-    """States of the optimizer that have a width or a place of their own."""
+    """Return states of the optimizer that have a width or a place of their own."""
     if options.is_on("optimizer-cpu-offload"):
         for flag in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype"):
             options.word(flag, "fp32", ("fp32",), " where the optimizer is on the host")
@@ -69,7 +69,7 @@ def _optimizer(options: Options, half: bool) -> dict[str, Any]:
 
 
 def kernels_of(options: Options, model: Model) -> dict[str, str]:
-    """Choices of kernels, for ``kernels`` of ``explain``. Raises InputError that blames a flag."""
+    """Return choices of kernels, for ``kernels`` of ``explain``. Raises InputError that blames a flag."""
     chosen: dict[str, str] = {"precision": "fp16"} if options.is_on("fp16") else {}
     chosen |= _attention(options) | _optimizer_kind(options) | _fp8(options)
     if options.is_on("cross-entropy-loss-fusion"):
@@ -127,7 +127,7 @@ def _fp8(options: Options) -> dict[str, str]:
 
 
 def amax_history_of(options: Options, kernels: Mapping[str, str]) -> dict[str, int]:
-    """Steps of which FP8 with delayed scaling keeps the largest magnitudes."""
+    """Return steps of which FP8 with delayed scaling keeps the largest magnitudes."""
     steps = options.number("fp8-amax-history-len") if kernels.get("fp8") == "delayed" else None
     return {} if steps is None else {"fp8_amax_history_len": steps}
 

@@ -32,7 +32,7 @@ SWITCHES = {
 
 
 def layout_of(options: Options, model: Model, num_gpus: int | None) -> dict[str, Any]:
-    """Sizes of groups, batch, stages and recompute. Raises InputError that blames a flag."""
+    """Return sizes of groups, batch, stages and recompute. Raises InputError that blames a flag."""
     layout: dict[str, Any] = {
         "seq_length": options.number("seq-length") or options.needed("encoder-seq-length"),
         "micro_batch_size": options.needed("micro-batch-size"),
@@ -75,7 +75,7 @@ def _batch(options: Options) -> dict[str, Any]:
 
 
 def _stages(options: Options, model: Model, layout: dict[str, Any]) -> dict[str, Any]:
-    """Chunks of layers per rank, and layers of every stage where they are listed."""
+    """Return chunks of layers per rank, and layers of every stage where they are listed."""
     pipeline = layout.get("pipeline_parallel", 1)
     layers, chunks = (options.number(name) for name in
                       ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"))
@@ -94,7 +94,7 @@ def _stages(options: Options, model: Model, layout: dict[str, Any]) -> dict[str,
 
 
 def _listed(options: Options, model: Model) -> tuple[int, ...]:
-    """Layers of every stage from a text such as ``Ett|(tt|)*2ttL``: E embedding, t layer, m MTP module, L loss."""
+    """Read the layers of every stage from ``Ett|(tt|)*2ttL`` and the like: E embedding, t layer, m MTP, L loss."""
     name = "pipeline-model-parallel-layout"
     written = options.word(name).replace(",", "")
     for pattern in (r"\(([^()]+)\)\*([0-9]{1,5})", r"([EtmL|])\*([0-9]{1,5})"):

@@ -168,7 +168,7 @@ def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
 
 
 def _vocabulary(options: Options) -> int:
-    """Rows of the vocabulary before padding."""
+    """Return rows of the vocabulary before padding."""
     options.asked |= {"tokenizer-model", "vocab-file", "merge-file"}
     padded, stated = options.number("padded-vocab-size"), options.number("vocab-size")
     kind, extra = options.word("tokenizer-type"), options.size("vocab-extra-ids", 0)

@@ -75,7 +75,7 @@ def _figure(options: Options, flag: str, default: float, least: int = 0) -> floa
 
 
 def rotary_flags(model: Model) -> Iterator[tuple[str, ...]]:
-    """Flags of norm and rotary embedding. Raises InputError for a scaling that no flag says."""
+    """Yield flags of norm and rotary embedding. Raises InputError for a scaling that no flag says."""
     if model.norm_epsilon is not None:
         yield "norm-epsilon", f"{model.norm_epsilon:g}"
     if not model.rope_base:

@@ -46,7 +46,7 @@ def shown(flag: Flag) -> str:
 
 
 def _processes(explanation: Explanation) -> tuple[int, int]:
-    """Processes of a node, one for each GPU of a server, and nodes: the fewest that hold as many GPUs each."""
+    """Return processes of a node, one for each GPU of a server, and nodes: the fewest that hold as many GPUs each."""
     gpus, size = explanation.inputs["num_gpus"], explanation.inputs["node_size"]
     if explanation.gpu.domain_size > explanation.gpu.node_size and size == explanation.gpu.domain_size:
         size = explanation.gpu.node_size  # a domain of links that spans servers

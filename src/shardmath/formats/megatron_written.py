@@ -44,7 +44,7 @@ def _model(explanation: Explanation) -> Iterator[Flag]:
 
 
 def model_flags(model: Model, seq_length: int) -> Iterator[Flag]:
-    """Flags of the shape of a model, but for its experts and its further predictions."""
+    """Yield flags of the shape of a model, but for its experts and its further predictions."""
     yield "num-layers", str(model.num_layers)
     yield "hidden-size", str(model.hidden_size)
     yield "ffn-hidden-size", str(model.ffn_hidden_size)

@@ -52,7 +52,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
 
 
 def stage_layers(dimensions: Model, pipeline_parallel: int) -> tuple[int, ...]:
-    """Layers of each pipeline rank: nanotron shares out what layers and head compute, not their number.
+    """Return layers of each pipeline rank: nanotron shares out what layers and head compute, not their number.
 
     A rank ends with the block at which the cost so far reaches its share of the whole. The public revisions want it
     to exceed the share, which gives the 1B model of the Ultra-Scale Playbook on two ranks 11 layers; those allocate

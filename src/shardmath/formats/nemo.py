@@ -128,7 +128,7 @@ _READ_HERE = (
 
 
 def _flags(words: Mapping[str, tuple[str, ...]], nemo: bool) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Flags with their words, and the key that each comes from."""
+    """Return flags with their words, and the key that each comes from."""
     flags: dict[str, tuple[str, ...]] = {}
     keys: dict[str, str] = {}
     for key, stated in words.items():

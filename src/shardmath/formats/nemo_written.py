@@ -47,7 +47,7 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
 
 
 def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[str, dict[str, str]]:
-    """Values by section and key, as YAML writes them."""
+    """Return values by section and key, as YAML writes them."""
     flags = [flag for group in groups_of(explanation, layout) for flag in group]
     sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for flag in flags:

@@ -110,7 +110,7 @@ def _configuration(
 
 
 def _parted(content: str, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Settings that are variables of a script, and those that are flags, as they were given."""
+    """Return settings that are variables of a script, and those that are flags, as they were given."""
     used = {key for key in settings if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
     return ({key: settings[key] for key in settings if key in used},
             {key: settings[key] for key in settings if key not in used})

@@ -63,7 +63,7 @@ REPLACE = "REPLACE"
 
 
 def notes(explanation: Explanation) -> tuple[str, ...]:
-    """Comments on what a written file does not say of the model."""
+    """Return comments on what a written file does not say of the model."""
     note = "".join(sign if sign.isprintable() else "?" for sign in explanation.model.note)
     return (f"# Not in this file: {note}.",) if note else ()
 

@@ -71,7 +71,7 @@ class Table:
         return known.get(" ".join(words).lower(), known.get(ANY))
 
     def settings(self, key: str, words: Words) -> Iterator[tuple[str, Words]]:
-        """Settings of the vocabulary that a key stands for. Raises InputError for a word that is not counted."""
+        """Yield settings of the vocabulary that a key stands for. Raises InputError for a word that is not counted."""
         if not self.is_setting(key, words) or (key in self.files and (
                 key not in self.words or self._stands(key, words) is None)):
             return

@@ -81,7 +81,7 @@ def titan_model(name: str) -> Model:
 
 
 def _experts(options: Options, model: Model, tensor_parallel: int) -> dict[str, int]:
-    """Degrees of experts: those of a model without expert parallelism follow tensor parallelism."""
+    """Return degrees of experts: those of a model without expert parallelism follow tensor parallelism."""
     ranks = options.size("parallelism.expert_parallel_degree", 1)
     width = options.size("parallelism.expert_tensor_parallel_degree", 1)
     if not model.num_experts:
@@ -135,7 +135,7 @@ def _stages(options: Options, model: Model, arguments: Mapping[str, Any]) -> dic
 
 
 def shared_out(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
-    """Layers of every stage as ``generate_llm_fqn_per_model_part`` shares them out.
+    """Return layers of every stage as ``generate_llm_fqn_per_model_part`` shares them out.
 
     Embedding and head count as ``first`` and ``last`` layers; what cannot be shared evenly goes to the first stages.
     """
@@ -145,7 +145,7 @@ def shared_out(layers: int, stages: int, first: int, last: int) -> tuple[int, ..
 
 
 def _layers(model: Model, stages: int, first: int, last: int, schedule: str) -> dict[str, Any]:
-    """Layers of the stages, as arguments. Raises InputError for stages that are not counted yet."""
+    """Return layers of the stages, as arguments. Raises InputError for stages that are not counted yet."""
     share, more = divmod(model.num_layers + first + last, stages)
     layers = shared_out(model.num_layers, stages, first, last)
     if min(layers) < 0 or max(first, last) > share:

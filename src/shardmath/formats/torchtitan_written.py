@@ -98,7 +98,7 @@ def _parallel(explanation: Explanation, layout: Sequence[int] | None) -> Iterato
 
 
 def _stages(explanation: Explanation, layout: Sequence[int] | None) -> Iterator[Key]:
-    """Stages as torchtitan makes them, where embedding and head may count as layers.
+    """Yield stages as torchtitan makes them, where embedding and head may count as layers.
 
     Raises InputError for stages that it does not make.
     """

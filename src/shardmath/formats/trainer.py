@@ -91,7 +91,7 @@ def model_of(options: Options) -> Model:
 
 
 def weights_of(options: Options) -> str:
-    """Bytes of the weights as loaded, ``float32`` or ``bfloat16``, where 16 bits of either kind are the latter."""
+    """Return the type of loaded weights, ``float32`` or ``bfloat16``; 16 bits of either kind are the latter."""
     if options.is_on("pure_bf16"):
         return "bfloat16"
     dtype = options.word("dtype", "auto", DTYPES, ": others are not counted yet")
@@ -104,7 +104,7 @@ def weights_of(options: Options) -> str:
 
 
 def _length(options: Options) -> int:
-    """Tokens of a sequence, which are counted as full."""
+    """Return tokens of a sequence, which are counted as full."""
     length = options.number("max_length")
     if length is None:
         key = options.shown("max_length")
@@ -132,7 +132,7 @@ def _attention(options: Options) -> dict[str, str]:
 
 
 def _liger(options: Options) -> dict[str, str]:
-    """Kernels of Liger: all of them, or those that are named one by one."""
+    """Return kernels of Liger: all of them, or those that are named one by one."""
     whole = options.is_on("use_liger_kernel")
     return {axis: option for name, (axis, option) in LIGER.items() if options.is_on(name) or whole}
 

@@ -19,7 +19,7 @@ _RANK = 8
 
 
 def adapters_of(options: Options) -> dict[str, Any]:
-    """Arguments of ``explain`` for adapters; none where all weights are trained. Raises InputError."""
+    """Return arguments of ``explain`` for adapters; none where all weights are trained. Raises InputError."""
     if not options.is_on("use_peft"):
         for name in ("load_in_4bit", "load_in_8bit"):
             if options.is_on(name):
@@ -47,7 +47,7 @@ def adapters_of(options: Options) -> dict[str, Any]:
 
 
 def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
-    """Choices for adapters in fp32, which PEFT makes of adapters in 16 bits; a warning where they are not counted.
+    """Return the choices for adapters, which PEFT makes fp32; warn where these are not counted.
 
     ``half`` is a trainer's autocast to bf16. DeepSpeed makes bf16 of all.
     """

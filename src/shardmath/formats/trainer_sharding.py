@@ -26,7 +26,7 @@ SIZES = {
 def sharding_of(
     options: Options, model: Model, num_gpus: int | None, weights: str, adapted: bool,
 ) -> dict[str, Any]:
-    """Arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in."""
+    """Return arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in."""
     half = "fp16" if options.is_on("fp16") else "bf16" if switched(options, "bf16") else ""
     if f"{_ZERO}stage" in options:
         return _deepspeed(options, model, half)

@@ -22,7 +22,7 @@ TRL, ACCELERATE = "1.16", "1.15"
 
 
 def trl(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """Settings for ``trl sft --config``, with those of FSDP or DeepSpeed."""
+    """Return settings for ``trl sft --config``, with those of FSDP or DeepSpeed."""
     settings = dict(_settings(explanation))
     if explanation.choices["data_parallel"] == "fsdp":
         settings |= {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": _resharded(explanation)}}
@@ -68,7 +68,7 @@ def deepspeed(explanation: Explanation, layout: Sequence[int] | None) -> str:
 
 
 def settings_beside(explanation: Explanation) -> dict[str, str]:
-    """Settings of the trainer that a file of Accelerate or DeepSpeed does not say, by name."""
+    """Return settings of the trainer that a file of Accelerate or DeepSpeed does not say, by name."""
     return {key: _word(value) for key, value in _settings(explanation)}
 
 
@@ -79,7 +79,7 @@ def _word(value: Any) -> str:
 
 
 def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
-    """Settings of model, batch, precision, adapters and kernels in the trainer's own names."""
+    """Yield settings of model, batch, precision, adapters and kernels in the trainer's own names."""
     inputs, choices = explanation.inputs, explanation.choices
     micro = inputs["micro_batch_size"]
     yield "model_name_or_path", explanation.model.name

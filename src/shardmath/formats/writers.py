@@ -63,7 +63,7 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
 
 
 def _machine(explanation: Explanation, run: Run) -> dict[str, int]:
-    """Arguments that no file has: the machine, how evenly tokens go to experts, and GPUs where no launcher is there."""
+    """List the arguments that no file has: the machine, the balance of experts, and GPUs without a launcher."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
     unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
     if explanation.cluster.kinds:  # each kind has its own

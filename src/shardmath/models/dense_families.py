@@ -145,7 +145,7 @@ class GatedFamily(Family):
     mlp_bias: NoBias = False
 
     def width_of_a_head(self) -> int:
-        """``head_dim``, also where the file does not state it."""
+        """Return ``head_dim``, also where the file does not state it."""
         return self.head_dim or self.hidden_size_per_head(" where head_dim is absent")
 
     def fields(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class Gemma(GatedFamily):
     @model_validator(mode="before")
     @classmethod
     def _use_one_name_of_the_activation(cls, config: dict[str, Any]) -> dict[str, Any]:
-        """Files from before ``hidden_activation`` have ``hidden_act`` beside it, which Transformers leaves unread."""
+        """Drop ``hidden_act`` of files from before ``hidden_activation``, which Transformers leaves unread."""
         if config.get("hidden_activation") is not None and "hidden_act" in config:
             return {key: value for key, value in config.items() if key != "hidden_act"}
         return {key: value for key, value in config.items() if key != "hidden_activation" or value is not None}

@@ -19,7 +19,7 @@ _ORIGINAL, _PLAIN = "original_max_position_embeddings", "default"
 
 
 def rotary_of(base: object, parameters: object, key: str, base_key: str = "rope_theta") -> dict[str, Any]:
-    """``rope_base`` and ``rope_scaling`` of ``Model``.
+    """Return ``rope_base`` and ``rope_scaling`` of ``Model``.
 
     ``base`` is what the file or its class says outside of ``parameters``, which stand under ``key`` and win. Raises
     InputError that blames a key.

@@ -11,7 +11,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int = 0) -> dict[str, Any]:
-    """``attention_window`` and ``full_attention_step`` of ``Model``.
+    """Return ``attention_window`` and ``full_attention_step`` of ``Model``.
 
     ``layer_types`` names the kind of every layer and goes before ``step``, N where every N-th layer has no window
     (0: all have one). Without windows, and of a list that no step describes, both are 0; a remark says the latter.

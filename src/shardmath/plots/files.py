@@ -115,7 +115,7 @@ def drawn(picture: Picture, suffix: str) -> bytes:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines of nearly the same length that a column has room for."""
+    """Return lines of nearly the same length that a column has room for."""
     count = max(1, len(wrap(text, _LETTERS)))
     return next(lines for letters in range(max(1, len(text) // count), _LETTERS + 1)
                 if len(lines := wrap(text, letters)) <= count)

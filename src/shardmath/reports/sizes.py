@@ -28,7 +28,7 @@ _LONG = 40
 
 
 def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
-    """Names of the sizes that are shown of some layouts."""
+    """Return names of the sizes that are shown of some layouts."""
     layouts = tuple(layouts)
     return [name for name in TITLES if any(not _is_usual(name, layout) for layout in layouts)]
 

@@ -95,7 +95,7 @@ def fit(predicted: Predicted, measured: NDArray[np.float64], start: Mapping[str,
 def cross_validated(
     predicted: Predicted, measured: NDArray[np.float64], groups: Sequence[str], start: Mapping[str, int]
 ) -> tuple[NDArray[np.float64], dict[str, Fit]]:
-    """Seconds of every run, predicted with parameters that were fitted to the runs of all other groups; and the fits.
+    """Return the seconds of every run, predicted with parameters fitted to all other groups; and the fits.
 
     With one group there is nothing to fit to: it is predicted with ``start``.
     """

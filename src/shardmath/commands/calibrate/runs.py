@@ -61,7 +61,7 @@ class StepTimes:
             self._batches.append((own, _evaluate(runs[own[0]].job.evaluator, rows, changing)))
 
     def __call__(self, changed: Mapping[str, float]) -> NDArray[np.float64]:
-        """Seconds of every run, in their order; parameters that are not in ``changed`` stay as they are."""
+        """Return the seconds of every run, in their order; parameters that are not in ``changed`` stay as they are."""
         seconds = np.empty(self._count)
         for places, evaluate in self._batches:
             seconds[places] = evaluate(changed)

@@ -23,7 +23,7 @@ class Causes:
     _inputs: dict[Symbol, Set[str]] = field(default_factory=dict)
 
     def of(self, before: Part | None, after: Part | None) -> tuple[str, ...]:
-        """Names of the changes that explain why a tensor differs, or is in one of the two only.
+        """Return names of the changes that explain why a tensor differs, or is in one of the two only.
 
         A row that another kernel has not is explained by the kernel alone. Inputs explain the rest if putting them
         into the formula of one side gives the size on the other; where they do not, the formulas differ by themselves.

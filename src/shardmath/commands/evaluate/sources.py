@@ -88,7 +88,7 @@ def _length(table: Any) -> int | None:
 
 
 def _arrays(columns: dict[str, np.ndarray[Any, Any]]) -> Source:
-    """Columns of NumPy: they are cut before they become Arrow's, so that one on disk stays there."""
+    """Return columns of NumPy: they are cut before they become Arrow's, so that one on disk stays there."""
     if not columns:
         raise InputError("table", {}, "must have columns")
     lengths = {name: len(column) if column.ndim == 1 else None for name, column in columns.items()}

@@ -16,7 +16,7 @@ from shardmath.reports.tables import gib
 
 
 def picture(explanation: Explanation) -> Picture:
-    """Bars by role of every pipeline rank at its peak, with lines at 80 % and at all of the memory of a GPU."""
+    """Return bars by role of every pipeline rank at its peak, with lines at 80 % and at all of the memory of a GPU."""
     title, subtitle = heading(explanation).splitlines()
     peak = explanation.peak
     bars = [Bar(str(item.rank), item, explanation.memory_of(item)) for item in explanation.ranks]
@@ -29,7 +29,7 @@ def picture(explanation: Explanation) -> Picture:
 
 
 def _stages(explanation: Explanation) -> Iterator[Panel]:
-    """Seconds of a micro-batch on every stage, where stages are on several kinds of GPUs."""
+    """Yield seconds of a micro-batch on every stage, where stages are on several kinds of GPUs."""
     stages = explanation.stages
     if not stages or explanation.time is None:
         return
@@ -55,7 +55,7 @@ def _links(explanation: Explanation) -> Iterator[Panel]:
 
 
 def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]]) -> Table:
-    """Accounts as a table, one row for each with its name in the column ``title``."""
+    """Return accounts as a table, one row for each with its name in the column ``title``."""
     rows = [
         [name, *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}", item.verdict,
          item.site]

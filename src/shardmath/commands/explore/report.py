@@ -37,7 +37,7 @@ def show(explored: Explored) -> None:
 
 
 def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:
-    """Rows that say how a part was cut, and how much better its answers may still get."""
+    """Yield rows that say how a part was cut, and how much better its answers may still get."""
     yield "boxes bounded", f"{item.bounded:,}", f"part {item.part}, cut by {', '.join(item.order)}"
     if item.open:
         gaps = ", ".join(f"{name} {'not known' if gap is None else f'{gap:.2%}'}" for name, gap in item.gaps.items())

@@ -67,7 +67,7 @@ def write_rows(
 
 
 def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
-    """Rows as columns by name."""
+    """Return rows as columns by name."""
     places = np.unravel_index(table.numbers, [axis.size for axis in part.axes])
     columns: dict[str, NDArray[Any] | Labels] = {
         "part": np.full(len(table), part.number), "number": table.numbers,

@@ -239,7 +239,7 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
 
 
 def _by_product(job: Job, names: tuple[str, ...]) -> Iterator[tuple[int, list[dict[str, int]]]]:
-    """Degrees that may be legal, in the order of their product."""
+    """Yield degrees that may be legal, in the order of their product."""
     groups: dict[int, list[dict[str, int]]] = {}
     for values in product(*(_candidates(job, name) for name in names)):
         size = 1

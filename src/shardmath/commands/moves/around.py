@@ -157,7 +157,7 @@ class Around:
         return self._searched("smallest")
 
     def untried(self) -> tuple[Untried, ...]:
-        """Layouts that no move leads to."""
+        """Return layouts that no move leads to."""
         return () if self.listed else untried(self._answers.parts)
 
     def _searched(self, question: str) -> Move | None:
@@ -228,7 +228,7 @@ class Around:
         return timed(self._spaces(made, own), near, most).columns
 
     def _listed(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
-        """Layouts that keep the explicit list of layers."""
+        """Return layouts that keep the explicit list of layers."""
         here = self.configuration
         configuration = configured(here.job.model, here.cluster, **self.arguments_of(made, own))
         experts, batch = here.job.values["num_experts"], here.job.values["global_batch_size"]

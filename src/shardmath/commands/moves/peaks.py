@@ -86,7 +86,7 @@ class Peak:
         return "stage.total" if self.layout else "peak"
 
     def _ranks(self, values: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
-        """Values of every rank that has to be looked at: of one for all, unless layers are listed."""
+        """Return values of every rank that has to be looked at: of one for all, unless layers are listed."""
         if not self.layout:
             return ({**values, "pipeline_rank": 0},)
         stages = self.job.by_rank if values is self.job.values else listed(self.job.evaluator, values, self.layout)

@@ -104,7 +104,7 @@ def moves(
     vary: Iterable[str] = (),
     **arguments: Any,
 ) -> Moves:
-    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit.
+    """Return sensitivities of the peak of a configuration, and the smallest changes that make it fit.
 
     ``arguments`` are those of ``explain``. An estimate of at most ``share`` of the memory fits. The GPUs of the job and
     its batch stay what they are, so that data parallelism follows the other sizes. ``vary`` names kernel axes whose

@@ -82,7 +82,7 @@ def _moves(around: Around, made: Sequence[Variant], size: int, wanted: Reached) 
 
 
 def _combined(made: Sequence[Variant], count: int) -> Iterable[tuple[Variant, ...]]:
-    """Sets of variants of different things."""
+    """Yield sets of variants of different things."""
     names = dict.fromkeys(item.name for item in made)
     for chosen in combinations(names, count):
         yield from product(*([item for item in made if item.name == name] for name in chosen))

@@ -87,7 +87,7 @@ def _schedules(job: Job) -> Iterator[Variant]:
 
 
 def _layers(job: Job) -> Iterator[Variant]:
-    """Stages of the same size instead of an explicit list."""
+    """Yield stages of the same size instead of an explicit list."""
     if job.by_rank:
         own = ",".join(str(rank["stage_layers"]) for rank in job.by_rank)
         yield Variant("pipeline_layout", own, "even", {"pipeline_layout": None})
@@ -113,5 +113,5 @@ def _kernels(job: Job, axes: Mapping[str, tuple[str, ...]]) -> Iterator[Variant]
 
 
 def _replaced_by(name: str) -> tuple[str, ...]:
-    """Arguments that a variant takes the place of."""
+    """Return arguments that a variant takes the place of."""
     return SWITCHES if name == "zero_stage" else ()

@@ -35,7 +35,7 @@ _SIZES = {"seq_length": "seq-length", "micro_batch_size": "micro-batch-size", "g
 
 
 def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
-    """Families by ``model_type``: a model of the page with the same kernels, usual values, and the keys of each value.
+    """Return families by ``model_type``: a model with the same kernels, usual values, and the keys of each value.
 
     Left out are families that have no model on the page, and those whose files need or set more than most.
     """
@@ -78,7 +78,7 @@ def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | 
 
 
 def flag_data() -> dict[str, dict[str, str]]:
-    """Flags of Megatron-LM by the name of the parameter: those with a number, and switches."""
+    """Return flags of Megatron-LM by the name of the parameter: those with a number, and switches."""
     switches = {**SWITCHES, "sequence_parallel": "sequence-parallel"}
     return {"sizes": {**FLAGS_OF, **SIZES, **_SIZES}, "switches": switches}
 

@@ -62,7 +62,7 @@ def part_data(
 
 
 def single_sizes(space: Space) -> list[str]:
-    """Sizes of the layout of which a space tries one only."""
+    """Return sizes of the layout of which a space tries one only."""
     return [name for name in space.fixed if PARAMETERS[name][4] == "layout"]
 
 

@@ -9,7 +9,7 @@ from shardmath.plots.picture import Panel, Picture, Table
 
 
 def picture(answer: Phases) -> Picture:
-    """Hours of the whole training: changing layouts, or one of them in all phases; a gap where it cannot serve them."""
+    """Draw the hours of a training with changing layouts, or one in all phases; a gap where it cannot serve them."""
     gpu = answer.cluster.gpu
     hours = {"layouts change": answer.seconds / 3600}
     known: dict[str, float | None] = {

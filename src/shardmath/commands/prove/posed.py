@@ -126,6 +126,6 @@ def _formulas(sides: Sides, setting: Setting, terms: Iterable[str]) -> tuple[dic
 
 
 def _limits(sides: Sides, value: Node, least: int, most: int | None) -> list[Node]:
-    """Conditions that a value that a claim sets is legal."""
+    """Return conditions that a value that a claim sets is legal."""
     limits = [sides.graph.binary(ops.LE, sides.graph.number(least), value)]
     return limits if most is None else [*limits, sides.graph.binary(ops.LE, value, sides.graph.number(most))]

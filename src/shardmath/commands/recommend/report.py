@@ -85,7 +85,7 @@ def _show_error(out: Console, choices: Sequence[Choice]) -> None:
 
 
 def _model_parallel(choice: Choice) -> tuple[int, int]:
-    """Ranks that share a model, and of equally many the largest micro-batch first."""
+    """Return ranks that share a model, and of equally many the largest micro-batch first."""
     values = choice.explanation.inputs
     ranks = values["tensor_parallel"] * values["pipeline_parallel"] * values["context_parallel"]
     return ranks, -values["micro_batch_size"]

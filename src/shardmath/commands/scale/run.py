@@ -128,7 +128,7 @@ def scale(
 
 
 def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:
-    """Sequences of a step on so many GPUs."""
+    """Return sequences of a step on so many GPUs."""
     if tokens_per_gpu is None:
         if global_batch_size is None:
             raise InputError("global_batch_size", ABSENT, "must be given, or tokens_per_gpu")

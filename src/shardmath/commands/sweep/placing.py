@@ -25,7 +25,7 @@ def placed_layouts(configurations: Iterable[Configuration], cluster: Cluster) ->
 
 
 def _placed_seconds(configuration: Configuration, cluster: Cluster) -> float | None:
-    """Seconds of a step in the best order of the nodes; None where no time is known."""
+    """Return seconds of a step in the best order of the nodes; None where no time is known."""
     if not configuration.part.timed or cluster.links is None:
         return None
     own = configuration.part.evaluator

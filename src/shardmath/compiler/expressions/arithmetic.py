@@ -38,7 +38,7 @@ def interval_of(op: str, parts: Sequence[Interval]) -> Interval:
 
 
 def times(left: Bound, right: Bound) -> Bound:
-    """A product in which 0 outweighs infinity."""
+    """Return a product in which 0 outweighs infinity."""
     return 0 if left == 0 or right == 0 else left * right
 
 
@@ -52,7 +52,7 @@ def _product(parts: Iterable[Interval]) -> Interval:
 
 
 def _quotient(over: Interval, under: Interval) -> Interval:
-    """Bounds of a quotient by something positive; none if it may be 0 or less."""
+    """Return bounds of a quotient by something positive; none if it may be 0 or less."""
     if under[0] <= 0:
         return UNBOUNDED
     return _product((over, (0 if isinf(under[1]) else 1 / Fraction(under[1]), 1 / Fraction(under[0]))))
@@ -67,6 +67,6 @@ def _rounded(op: str, bounds: Interval) -> Interval:
 
 
 def exact_bound(bound: Bound) -> Rational:
-    """A bound that is known to be finite."""
+    """Return a bound that is known to be finite."""
     assert not isinstance(bound, float)
     return bound

@@ -21,22 +21,22 @@ Step: TypeAlias = tuple[Node, tuple[Node, ...]]
 
 
 def constants(nodes: Iterable[Node]) -> dict[Node, Any]:
-    """The values of those nodes that are numbers or truths."""
+    """Return the values of those nodes that are numbers or truths."""
     return {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
 
 
 def constant(node: Node) -> Any:
-    """The value of a node that is a number or a truth."""
+    """Return the value of a node that is a number or a truth."""
     return np.bool_(node.value) if node.op == ops.TRUTH else np.float64(_quotient(node))
 
 
 def operated(node: Node, values: Mapping[Node, Any]) -> Any:
-    """The value of an operation on values of its arguments."""
+    """Return the value of an operation on values of its arguments."""
     return _OPERATIONS[node.op]([values[arg] for arg in node.args])
 
 
 def steps_of(nodes: Sequence[Node], lasting: Container[Node]) -> tuple[Step, ...]:
-    """The steps that compute ``nodes``, which come after their arguments, and keep those that are ``lasting``.
+    """Return the steps that compute ``nodes``, which come after their arguments, and keep those that are ``lasting``.
 
     What is neither is not forgotten if no step uses it: a caller may have values for its own use.
     """
@@ -69,7 +69,7 @@ class Computation:
         self._steps = steps_of([node for node in nodes if node.args], self._roots)
 
     def __call__(self, values: Mapping[str, Any]) -> list[Any]:
-        """The values of the nodes, where names have these: numbers or columns of float64."""
+        """Return the values of the nodes, where names have these: numbers or columns of float64."""
         known = {**self._constants, **{node: values[name] for node, name in self._names.items()}}
         computed(self._steps, known)
         return [known[root] for root in self._roots]
@@ -90,7 +90,7 @@ def _multiple(args: Sequence[Any]) -> Any:
 
 
 def _divides(args: Sequence[Any]) -> Any:
-    """A quotient that is not whole differs from whole numbers by more than its rounding."""
+    """Return a quotient that is not whole differs from whole numbers by more than its rounding."""
     quotient = np.divide(args[1], args[0])
     return np.floor(quotient) == quotient
 

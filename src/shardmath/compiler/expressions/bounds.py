@@ -14,7 +14,7 @@ Bounds = tuple[Fraction, Fraction]
 
 
 def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int | Fraction]]) -> dict[Node, Bounds]:
-    """The smallest and the largest value of every number below ``roots`` that is known to have them.
+    """Return the smallest and the largest value of every number below ``roots`` that is known to have them.
 
     They may be wider than what occurs: a name that occurs twice counts as two. Left out is what depends on a name
     without bounds, and a quotient whose divisor may be 0.
@@ -36,7 +36,7 @@ def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int 
 
 
 def degree(root: Node, names: Mapping[str, int]) -> int:
-    """The highest power of a name in ``root``; ``names`` has what counts for more than 1 as it stands for a formula."""
+    """Return the highest power of a name in ``root``; ``names`` has the powers of names that stand for formulas."""
     degrees: dict[Node, int] = {}
     for node in ordered([root]):
         inside = [degrees[arg] for arg in node.args]

@@ -24,7 +24,7 @@ _TWO = 2
 def freed(
     graph: Graph, roots: Sequence[Node], names: Mapping[str, Limits], conditions: Sequence[Node],
 ) -> tuple[Bounds, list[Node]]:
-    """The bounds of all names where ``conditions`` hold, and ``roots`` written with what they leave free.
+    """Return the bounds of all names where ``conditions`` hold, and ``roots`` written with what they leave free.
 
     Only conditions of a few forms say something here; the others are not used.
     """
@@ -61,7 +61,7 @@ def freed(
 
 
 def cases(bounds: Bounds, roots: Sequence[Node]) -> Iterator[tuple[Bounds, list[Node]]]:
-    """The bounds of each case with ``roots`` simplified there; together the cases are all that ``bounds`` allow."""
+    """Yield the bounds of each case with ``roots`` simplified there; the cases together cover ``bounds``."""
     pending = [(bounds, bounds.folded(roots))]
     count = 1
     while pending:
@@ -81,7 +81,7 @@ def cases(bounds: Bounds, roots: Sequence[Node]) -> Iterator[tuple[Bounds, list[
 
 
 def _limits_of_quotient(bounds: Bounds, divisor: Node, dividend: Node) -> Limits | None:
-    """Bounds of a quotient that is an integer, if both sides are positive."""
+    """Return bounds of a quotient that is an integer, if both sides are positive."""
     (low, high), (least, most) = bounds.interval(divisor), bounds.interval(dividend)
     if low <= 0 or least <= 0:
         return None
@@ -92,7 +92,7 @@ def _limits_of_quotient(bounds: Bounds, divisor: Node, dividend: Node) -> Limits
 
 
 def _deciding(bounds: Bounds, roots: Sequence[Node]) -> dict[Node, Rational] | None:
-    """The difference of both sides of a comparison that is open and decides a minimum or maximum, one name first.
+    """Get the difference of both sides of a comparison that is open and decides a minimum or maximum, one name first.
 
     Comparisons in conditions count if they are of one name that is in such a minimum or maximum.
     """
@@ -131,7 +131,7 @@ def _count(parts: Mapping[Node, Rational]) -> int:
 
 
 def _linear(graph: Graph, comparison: Node) -> dict[Node, Rational] | None:
-    """The difference of both sides if it is a sum of integer multiples of one or two names, else nothing."""
+    """Return the difference of both sides if it is a sum of integer multiples of one or two names, else nothing."""
     parts = difference(graph, *comparison.args)
     if not 1 <= _count(parts) <= _TWO or any(node.op not in (ops.NAME, ops.NUMBER) for node in parts):
         return None

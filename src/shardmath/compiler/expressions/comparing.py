@@ -45,7 +45,7 @@ class Prover:
         self._gave_up = False
 
     def never_exceeds(self, smaller: Node, larger: Node) -> bool:
-        """True only if ``smaller <= larger`` wherever both have a value."""
+        """Return True only if ``smaller <= larger`` wherever both have a value."""
         if smaller is larger:
             return True
         key = (smaller, larger)
@@ -89,12 +89,12 @@ class Prover:
         return self._never_negative(terms, _MOST_STEPS)
 
     def _are_quotients(self, first: Node, other: Node) -> bool:
-        """True for quotients by the same positive number, rounded in the same way."""
+        """Return True for quotients by the same positive number, rounded in the same way."""
         return first.op == other.op and first.op in _MONOTONE and first.args[1] is other.args[1] and (
             self.bounds.interval(first.args[1])[0] > 0)
 
     def _never_negative(self, terms: Polynomial, steps: int) -> bool:
-        """True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
+        """Return True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
         if len(terms) > _LONGEST:
             return False
         left = self._uncovered(terms)
@@ -127,7 +127,7 @@ class Prover:
                 yield cases
 
     def _opened(self, terms: Polynomial, left: Monomial) -> Iterator[int]:
-        """Atoms to take apart: first those that have what ``left`` consists of inside, then its own, then all."""
+        """Return the atoms to take apart: first those around parts of ``left``, then its own, then all."""
         atoms, parts = self._form.atoms, {serial for serial, _ in left}
         pairs = [
             (serial, parts - {other for other, _ in monomial})
@@ -144,7 +144,7 @@ class Prover:
         return self._below[serial]
 
     def _with_value(self, terms: Polynomial, serial: int, value: Polynomial) -> Polynomial:
-        """The same sum with ``value`` for an atom, where it is not a divisor."""
+        """Return the same sum with ``value`` for an atom, where it is not a divisor."""
         parts: list[tuple[Polynomial, Rational]] = []
         for monomial, count in terms.items():
             power = dict(monomial).get(serial, 0)
@@ -155,7 +155,7 @@ class Prover:
         return combined(parts)
 
     def _uncovered(self, terms: Polynomial) -> Monomial | None:
-        """A term that is or may be negative and that positive ones do not cover; nothing if all are covered."""
+        """Return a term that is or may be negative and that positive ones do not cover; nothing if all are covered."""
         positive = {monomial: count for monomial, count in terms.items() if count > 0}
         negative = {monomial: -count for monomial, count in terms.items() if count < 0}
         for monomial in terms:
@@ -180,7 +180,7 @@ class Prover:
         return None
 
     def _are_signless(self, monomials: Iterable[Monomial]) -> bool:
-        """True if no factor can be negative."""
+        """Return True if no factor can be negative."""
         serials = {serial for monomial in monomials for serial, _ in monomial}
         return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for serial in serials)
 
@@ -227,7 +227,7 @@ class Prover:
         return result
 
     def _may_compare(self, smaller: Node, larger: Node) -> bool:
-        """False where no proof is to be expected, or where bounds say it all: two names that nothing connects."""
+        """Return False where bounds say it all or no proof is to be expected: two names that nothing connects."""
         if smaller.op == larger.op == ops.NAME:
             return bool(self.bounds.facts)
         return smaller.op not in (ops.NAME, ops.SELECT) and larger.op != ops.SELECT
@@ -238,14 +238,14 @@ class Prover:
         return node.op == ops.NAME and self.bounds.interval(node) == (0, 1)
 
     def _is_whole(self, node: Node) -> bool:
-        """True for a sum that is an atom: it is never negative, and more than a sum of names."""
+        """Return True for a sum that is an atom: it is never negative, and more than a sum of names."""
         if self.bounds.interval(node)[0] < 0:
             return False
         return any(self.graph.coefficient(arg)[1].op not in (ops.NAME, ops.NUMBER) for arg in node.args)
 
 
 def _distance(first: Monomial, other: Monomial) -> int:
-    """How many factors two monomials do not share: what is closest is used up first."""
+    """Count the factors that two monomials do not share: the closest pair is used up first."""
     return len(set(first) ^ set(other))
 
 

@@ -13,7 +13,7 @@ Rational: TypeAlias = "Fraction | int"
 
 
 def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rational]:
-    """``larger`` less all of ``smaller`` as multiples of nodes that are no sums, without what both sides have."""
+    """Return ``larger`` less all of ``smaller`` as multiples of nodes without sums; common parts are left out."""
     counts: dict[Node, Rational] = {}
     pending: list[tuple[Node, Rational]] = [(larger, 1), *((node, -1) for node in smaller)]
     while pending:
@@ -28,7 +28,7 @@ def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rationa
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
-    """``over / under`` without the factors that both have, also if they are factors of every part of a sum."""
+    """Return ``over / under`` without the factors that both have, also if they are factors of every part of a sum."""
     parts = over.args if over.op == ops.ADD else (over,)
     above = [factors(part) for part in parts]
     below = factors(under)
@@ -48,11 +48,11 @@ def factors(node: Node) -> list[Node]:
 
 
 def plain(value: Fraction) -> Rational:
-    """The same number, as an integer if it is one."""
+    """Return the same number, as an integer if it is one."""
     return value.numerator if value.denominator == 1 else value
 
 
 def number(node: Node) -> Fraction:
-    """The value of a constant."""
+    """Return the value of a constant."""
     assert isinstance(node.value, Fraction)
     return node.value

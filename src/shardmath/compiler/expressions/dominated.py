@@ -30,7 +30,7 @@ class Pair:
 def without_dominated(
     graph: Graph, estimate: Node, names: Mapping[str, Limits], conditions: Sequence[Node] = (),
 ) -> Node:
-    """The estimate with fewer ranks and moments; the value is the same wherever ``conditions`` hold.
+    """Return the estimate with fewer ranks and moments; the value is the same wherever ``conditions`` hold.
 
     ``names`` are the least and largest values of names, all of which are integers.
     """
@@ -62,7 +62,7 @@ def _totals(graph: Graph, pairs: Sequence[Pair]) -> list[Node]:
 def thinned(
     graph: Graph, roots: Sequence[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
 ) -> list[Node]:
-    """Copies of ``roots`` without arguments of maxima and minima that are never the only one chosen.
+    """Return copies of ``roots`` without arguments of maxima and minima that are never the only one chosen.
 
     The values are the same wherever ``conditions`` hold: nothing may be thinned by a condition that it checks itself.
     """
@@ -84,7 +84,7 @@ def thinned(
 
 
 def pairs_of(estimate: Node) -> list[Pair]:
-    """The ranks and moments of an estimate; the moments of a rank are its maximum of most parts."""
+    """Return the ranks and moments of an estimate; the moments of a rank are its maximum of most parts."""
     pairs = []
     for number, rank in enumerate(estimate.args if estimate.op == ops.MAX else (estimate,)):
         summands = rank.args if rank.op == ops.ADD else (rank,)
@@ -119,7 +119,7 @@ class _Cases:
 
 
 def _undominated(pairs: Sequence[Pair], proofs: _Cases) -> list[Pair]:
-    """The pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
+    """Return the pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
     best = list(range(len(pairs)))
     for last in sorted({pair.rank for pair in pairs}, reverse=True):
         kept = proofs.kept(len(pairs), sorted(range(len(pairs)), key=lambda item: (pairs[item].rank == last, item)))

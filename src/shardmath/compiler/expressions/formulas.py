@@ -30,7 +30,7 @@ class Formulas:
     rules: tuple[tuple[str, Node], ...]
 
     def named(self, name: str) -> Node:
-        """The node of an input or a term. Raises KeyError if there is none."""
+        """Return the node of an input or a term. Raises KeyError if there is none."""
         return self.graph.name(name) if name in self.inputs else self.terms[name]
 
 
@@ -102,14 +102,14 @@ def _run(
 
 
 def function_source(source: str, name: str) -> str:
-    """The source of one function of a module."""
+    """Return the source of one function of a module."""
     tree = ast.parse(source)
     function = next(item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == name)
     return ast.get_source_segment(source, function) or ""
 
 
 def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> list[Node]:
-    """The conditions of a function that is one chain of if, elif and else, in order."""
+    """Return the conditions of a function that is one chain of if, elif and else, in order."""
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)
     reader, conditions = EvaluatorReader(graph, resolve), []

@@ -36,7 +36,7 @@ class Bounds:
     _intervals: dict[Node, Interval] = field(default_factory=dict)
 
     def with_name(self, name: str, low: int | None, high: int | None) -> Bounds:
-        """The same with tighter bounds of one name."""
+        """Return the same with tighter bounds of one name."""
         node = self.graph.name(name)
         least, most = self.names.get(name, (None, None))
         limits = (_tighter(max, least, low), _tighter(min, most, high))
@@ -45,7 +45,7 @@ class Bounds:
         return Bounds(self.graph, {**self.names, name: limits}, self.facts, kept)
 
     def with_fact(self, difference: Node) -> Bounds:
-        """The same where ``difference`` is at least 0."""
+        """Return the same where ``difference`` is at least 0."""
         return Bounds(self.graph, self.names, (*self.facts, difference), self._intervals)
 
     @property
@@ -54,7 +54,7 @@ class Bounds:
         return all(low is None or high is None or low <= high for low, high in self.names.values())
 
     def equal_names(self) -> tuple[Node, Node] | None:
-        """Two names that the latest fact and another one say to be equal."""
+        """Return two names that the latest fact and another one say to be equal."""
         *facts, latest = self.facts or (self.graph.number(0),)
         parts = difference(self.graph, latest)
         opposites = (self.graph.mul((self.graph.number(-1), fact)) for fact in facts)
@@ -64,13 +64,13 @@ class Bounds:
         return None
 
     def with_equal(self, gone: Node, kept: Node) -> Bounds:
-        """The same for expressions that have the name ``kept`` for ``gone`` as well."""
+        """Return the same for expressions that have the name ``kept`` for ``gone`` as well."""
         facts = tuple(fact for fact in self.facts if len(difference(self.graph, fact).keys() - {gone, kept}) > 0)
         facts = tuple(self.graph.replaced(facts, {gone: kept}))
         return Bounds(self.graph, self.names, facts).with_name(str(kept.value), *self.names[str(gone.value)])
 
     def interval(self, node: Node) -> Interval:
-        """The least and the largest value that ``node`` can have."""
+        """Return the least and the largest value that ``node`` can have."""
         interval = self._intervals.get(node)
         if interval is None:
             for inner in ordered_without([node], self._intervals):
@@ -79,25 +79,25 @@ class Bounds:
         return interval
 
     def least_difference(self, larger: Node, smaller: Node) -> Bound:
-        """A lower bound of ``larger - smaller``."""
+        """Return a lower bound of ``larger - smaller``."""
         known = self.graph.number(0)
         return max(self.least(difference(self.graph, larger, smaller, fact)) for fact in (known, *self.facts))
 
     def least(self, summands: Mapping[Node, Rational]) -> Bound:
-        """A lower bound of a sum of multiples, without the facts."""
+        """Return a lower bound of a sum of multiples, without the facts."""
         return sum(
             times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
         )
 
     def is_integer(self, node: Node) -> bool:
-        """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
+        """Return True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == ops.NUMBER:
             return number(node).denominator == 1
         numbers = node.args[1:] if node.op == ops.SELECT else node.args
         return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, numbers)))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
-        """Copies of ``roots`` without what the bounds decide; what does not use ``changed`` stays as it is."""
+        """Return copies of ``roots`` without what the bounds decide; what does not use ``changed`` stays as it is."""
         roots = list(roots)
         done: dict[Node, Node] = {}
         nodes = ordered(roots)
@@ -128,7 +128,7 @@ class Bounds:
         return self._factored(node) if node.op == ops.ADD and low < 0 else node
 
     def _factored(self, node: Node) -> Node:
-        """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
+        """Return a sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
         parts = [factors(self.graph.coefficient(part)[1]) for part in node.args]
         common = [factor for factor in parts[0] if factor.op != ops.NUMBER and all(factor in part for part in parts)]
         if not common:
@@ -166,7 +166,7 @@ class Bounds:
 
 
 def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
-    """``changed`` and all of ``nodes``, which come after their arguments, that are made of them."""
+    """Return ``changed`` and all of ``nodes``, which come after their arguments, that are made of them."""
     affected = set(changed)
     affected.update(node for node in nodes if any(arg in affected for arg in node.args))
     return affected

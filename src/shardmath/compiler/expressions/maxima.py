@@ -39,7 +39,7 @@ class Maxima:
         self._bearing: set[Node] = set()
 
     def rewritten(self, node: Node, alive: Node | None = None) -> Node:
-        """The same value; what is no maximum, or no sum with one, stays as it is.
+        """Return the same value; what is no maximum, or no sum with one, stays as it is.
 
         ``alive`` becomes an argument as well. It is compared last wherever it is: what was computed for an entry that
         breaks a condition may be no number, and an infinite second argument is larger than that, too.
@@ -54,7 +54,7 @@ class Maxima:
         return self._plus(*self._largest(list(unique.values()), max(map(self._depth, unique.values()))))
 
     def _arguments(self, node: Node) -> list[Node]:
-        """Sums of which ``node`` is the largest: what is added to a maximum is added to its arguments."""
+        """Return sums of which ``node`` is the largest: what is added to a maximum is added to its arguments."""
         if node.op == ops.MAX:
             return [argument for arg in node.args for argument in self._arguments(arg)]
         if node.op == ops.ADD:
@@ -96,7 +96,7 @@ class Maxima:
         return {node: self.one}
 
     def _cancelled(self, node: Node) -> Node:
-        """A scalar without parts of sums that are added and taken away again."""
+        """Return a scalar without parts of sums that are added and taken away again."""
         if node.op == ops.ADD:
             parts = self._summands(node)
             total = self.graph.add(parts)
@@ -137,7 +137,7 @@ class Maxima:
         return [part for arg in node.args for part in self._factors(arg)] if node.op == ops.MUL else [node]
 
     def _divided(self, over: Node, under: Node) -> Linear | None:
-        """The quotient where the divisor is a factor of all rows; else rounding would matter."""
+        """Return the quotient where the divisor is a factor of all rows; else rounding would matter."""
         quotient: Linear = {}
         for row, scalar in self._linear(over).items():
             factors = self._factors(row)
@@ -153,7 +153,7 @@ class Maxima:
     # Maxima.
 
     def _largest(self, sums: Sequence[Linear], depth: int) -> Term:
-        """The largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
+        """Return the largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
         if depth < 0:
             assert not any(sums), "a part of a maximum that stands in no loop"
             return self.zero, self.zero
@@ -228,13 +228,13 @@ class Maxima:
         changing = [part for part in parts if self.place(part)[0] == depth]
         others = [part for part in parts if part not in changing]
         if others and self.place(self.nested(ops.ADD, others))[0] == depth:
-            # What changes in a loop between the tests of turns and the table, and what changes from turn to turn.
+            # Parts that change in a loop between the tests of turns and the table, and from turn to turn.
             changing += [part for part in others if self.place(part)[0] == self.tested]
             others = [part for part in others if part not in changing]
         return self.nested(ops.ADD, changing), self.nested(ops.ADD, others)
 
     def _sum(self, inner: Mapping[Node, Node]) -> Node:
-        """Rows with the same scalar are added in an outer loop where they can be."""
+        """Sum the terms; add rows with the same scalar in an outer loop where possible."""
         by_scalar: dict[Node, list[Node]] = {}
         for row, scalar in inner.items():
             by_scalar.setdefault(scalar, []).append(row)

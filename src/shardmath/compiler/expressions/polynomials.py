@@ -32,18 +32,18 @@ class Polynomials:
         self._known: dict[Node, Polynomial] = {}
 
     def of(self, node: Node) -> Polynomial:
-        """The polynomial of a number."""
+        """Return the polynomial of a number."""
         polynomial = self._known.get(node)
         if polynomial is None:
             polynomial = self._known[node] = self._expanded(node)
         return polynomial
 
     def inside(self, node: Node) -> Polynomial:
-        """The polynomial of a sum that is an atom elsewhere, multiplied out."""
+        """Return the polynomial of a sum that is an atom elsewhere, multiplied out."""
         return combined((self.of(arg), 1) for arg in node.args)
 
     def atom(self, node: Node, exponent: int = 1) -> Polynomial:
-        """A node that is not taken apart."""
+        """Return a node that is not taken apart."""
         if node.serial not in self.atoms:
             self.atoms[node.serial] = node
             if self._is_switch(node):
@@ -51,7 +51,7 @@ class Polynomials:
         return {((node.serial, exponent),): 1}
 
     def product(self, left: Polynomial, right: Polynomial) -> Polynomial:
-        """The product of two polynomials."""
+        """Return the product of two polynomials."""
         result: Polynomial = {}
         for first, count in left.items():
             for other, times in right.items():
@@ -60,7 +60,7 @@ class Polynomials:
         return {key: count for key, count in result.items() if count}
 
     def times(self, left: Monomial, right: Monomial) -> Monomial:
-        """The product of two monomials; the square of a switch is the switch."""
+        """Return the product of two monomials; the square of a switch is the switch."""
         if not left or not right:
             return left or right
         powers = dict(left)
@@ -106,7 +106,7 @@ class Polynomials:
 
 
 def combined(parts: Iterable[tuple[Mapping[Monomial, Rational], Rational]]) -> Polynomial:
-    """A sum of multiples of polynomials."""
+    """Return a sum of multiples of polynomials."""
     result: Polynomial = {}
     for polynomial, times in parts:
         for monomial, count in polynomial.items():

@@ -22,7 +22,7 @@ _MANY = {"max": ops.MAX, "min": ops.MIN}
 #: The largest exponent of a number, and of powers of powers; of a name it is 8.
 _HIGHEST = 64
 FUNCTIONS = (*_PAIRS, *_MANY)
-#: What a text may use, for messages.
+#: Grammar of texts, for messages.
 GRAMMAR = f"+ - * / // % ** == != <= < >= > and or not, a if condition else b, {', '.join(FUNCTIONS)}"
 
 
@@ -35,7 +35,7 @@ class FormulaError(ValueError):
 
 
 def parse(text: str, graph: Graph, resolve: Callable[[str], Node]) -> Node:
-    """The node of a formula or condition that somebody wrote.
+    """Return the node of a formula or condition that somebody wrote.
 
     ``resolve`` gives the node of a name and raises KeyError for one that it does not know. Raises FormulaError if the
     text is not a formula.
@@ -69,7 +69,7 @@ class Reader:
         return self.graph.number(-1)
 
     def read(self, tree: ast.expr) -> Node:
-        """The node of one expression. Raises FormulaError for what is not a formula."""
+        """Return the node of one expression. Raises FormulaError for what is not a formula."""
         if isinstance(tree, ast.Constant):
             return self._constant(tree)
         if isinstance(tree, ast.Name):
@@ -94,14 +94,14 @@ class Reader:
         raise _refused(tree)
 
     def condition(self, tree: ast.expr) -> Node:
-        """The node of a condition."""
+        """Return the node of a condition. Raises FormulaError for another formula."""
         node = self.read(tree)
         if not node.is_condition:
             raise FormulaError(ast.unparse(tree), "must be a condition, such as a <= b")
         return node
 
     def quantity(self, tree: ast.expr) -> Node:
-        """The node of a number; a condition counts as 1 where it holds and else as 0."""
+        """Return the node of a number; a condition counts as 1 where it holds and else as 0."""
         node = self.read(tree)
         if node.is_condition:
             return self.graph.select(node, self.graph.number(1), self.graph.number(0))
@@ -205,7 +205,7 @@ def _exponent(node: Node, most: int) -> int:
 
 
 def _refuse_high(tree: ast.AST) -> int:
-    """The product of the exponents inside each other; refused where it is so large that values could fill memory."""
+    """Multiply nested exponents; refuse a product so large that values could fill memory."""
     inside = max(map(_refuse_high, ast.iter_child_nodes(tree)), default=1)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow):
         exponent = tree.right.value if isinstance(tree.right, ast.Constant) else None

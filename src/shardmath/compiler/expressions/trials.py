@@ -43,7 +43,7 @@ class Points:
         self._count = int(met.sum())
 
     def values(self, node: Node) -> Column:
-        """The value of a number at every point."""
+        """Return the value of a number at every point."""
         known = self._known
         if node not in known:
             with np.errstate(all="ignore"):
@@ -52,10 +52,10 @@ class Points:
         return known[node]  # type: ignore[no-any-return]
 
     def refute(self, smaller: Node, larger: Node) -> bool:
-        """True if ``smaller`` exceeds ``larger`` somewhere."""
+        """Return True if ``smaller`` exceeds ``larger`` somewhere."""
         return bool(np.any(self.values(smaller) > self.values(larger) * _CLOSE))
 
     def refuted(self, nodes: Sequence[Node]) -> Column:
-        """A table that is True in row i, column j where the first node exceeds the other one somewhere."""
+        """Return a table that is True in row i, column j where the first node exceeds the other one somewhere."""
         rows = np.array([np.broadcast_to(np.asarray(self.values(node), float), self._count) for node in nodes])
         return np.any(rows[:, None, :] > rows[None, :, :] * _CLOSE, axis=2)  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ def weighted(graph: Graph, roots: Sequence[Node], varies: Callable[[Node], bool]
 
 
 def factors(node: Node) -> tuple[Node, ...]:
-    """The factors of a product, numbers included; any other node is its only factor."""
+    """Return the factors of a product, numbers included; any other node is its only factor."""
     return node.args if node.op == ops.MUL else (node,)
 
 
@@ -63,12 +63,12 @@ class _Chooser:
         return done
 
     def _choice(self, condition: Node, yes: Node, no: Node) -> Node:
-        """A choice by a condition that is no negation, so that opposite conditions are one."""
+        """Return a choice by a condition that is no negation, so that opposite conditions are one."""
         return self.graph.select(condition.args[0], no, yes) if condition.op == ops.NOT else (
             self.graph.select(condition, yes, no))
 
     def _chosen(self, choice: Node, change: Callable[[Node], Node]) -> Node:
-        """The same choice between changed ends."""
+        """Return the same choice between changed ends."""
         condition, *ends = choice.args
         return self._choice(condition, *map(change, ends))
 
@@ -85,7 +85,7 @@ class _Chooser:
         return rest
 
     def _condition(self, factor: Node) -> Node | None:
-        """The condition that a factor is 1 for and else 0, or None for any other factor."""
+        """Return the condition that a factor is 1 for and else 0, or None for any other factor."""
         if factor.op == ops.NAME and factor.value in self.switches:
             return self.graph.negation(self.graph.binary(ops.EQ, factor, self.zero))
         if factor.op == ops.SELECT and set(factor.args[1:]) == {self.one, self.zero}:
@@ -93,7 +93,7 @@ class _Chooser:
         return None
 
     def _all(self, conditions: Collection[Node]) -> Node:
-        """All conditions; what one says is left out of those that deny it together with others."""
+        """Return all conditions; what one says is left out of those that deny it together with others."""
         parts = []
         for condition in conditions:
             if condition.op == ops.NOT and condition.args[0].op == ops.AND:
@@ -140,7 +140,7 @@ class _Chooser:
     # Quotients.
 
     def _quotient(self, over: Node, under: Node) -> Node:
-        """A quotient of what may be 0, or with a divisor that the same condition chooses, is a choice of quotients."""
+        """Turn a quotient that may be 0, or whose divisor the same condition chooses, into a choice of quotients."""
         if self._may_be_zero(over):
             return self._chosen(over, lambda end: self._quotient(end, under))
         if under.op == ops.SELECT:
@@ -153,7 +153,7 @@ class _Chooser:
         return quotient(self.graph, over, under)
 
     def _where(self, condition: Node, place: int, node: Node) -> Node:
-        """``node`` with the ends at ``place`` of all choices by a condition."""
+        """Return ``node`` with the ends at ``place`` of all choices by a condition."""
         known = {inner: inner.args[place] for inner in ordered([node])
                  if inner.op == ops.SELECT and inner.args[0] is condition}
         return self.graph.replaced([node], known)[0]

@@ -52,7 +52,7 @@ class _Horner:
     # Sums of products.
 
     def _expanded(self, node: Node, done: dict[Node, Node], sums: dict[Node, list[Product]]) -> list[Product]:
-        """A sum or product as a sum of products; inner ones that nothing else uses are multiplied out."""
+        """Return a sum or product as a sum of products; inner ones that nothing else uses are multiplied out."""
         parts = [
             sums[arg] if arg in sums and (self.uses[arg] == 1 or (arg.op == ops.MUL and len(sums[arg]) == 1))
             else [self._product(done[arg])] for arg in node.args
@@ -74,7 +74,7 @@ class _Horner:
         return self.one, (node,)
 
     def _choice_apart(self, choice: Node) -> Product:
-        """A choice of a number times something, or of 0, as the number times a choice."""
+        """Return a choice of a number times something, or of 0, as the number times a choice."""
         condition, *ends = choice.args
         chosen = next(end for end in ends if end is not self.zero)
         count, rest = (chosen, self.one) if chosen.op == ops.NUMBER else self._coefficient(chosen)
@@ -94,7 +94,7 @@ class _Horner:
     # Nesting.
 
     def _nested(self, products: Sequence[Product]) -> list[Node]:
-        """Summands that add up to all products."""
+        """Return summands that add up to all products."""
         counts = Counter(factor for _, row in products for factor in dict.fromkeys(row))
         if not counts or max(counts.values()) < _PAIR:
             return self._leaves(products)
@@ -104,7 +104,7 @@ class _Horner:
         return [self._times(factor, self._sum(self._nested(inside))), *self._nested(outside)]
 
     def _leaves(self, products: Sequence[Product]) -> list[Node]:
-        """Products without common factors; those that are multiplied with the same are added first."""
+        """Return products without common factors; those that are multiplied with the same are added first."""
         by_same: dict[Node, list[Node]] = {}
         for same, row in products:
             by_same.setdefault(same if row else self.one, []).append(self.graph.mul(row) if row else same)

@@ -47,7 +47,7 @@ class Plan:
 
 
 def thinned(flat: Flat, estimate: Node, limits: Mapping[str, Limits]) -> Flat:
-    """The same without what is provably never the largest part of ``estimate``, or of one of its ranks.
+    """Return the same without what is provably never the largest part of ``estimate``, or of one of its ranks.
 
     ``limits`` are the least and largest values of all names, which are integers.
     """
@@ -61,7 +61,7 @@ def thinned(flat: Flat, estimate: Node, limits: Mapping[str, Limits]) -> Flat:
 
 
 def settled(flat: Flat) -> Flat:
-    """The same with numbers for names that a rule allows one value of."""
+    """Return the same with numbers for names that a rule allows one value of."""
     numbers = {rule.args[0]: rule.args[1] for rule in flat.rules
                if rule.op == ops.EQ and [arg.op for arg in rule.args] == [ops.NAME, ops.NUMBER]}
     new = flat.graph.replaced([*flat.verdicts, *flat.outputs], numbers)
@@ -94,7 +94,7 @@ def planned(flat: Flat, columns: Collection[str], switches: Collection[str], kno
 
 
 def _varying(columns: Collection[str]) -> Callable[[Node], bool]:
-    """Tells of every node whether it differs from row to row."""
+    """Tell of every node whether it differs from row to row."""
     known: dict[Node, bool] = {}
 
     def varies(node: Node) -> bool:

@@ -20,7 +20,7 @@ from ..expressions.graph import Graph, Node, is_power_of_two, ordered
 from .choices import factors
 
 _ROUNDED = {ops.CEIL_DIV: ops.CEIL, ops.FLOOR_DIV: ops.FLOOR}
-#: What makes a reciprocal too small by more than all its roundings, and by less than a dividend below 2**48 can tell.
+#: Factor that makes a reciprocal too small: by more than its roundings, by less than dividends below 2**48 can tell.
 BELOW = 1 - Fraction(1, 2**49)
 
 
@@ -93,7 +93,7 @@ class _Dividing:
         return done
 
     def _multiplied(self, args: Sequence[Node]) -> Node:
-        """A product in which nothing but a power of two multiplies a quotient that may not be whole."""
+        """Return a product in which nothing but a power of two multiplies a quotient that may not be whole."""
         for place, part in enumerate(args):
             others = self.graph.mul([*args[:place], *args[place + 1:]])
             summands = part.args if part.op == ops.ADD else (part,)
@@ -102,7 +102,7 @@ class _Dividing:
         return self.graph.mul(args)
 
     def _into_dividend(self, by: Node, summand: Node) -> Node:
-        """The product of both, divided last if the summand has a quotient that may not be whole."""
+        """Return the product of both, divided last if the summand has a quotient that may not be whole."""
         parts = list(factors(summand))
         broken = next(filter(self._is_broken, parts), None)
         if broken is None:
@@ -118,7 +118,7 @@ class _Dividing:
         return node.op == ops.DIV and node.args[0].op != ops.NUMBER and not self._is_whole(node)
 
     def _multiple(self, number: Node, power_of_two: Node) -> Node:
-        """The least common multiple: the number times what it lacks of the power of two."""
+        """Return the least common multiple: the number times what it lacks of the power of two."""
         common = self.graph.binary(ops.COMMON, number, power_of_two)
         return self.graph.mul((number, power_of_two, self._inverse(common)))
 
@@ -126,7 +126,7 @@ class _Dividing:
         return self.graph.binary(ops.DIV, self.graph.number(1), node)
 
     def _divided(self, over: Node, under: Node) -> Node:
-        """A quotient of the smallest dividend that is known to be a multiple."""
+        """Return a quotient of the smallest dividend that is known to be a multiple."""
         if over.op == ops.ADD:
             parts = [self._of_known(part, under) for part in over.args]
             if None not in parts:
@@ -141,7 +141,7 @@ class _Dividing:
         return None
 
     def _plain(self, over: Node, under: Node) -> Node:
-        """The quotient without common factors, a power of two in the divisor apart."""
+        """Return the quotient without common factors, a power of two in the divisor apart."""
         count, rest = self.graph.coefficient(under)
         power = _power_of_two(count)
         if power == 1:
@@ -167,7 +167,7 @@ class _Dividing:
         return quotient
 
     def _rounded_up(self, number: Node) -> Node:
-        """A quotient, or a part of one, needs no correction where it is rounded up."""
+        """Return a quotient, or a part of one, needs no correction where it is rounded up."""
         count, rest = self.graph.coefficient(number)
         if rest.op != ops.QUOTIENT or _power_of_two(1 / count) * count != 1:
             return self.graph.rounded(ops.CEIL, number)
@@ -194,7 +194,7 @@ class _Dividing:
 
 
 def _without(all_factors: Sequence[Node], some: Sequence[Node]) -> list[Node] | None:
-    """The factors that are left, or None unless all of ``some`` are among them."""
+    """Return the factors that are left, or None unless all of ``some`` are among them."""
     left = list(all_factors)
     for factor in some:
         if factor not in left:

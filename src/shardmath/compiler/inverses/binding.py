@@ -46,12 +46,12 @@ class Binding:
         self.numbers = {exponent: self._number(node, needed) for exponent, node in self.coefficients.items()}
 
     def _settled(self, nodes: Iterable[Node], values: Mapping[str, int], switches: Container[str]) -> dict[Node, Node]:
-        """Truths for conditions and numbers for switches."""
+        """Return truths for conditions and numbers for switches."""
         decided = [node for node in nodes if node.is_condition or (node.op == ops.NAME and node.value in switches)]
         return dict(zip(decided, map(self._constant, exact(decided, values)), strict=True))
 
     def _largest(self, root: Node, values: Mapping[str, int]) -> Node:
-        """The largest part of a maximum, and of the sums in it: the rank and the moment that an estimate is about."""
+        """Return the largest part of a maximum, and of the sums in it: the rank and the moment of an estimate."""
         if root.op == ops.MAX:
             sizes = exact(root.args, values)
             return self._largest(root.args[sizes.index(max(sizes))], values)

@@ -34,7 +34,7 @@ class Polynomials:
         self._constant: set[Node] = set()
 
     def of(self, root: Node) -> Coefficients:
-        """The coefficients of an expression. Raises NoClosedFormError where it is no polynomial."""
+        """Return the coefficients of an expression. Raises NoClosedFormError where it is no polynomial."""
         for node in ordered([root]):
             if node in self._varying or node in self._constant:
                 continue
@@ -101,7 +101,7 @@ class Polynomials:
         return {exponent - power: self.graph.binary(ops.DIV, count, divisor) for exponent, count in counts}
 
     def _extreme(self, op: str, args: Sequence[Node]) -> Coefficients:
-        """The argument that is largest or smallest near the answer."""
+        """Return the argument that is largest or smallest near the answer."""
         best, *others = args
         value, chosen = self._near(best), _Choice(best)
         for other in others:

@@ -30,7 +30,7 @@ from .pieces import (
 
 
 def enclosed(root: Node, name: str, first: int, last: int) -> Pieces:
-    """Bounds of ``root``, in which ``name`` is the only one, at the integers from ``first``, at least 1, to ``last``.
+    """Return the bounds of ``root``, in ``name`` alone, at the integers from ``first``, at least 1, to ``last``.
 
     Raises NoClosedFormError where there are none.
     """
@@ -85,7 +85,7 @@ class _Enclosure:
         return [self._values[node] for node in nodes]
 
     def _product(self, node: Node) -> Pieces:
-        """A product; a quotient rounded up times its divisor is a padding, which adds less than the divisor."""
+        """Return a product; a quotient rounded up times its divisor is a padding, which adds less than the divisor."""
         factors = list(node.args)
         values = []
         for factor in node.args:
@@ -104,7 +104,7 @@ class _Enclosure:
         return rounded(over, under, node.op == ops.CEIL_DIV)
 
     def _multiple(self, node: Node) -> Pieces:
-        """The least common multiple: at least each of both, at most their product."""
+        """Return the least common multiple: at least each of both, at most their product."""
         size, two = self._of(node.args)
         left, right = number(size), number(two)
         if left is not None and right is not None and Fraction(left).denominator == Fraction(right).denominator == 1:

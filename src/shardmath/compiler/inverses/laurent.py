@@ -21,12 +21,12 @@ class NoClosedFormError(ValueError):
 
 
 def constant(value: Rational) -> Laurent:
-    """A number."""
+    """Return a number."""
     return {0: value} if value else {}
 
 
 def combined(first: Laurent, other: Laurent, times: Rational = 1) -> Laurent:
-    """``one + times * other``."""
+    """Return ``one + times * other``."""
     result = dict(first)
     for exponent, count in other.items():
         result[exponent] = result.get(exponent, 0) + times * count
@@ -34,7 +34,7 @@ def combined(first: Laurent, other: Laurent, times: Rational = 1) -> Laurent:
 
 
 def product(first: Laurent, other: Laurent) -> Laurent:
-    """The product of two polynomials."""
+    """Return the product of two polynomials."""
     result: dict[int, Rational] = {}
     for left, count in first.items():
         for right, times in other.items():
@@ -43,7 +43,7 @@ def product(first: Laurent, other: Laurent) -> Laurent:
 
 
 def inverse(polynomial: Laurent) -> Laurent:
-    """The inverse of a monomial. Raises NoClosedFormError for a sum, and for 0."""
+    """Return the inverse of a monomial. Raises NoClosedFormError for a sum, and for 0."""
     if len(polynomial) != 1:
         raise NoClosedFormError("a division by a sum")
     ((exponent, count),) = polynomial.items()
@@ -51,13 +51,13 @@ def inverse(polynomial: Laurent) -> Laurent:
 
 
 def value(polynomial: Laurent, at: int) -> Rational:
-    """The value at a positive integer."""
+    """Return the value at a positive integer."""
     return sum((count * (at**exponent if exponent >= 0 else Fraction(1, at**-exponent))
                 for exponent, count in polynomial.items()), 0)
 
 
 def signs(polynomial: Laurent, low: int, high: int) -> Iterator[tuple[int, int, int]]:
-    """The integers from ``low``, at least 1, to ``high`` in stretches of one sign each: first, last, -1, 0 or 1.
+    """Yield the integers from ``low``, at least 1, to ``high`` in stretches of one sign each: first, last, -1, 0 or 1.
 
     Raises NoClosedFormError for exponents too far apart.
     """
@@ -80,7 +80,7 @@ def _sign(polynomial: Laurent, at: int) -> int:
 
 
 def _floors_of_roots(polynomial: Laurent) -> list[int]:
-    """The largest integers that are not above the positive real roots."""
+    """Return the largest integers that are not above the positive real roots."""
     if len(polynomial) < 2:
         return []
     least = min(polynomial)

@@ -32,7 +32,7 @@ class LegalValues:
         return at % self.step == 0 and all(exact(self._conditions, {self.name: at}))
 
     def next(self, start: int, stop: int) -> int | None:
-        """The first legal value on the way from ``start`` to ``stop``; None if there is none."""
+        """Return the first legal value from ``start`` to ``stop``, or None. Raises NoClosedFormError for a far one."""
         if self._most is not None:
             if min(start, stop) > self._most:
                 return None
@@ -76,7 +76,7 @@ class LegalValues:
         return int(min(caps) // 1) if caps else None
 
     def _step(self, node: Node) -> int | None:
-        """A number that must divide the symbol for a condition to hold."""
+        """Return a number that must divide the symbol for a condition to hold."""
         if node.op != ops.DIVIDES or node.args[0].op != ops.NUMBER:
             return None
         count = self._multiple(node.args[1])

@@ -29,7 +29,7 @@ class Piece:
         return self.low is self.high
 
     def within(self, first: int, last: int) -> Piece:
-        """A part of the piece."""
+        """Return a part of the piece."""
         return self if (first, last) == (self.first, self.last) else Piece(first, last, self.low, self.high)
 
 
@@ -40,12 +40,12 @@ Truth: TypeAlias = "tuple[tuple[int, int, bool | None], ...]"
 
 
 def polynomial(first: int, last: int, exact: Laurent) -> Pieces:
-    """One piece of an expression that is a polynomial."""
+    """Return one piece of an expression that is a polynomial."""
     return (Piece(first, last, exact, exact),)
 
 
 def number(pieces: Pieces) -> Rational | None:
-    """The value of an expression that is the same everywhere; None if it is not."""
+    """Return the value of an expression that is the same everywhere; None if it is not."""
     (piece, *others) = pieces
     if others or not piece.is_exact or any(piece.low.keys() - {0}):
         return None
@@ -53,7 +53,7 @@ def number(pieces: Pieces) -> Rational | None:
 
 
 def cells(values: Sequence[Pieces]) -> Iterator[tuple[Piece, ...]]:
-    """Stretches on which each of the values is one piece."""
+    """Yield stretches on which each of the values is one piece."""
     places = [0] * len(values)
     while True:
         here = [pieces[place] for pieces, place in zip(values, places, strict=True)]
@@ -67,7 +67,7 @@ def cells(values: Sequence[Pieces]) -> Iterator[tuple[Piece, ...]]:
 
 
 def joined(parts: Iterable[Piece]) -> Pieces:
-    """Pieces in which neighbours with the same polynomials are one."""
+    """Return pieces in which neighbours with the same polynomials are one."""
     pieces: list[Piece] = []
     for part in parts:
         before = pieces[-1] if pieces else None
@@ -84,7 +84,7 @@ def _made(first: int, last: int, low: Laurent, high: Laurent, exact: bool) -> Pi
 
 
 def added(values: Sequence[Pieces]) -> Pieces:
-    """The sum of some expressions."""
+    """Return the sum of some expressions."""
     total, *rest = values
     for other in rest:
         total = joined(
@@ -97,7 +97,7 @@ def added(values: Sequence[Pieces]) -> Pieces:
 
 
 def multiplied(first: Pieces, other: Pieces) -> Pieces:
-    """The product of two expressions. Raises NoClosedFormError where the sign of one is not known."""
+    """Return the product of two expressions. Raises NoClosedFormError where the sign of one is not known."""
     return joined(part for pair in cells((first, other)) for part in _product(*pair))
 
 
@@ -125,7 +125,7 @@ def _is_never(sign: int, bound: Laurent, first: int, last: int) -> bool:
 
 
 def divided(over: Pieces, under: Pieces) -> Pieces:
-    """A quotient of two expressions; the divisor is a monomial on each piece, and never 0."""
+    """Divide by a monomial on each piece, never 0. Raises NoClosedFormError for a rounding."""
     inverses = []
     for piece in under:
         if not piece.is_exact:
@@ -135,7 +135,7 @@ def divided(over: Pieces, under: Pieces) -> Pieces:
 
 
 def rounded(over: Pieces, under: Pieces, up: bool) -> Pieces:
-    """A quotient rounded up or down: it is off by less than 1, and by at most 1 - 1 / ``under`` if both are whole."""
+    """Round a quotient up or down: the error is below 1, and at most 1 - 1 / ``under`` if both are whole."""
     divisor = number(under)
     return joined(
         part for piece, quotient in cells((over, divided(over, under)))
@@ -144,7 +144,7 @@ def rounded(over: Pieces, under: Pieces, up: bool) -> Pieces:
 
 
 def _is_whole(piece: Piece) -> bool:
-    """True for polynomials with whole coefficients, which are integers at integers; False if that is not certain."""
+    """Return True for polynomials with whole coefficients, integers at integers; False if uncertain."""
     return piece.is_exact and all(
         exponent >= 0 and Fraction(count).denominator == 1 for exponent, count in piece.low.items())
 
@@ -163,7 +163,7 @@ def _rounded(piece: Piece, up: bool, under: Rational | None) -> Iterator[Piece]:
 
 
 def _range(piece: Piece) -> tuple[Rational, Rational] | None:
-    """The least and the largest value, of bounds that rise or fall all along; else None."""
+    """Return the least and the largest value, of bounds that rise or fall all along; else None."""
     ends = []
     for bound in (piece.low, piece.high):
         if len(bound.keys() - {0}) > 1:
@@ -173,7 +173,7 @@ def _range(piece: Piece) -> tuple[Rational, Rational] | None:
 
 
 def padded(size: Pieces, multiple: Pieces) -> Pieces:
-    """A size rounded up to a multiple: larger by less than that."""
+    """Return a size rounded up to a multiple: larger by less than that."""
     parts = []
     for left, two in cells((size, multiple)):
         if left.first == left.last and left.is_exact and two.is_exact:
@@ -185,12 +185,12 @@ def padded(size: Pieces, multiple: Pieces) -> Pieces:
 
 
 def largest(values: Sequence[Pieces]) -> Pieces:
-    """The largest of some expressions everywhere."""
+    """Return the largest of some expressions everywhere."""
     return _chosen(values, lambda sign: sign >= 0)
 
 
 def smallest(values: Sequence[Pieces]) -> Pieces:
-    """The smallest of some expressions everywhere."""
+    """Return the smallest of some expressions everywhere."""
     return _chosen(values, lambda sign: sign <= 0)
 
 
@@ -202,7 +202,7 @@ def _chosen(values: Sequence[Pieces], first_wins: Callable[[int], bool]) -> Piec
 
 
 def _better(left: Piece, two: Piece, first_wins: Callable[[int], bool]) -> Iterator[Piece]:
-    """The better low bound and the better high bound, each chosen by itself."""
+    """Yield the better low bound and the better high bound, each chosen by itself."""
     lows = [(start, stop, left.low if first_wins(sign) else two.low)
             for start, stop, sign in signs(combined(left.low, two.low, -1), left.first, left.last)]
     if left.is_exact and two.is_exact:
@@ -218,7 +218,7 @@ def _better(left: Piece, two: Piece, first_wins: Callable[[int], bool]) -> Itera
 
 
 def selected(truth: Truth, yes: Pieces, no: Pieces) -> Pieces:
-    """``yes`` where a condition holds, else ``no``; between both where it is not known."""
+    """Return ``yes`` where a condition holds, else ``no``; between both where it is not known."""
     parts: list[Piece] = []
     for left, two in cells((yes, no)):
         for first, last, holds in truth:

@@ -23,7 +23,7 @@ _MOST_CUTS = 400
 
 @lru_cache(maxsize=16)
 def read(source: str) -> Formulas:
-    """The formulas of an evaluator; its source is read once."""
+    """Return the formulas of an evaluator; its source is read once."""
     return formulas(source, Graph())
 
 
@@ -49,7 +49,7 @@ class Question:
         self.legal = LegalValues(conditions, name, unit)
 
     def enclosed(self, first: int, last: int) -> Pieces:
-        """The pieces of the term on a stretch of integers; where bounds are no polynomials there, on shorter ones.
+        """Get the pieces of the term on a stretch of integers; where bounds are no polynomials there, on shorter ones.
 
         Raises NoClosedFormError where too many of these are needed.
         """
@@ -63,7 +63,7 @@ class Question:
         return joined((*self.enclosed(first, middle), *self.enclosed(middle + 1, last)))
 
     def exact(self, at: int) -> Rational:
-        """The value of the term. Raises NoClosedFormError where it has none, although all rules are met."""
+        """Return the value of the term. Raises NoClosedFormError where it has none, although all rules are met."""
         try:
             (number,) = exact([self.root], {self.name: at})
         except ZeroDivisionError:
@@ -72,13 +72,13 @@ class Question:
         return plain(number)
 
     def answer(self, limit: Rational, *, largest: bool) -> Extreme | None:
-        """The largest or smallest legal value with which the term is at most ``limit``."""
+        """Return the largest or smallest legal value with which the term is at most ``limit``."""
         self._cuts = 0
         asked = Asked(self.enclosed, self.exact, self.legal, limit)
         return extreme(asked, self.first, self.last, largest=largest)
 
     def neighbour(self, at: int, *, above: bool) -> int | None:
-        """The next legal value; None if there is none."""
+        """Return the next legal value; None if there is none."""
         if at == (self.last if above else self.first):
             return None
         return self.legal.next(at + 1, self.last) if above else self.legal.next(at - 1, self.first)
@@ -105,5 +105,5 @@ class Question:
 
 
 def _whole(multiples: Iterable[Fraction]) -> int:
-    """The least number of which all multiples are whole."""
+    """Return the least number of which all multiples are whole."""
     return lcm(1, *(count.denominator for count in multiples))

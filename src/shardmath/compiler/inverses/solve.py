@@ -25,7 +25,7 @@ class Legal(Protocol):
     """The legal values of a symbol."""
 
     def next(self, start: int, stop: int) -> int | None:
-        """The first legal value on the way from ``start`` to ``stop``, up or down; None if there is none."""
+        """Return the first legal value on the way from ``start`` to ``stop``, up or down; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Extreme:
 
 
 def extreme(asked: Asked, first: int, last: int, *, largest: bool) -> Extreme | None:
-    """The largest, or the smallest, legal value from ``first`` to ``last`` that fits; None if none does.
+    """Return the largest, or the smallest, legal value from ``first`` to ``last`` that fits; None if none does.
 
     No order is assumed: everything beyond the answer is known not to fit.
     """
@@ -87,7 +87,7 @@ class _Search:
         return parts[::-1] if self.largest else parts
 
     def _on(self, piece: Piece, start: int, stop: int) -> tuple[int, Piece] | None:
-        """The answer on a stretch where the low bound fits, if it has one."""
+        """Return the answer on a stretch where the low bound fits, if it has one."""
         near, far = (stop, start) if self.largest else (start, stop)
         step = -1 if self.largest else 1
         for _ in range(_TRIED):

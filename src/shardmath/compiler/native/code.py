@@ -22,12 +22,12 @@ NumpyKind: TypeAlias = tuple[str, int]
 
 
 def kind_of(item: Any) -> NumpyKind:
-    """The kind of an argument, an array or an integer."""
+    """Return the kind of an argument, an array or an integer."""
     return (item.dtype.name, item.ndim) if isinstance(item, np.ndarray) else ("int64", 0)
 
 
 def flat(item: Any) -> tuple[int, ...]:
-    """An argument as machine code takes it: an integer, or the address and the sizes of an array."""
+    """Return an argument as machine code takes it: an integer, or the address and the sizes of an array."""
     if not isinstance(item, np.ndarray):
         return (item,)
     assert item.flags.c_contiguous
@@ -35,7 +35,7 @@ def flat(item: Any) -> tuple[int, ...]:
 
 
 def compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, ...], options: Options) -> bytes:
-    """An object file with the function ``name`` of a module with this ``text``, for arguments of these kinds."""
+    """Return an object file with the function ``name`` of a module with this ``text``, for arguments of these kinds."""
     machine = _machine(options)
     elements = [(ELEMENTS[element], dimensions) for element, dimensions in kinds]
     made = translated(vars(module), text, name, elements, masks=options.masks)
@@ -53,7 +53,7 @@ def compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, .
 def loaded(
     code: bytes, module: ModuleType, name: str, kinds: tuple[NumpyKind, ...],
 ) -> tuple[Callable[..., int | None], Any]:
-    """The function in an object file, and the holder of its machine code, which must live as long."""
+    """Return the function in an object file, and the holder of its machine code, which must live as long."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(Options()))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -66,7 +66,7 @@ def loaded(
 
 @cache
 def made_by() -> tuple[str, ...]:
-    """The makers of code from its source and options: this room, LLVM, the processor and its features."""
+    """Return the makers of code from its source and options: this room, LLVM, the processor and its features."""
     own = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
     return (
         *own, llvmlite.__version__, str(llvm.llvm_version_info), llvm.get_process_triple(), llvm.get_host_cpu_name(),
@@ -75,7 +75,7 @@ def made_by() -> tuple[str, ...]:
 
 
 def _machine(options: Options) -> llvm.TargetMachine:
-    """The processor that this runs on; an engine needs one of its own, which it frees."""
+    """Return the processor that this runs on; an engine needs one of its own, which it frees."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = ",".join((llvm.get_host_cpu_features().flatten(), *options.features))

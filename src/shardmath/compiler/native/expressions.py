@@ -36,14 +36,14 @@ class Expressions:
         self.arrays: dict[str, Array] = {}
 
     def value(self, tree: ast.expr) -> Value:
-        """The value of one expression. Raises TypeError for what loops have no use for."""
+        """Return the value of one expression. Raises TypeError for what loops have no use for."""
         method = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if method is None:
             raise TypeError(f"cannot compile {ast.unparse(tree)}")
         return method(tree)
 
     def number(self, tree: ast.expr) -> ir.Value:
-        """The value of an expression that is no array."""
+        """Return the value of an expression. Raises TypeError for an array."""
         value = self.value(tree)
         if isinstance(value, Array):
             raise TypeError(f"{ast.unparse(tree)} is no number")
@@ -54,7 +54,7 @@ class Expressions:
         return self.as_type(self.number(tree), TRUTH)
 
     def as_type(self, value: ir.Value, wanted: ir.Type) -> ir.Value:
-        """The same number as another type, which must hold it. Raises TypeError if that has no meaning."""
+        """Return the same number as another type, which must hold it. Raises TypeError if that has no meaning."""
         if value.type == wanted:
             return value
         if (value.type, wanted) == (TRUTH, INTEGER):
@@ -77,7 +77,7 @@ class Expressions:
             return self.builder.alloca(element, size)
 
     def combined(self, operator: ast.operator, left: ir.Value, right: ir.Value) -> ir.Value:
-        """The result of an operation on two numbers."""
+        """Return the result of an operation on two numbers."""
         name = type(operator).__name__.lower()
         if isinstance(operator, ast.BitAnd | ast.BitOr):
             return getattr(self.builder, {"bitand": "and_", "bitor": "or_"}[name])(left, right)
@@ -156,7 +156,7 @@ class Expressions:
         return self.combined(tree.op, self.number(tree.left), self.number(tree.right))
 
     def _fused(self, left: ir.Value, right: ir.Value, other: ir.Value) -> ir.Value:
-        """A product and a sum; of floats, with one rounding if that is quick."""
+        """Return a product and a sum; of floats, with one rounding if that is quick."""
         if FLOAT not in (left.type, right.type):
             return self.combined(ast.Add(), self.combined(ast.Mult(), left, right), other)
         fused = self.builder.module.declare_intrinsic("llvm.fmuladd", [FLOAT], _OF_THREE)

@@ -21,7 +21,7 @@ _RETURNED = {"bool": TRUTH, "float": FLOAT, "int": INTEGER, "None": ir.VoidType(
 def translated(
     names: Mapping[str, object], text: str, name: str, kinds: Sequence[Kind], *, masks: bool = False,
 ) -> ir.Module:
-    """A function of a module, with all that it calls, for arguments of some kinds.
+    """Return a function of a module, with all that it calls, for arguments of some kinds.
 
     ``names`` are what the names of the module stand for, ``text`` is its source. With ``masks``, the processor can add
     to some parts of a vector only. Raises TypeError for what loops have no use for.
@@ -41,7 +41,7 @@ class _Translator:
         self._found: dict[tuple[str, tuple[Kind, ...]], ir.Function] = {}
 
     def function(self, name: str, kinds: tuple[Kind, ...]) -> ir.Function:
-        """The function for arguments of some kinds."""
+        """Return the function for arguments of some kinds."""
         key = (name, kinds)
         if key not in self._found:
             if name not in self._trees:
@@ -127,7 +127,7 @@ class _Body:
         self._put(tree.target, self.reader.combined(tree.op, before, value))
 
     def _unit(self) -> ir.Value:
-        """The number 1 to count with, from memory.
+        """Load the number 1 to count with from memory.
 
         Were it known, LLVM would make a vector of zeros and ones of every mask and add that. A number that it does not
         know is added where the mask is set, in one operation.
@@ -195,7 +195,7 @@ class _Body:
         self.builder.position_at_end(after)
 
     def _for(self, tree: ast.For) -> None:
-        """A loop over a range, from 0 or a start, in steps of one."""
+        """Translate a loop over a range, from 0 or a start, in steps of one."""
         assert isinstance(tree.target, ast.Name)
         assert isinstance(tree.iter, ast.Call)
         assert ast.unparse(tree.iter.func) == "range"

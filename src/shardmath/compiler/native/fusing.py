@@ -13,7 +13,7 @@ FUSED = "fused"
 
 
 def with_fused_sums(source: str) -> ast.Module:
-    """The tree of a module in which sums and differences of a product and a number are calls of ``FUSED``."""
+    """Return the tree of a module in which sums and differences of a product and a number are calls of ``FUSED``."""
     return ast.fix_missing_locations(_Fusing().visit(ast.parse(source)))  # type: ignore[no-any-return]
 
 

@@ -21,14 +21,14 @@ from .fusing import FUSED, with_fused_sums
 
 
 def jitted(module: ModuleType, name: str) -> Callable[..., Any]:
-    """A function of a generated module, compiled by Numba when it is called for the first time."""
+    """Return a function of a generated module, compiled by Numba when it is called for the first time."""
     function: Callable[..., Any] = _compiled(module)[name]
     return function
 
 
 @cache
 def _compiled(module: ModuleType) -> dict[str, Any]:
-    """The names of a module, with functions that Numba compiles."""
+    """Return the names of a module, with functions that Numba compiles."""
     names: dict[str, Any] = {"__name__": module.__name__, FUSED: _fused}
     exec(compile(with_fused_sums(source_of(module)), str(module.__file__), "exec"), names)
     own = [name for name, value in names.items() if inspect.isfunction(value) and value.__module__ == module.__name__]
@@ -38,7 +38,7 @@ def _compiled(module: ModuleType) -> dict[str, Any]:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _fused(typing: Any, left: Any, right: Any, addend: Any) -> tuple[Any, Callable[..., Any]]:
-    """A product and a sum: of floats the instruction that ``expressions`` writes for them."""
+    """Return a product and a sum: of floats the instruction that ``expressions`` writes for them."""
     whole = not any(isinstance(kind, types.Float) for kind in (left, right, addend))
     kind = types.int64 if whole else types.float64
 

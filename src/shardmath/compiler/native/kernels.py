@@ -18,7 +18,7 @@ _KIND = "numba"
 
 
 def remembered(module: ModuleType) -> ModuleType:
-    """The module of a kernel, whose function ``evaluate`` finds what an earlier process has compiled."""
+    """Return the module of a kernel, whose function ``evaluate`` finds what an earlier process has compiled."""
     if type(module.evaluate._cache) is NullCache:
         module.evaluate._cache = _Kept(module)
     return module
@@ -31,7 +31,7 @@ class _Kept(NullCache):  # type: ignore[misc]
         self._module = module.__name__, source_of(module)  # what is kept asks for its module by name
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function for some arguments, or None."""
+        """Return the compiled function for some arguments, or None."""
         target_context.refresh()
         content = kept(_KIND, self._name(sig, target_context))
         # The seal says that it is whole and that keep() wrote it.

@@ -28,7 +28,7 @@ _RUNS, _ROUNDS = 40, 100
 
 @cache
 def quickest_here() -> Options:
-    """The options for functions that run long: those measured here before, or measured now, in half a second."""
+    """Return the options for functions that run long: those measured here before, or measured now, in half a second."""
     if os.environ.get(VARIABLE) == "usual":
         return usual()
     name = f"{key_of(_model(), made_by())}.json"
@@ -42,7 +42,7 @@ def quickest_here() -> Options:
 
 
 def timed(candidates: Sequence[Options]) -> list[list[float]]:
-    """Seconds of the runs of each candidate, one after the other in each round."""
+    """Measure the seconds of each candidate's runs, one after the other in each round."""
     arguments = trial_arguments()
     kinds = tuple(map(kind_of, arguments))
     calls = [part for item in arguments for part in flat(item)]
@@ -61,7 +61,7 @@ def timed(candidates: Sequence[Options]) -> list[list[float]]:
 
 
 def trial_arguments(rounds: int = _ROUNDS) -> tuple[Any, ...]:
-    """Arguments for the loops of ``trial``: invented, and the same each time."""
+    """Return arguments for the loops of ``trial``: invented, and the same each time."""
     draw = np.random.default_rng(20)
     places = draw.permutation(trial.TURNS).astype(np.int64)
     block = draw.integers(1, 5, 3 * trial.TURNS).astype(np.float64)
@@ -71,7 +71,7 @@ def trial_arguments(rounds: int = _ROUNDS) -> tuple[Any, ...]:
 
 
 def _model() -> str:
-    """The processor's name by Linux: LLVM's name is that of a family, and hypervisors hide some features."""
+    """Return the processor's name by Linux: LLVM's name is that of a family, and hypervisors hide some features."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     return next((line for line in lines if line.startswith("model name")), "")

@@ -38,7 +38,7 @@ Timed: TypeAlias = Callable[[Sequence[Options]], Sequence[Sequence[float]]]
 
 
 def usual() -> Options:
-    """The options of a processor that nothing was measured on.
+    """Return the options of a processor that nothing was measured on.
 
     AMD's gather instructions are slower than eight loads. Short loops unrolled early are not vectorised, and vectors
     side by side need more registers than there are.
@@ -53,7 +53,7 @@ def has(feature: str) -> bool:
 
 
 def quickest(start: Options, timed: Timed) -> Options:
-    """The options that are quicker than ``start`` by a clear margin, or ``start`` itself.
+    """Return the options that are quicker than ``start`` by a clear margin, or ``start`` itself.
 
     The width of vectors and gathers are tried together, as each changes what the other costs; then the rest, each by
     itself.
@@ -64,7 +64,7 @@ def quickest(start: Options, timed: Timed) -> Options:
 
 
 def _features_of(start: Options) -> list[Options]:
-    """The other widths and gathers that the processor has: AVX2 gathers, and AVX-512 has vectors of two widths."""
+    """Get the other widths and gathers that the processor has: AVX2 gathers, and AVX-512 has vectors of two widths."""
     widths = _WIDTHS if has("avx512f") else ()
     kinds = [kind for kind in (widths, _GATHERS if has("avx2") else ()) if kind]
     return [replace(start, features=features) for features in product(*kinds) if features] if kinds else []
@@ -76,7 +76,7 @@ def _loops_of(start: Options) -> list[Options]:
 
 
 def _winner(candidates: Sequence[Options], timed: Timed) -> Options:
-    """The quickest at its best, if it is quicker than the first by the margin there and in most of the rounds."""
+    """Get the quickest at its best, if it is quicker than the first by the margin there and in most of the rounds."""
     if len(candidates) == 1:
         return candidates[0]
     first, *others = timed(candidates)

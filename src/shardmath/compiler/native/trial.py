@@ -23,12 +23,12 @@ SAVED = 32
 
 
 def larger(left: float, right: float) -> float:
-    """The larger number."""
+    """Return the larger number."""
     return left if left > right else right
 
 
 def ceil_div(numerator: Any, denominator: Any) -> float:
-    """A quotient, rounded up."""
+    """Return a quotient, rounded up."""
     return np.ceil(numerator / denominator)  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir
 
 INTEGER, FLOAT, TRUTH, SMALL = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
-#: What arrays of NumPy hold, by its names.
+#: Elements of arrays, by NumPy's names.
 ELEMENTS = {"int64": INTEGER, "float64": FLOAT, "int8": SMALL}
 ADDRESS = ir.PointerType()
 
@@ -34,25 +34,25 @@ Kind: TypeAlias = tuple[ir.Type, int]
 
 
 def kind_of(value: Value) -> Kind:
-    """The kind of a value."""
+    """Return the kind of a value."""
     return (value.element, len(value.shape)) if isinstance(value, Array) else (value.type, 0)
 
 
 def types_of(kind: Kind) -> list[ir.Type]:
-    """The types that a value is handed to a function as."""
+    """Return the types that a value is handed to a function as."""
     element, dimensions = kind
     return [ADDRESS, *[INTEGER] * dimensions] if dimensions else [element]
 
 
 def unflattened(kind: Kind, values: list[ir.Value]) -> Value:
-    """The value of a kind that begins a list of what was handed over, taken off it."""
+    """Return the value of a kind that begins a list of what was handed over, taken off it."""
     element, dimensions = kind
     first = values.pop(0)
     return Array(first, tuple(values.pop(0) for _ in range(dimensions)), element) if dimensions else first
 
 
 def constant(value: object) -> ir.Constant:
-    """A number or truth that is known. Raises TypeError for anything else."""
+    """Return a number or truth that is known. Raises TypeError for anything else."""
     if isinstance(value, bool):
         return ir.Constant(TRUTH, value)
     if isinstance(value, int | np.integer):

@@ -20,7 +20,7 @@ Place = tuple[int, bool]
 
 
 def places(problem: Problem, order: Order) -> Callable[[int], Place]:
-    """The place of a value from the axes that it depends on (as bits, see ``dependencies``)."""
+    """Return the place of a value from the axes that it depends on (as bits, see ``dependencies``)."""
     number = {axis.name: 1 << index for index, axis in enumerate(problem.axes)}
     levels = [sum(number[axis.name] for axis in level) for level in order.levels]
     table = sum(number[axis.name] for axis in order.fused)
@@ -37,7 +37,7 @@ def places(problem: Problem, order: Order) -> Callable[[int], Place]:
 
 
 def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tuple[Problem, dict[Node, str]]:
-    """The same problem with every sum and product grouped by place, from the outside inwards; and its ``names``."""
+    """Get the same problem with every sum and product grouped by place, from the outside inwards; and its ``names``."""
     graph, place_of = problem.graph, places(problem, order)
     roots = problem.roots
     masks = dependencies(roots, problem.axes)
@@ -96,7 +96,7 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
 
 
 def _of_largest(graph: Graph, sums: Sequence[Sequence[Node]], nested: Callable[[str, Sequence[Node]], Node]) -> Node:
-    """The largest of some sums: what all have in common is added to the largest of what is left.
+    """Return the largest of some sums: what all have in common is added to the largest of what is left.
 
     Rounding never swaps two numbers, so that the result is the same.
     """
@@ -131,7 +131,7 @@ def _nested(
 
 
 def _upwards(graph: Graph, verdicts: Sequence[Node]) -> list[Node]:
-    """Verdicts that are limits of the estimate, each at least as high as those before it.
+    """Return verdicts that are limits of the estimate, each at least as high as those before it.
 
     As the first one that holds counts, an estimate below an earlier limit may as well hold a later one. Then the
     number of estimates below each limit is all that need be counted.

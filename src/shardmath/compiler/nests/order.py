@@ -83,7 +83,7 @@ class Order:
 
 
 def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, int]:
-    """The axes that every node depends on, as bits."""
+    """Return the axes that every node depends on, as bits."""
     bits = {parameter: 1 << number for number, axis in enumerate(axes) for parameter in axis.parameters}
     masks: dict[Node, int] = {}
     for node in ordered(roots):
@@ -95,7 +95,7 @@ def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, 
 
 
 def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Order:
-    """The order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block.
+    """Get the order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block.
 
     Only with ``between``, loops may stand between the tests of its turns and the table.
     """
@@ -126,7 +126,7 @@ def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Ord
 
 
 def nested_order(problem: Problem) -> Order:
-    """The order without a table or a block, where each loop computes for many turns at once."""
+    """Return the order without a table or a block, where each loop computes for many turns at once."""
     axes = problem.axes
     masks = dependencies(problem.roots, axes)
     conditions = {masks[node] for _, node in problem.conditions if masks[node]}
@@ -134,7 +134,7 @@ def nested_order(problem: Problem) -> Order:
 
 
 def _weights(masks: Mapping[Node, int]) -> dict[int, int]:
-    """Operations by the axes that they depend on, as bits."""
+    """Return operations by the axes that they depend on, as bits."""
     weights: dict[int, int] = {}
     for node, mask in masks.items():
         if node.op not in _FREE and mask:

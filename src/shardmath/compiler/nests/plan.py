@@ -99,7 +99,7 @@ def _named_for_questions(questions: Iterable[Question]) -> set[Node]:
 
 
 def _with_variables(problem: Problem, place: Mapping[Node, Place], forced: set[Node], last: Place) -> set[Node]:
-    """Nodes that are used more than once, or in another loop than their own; the others stand where they are used."""
+    """Return the nodes used more than once, or in another loop; the others stand where they are used."""
     uses: dict[Node, list[Place]] = {}
     for node in ordered(problem.roots):
         for arg in node.args:
@@ -165,7 +165,7 @@ def _rows(
 
 
 def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
-    """Nodes with a variable, and names, that sources which mention ``roots`` refer to."""
+    """Return nodes with a variable, and names, that sources which mention ``roots`` refer to."""
     used: dict[Node, None] = {}
     pending = list(roots)
     while pending:
@@ -180,7 +180,7 @@ def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
 def _named(
     levels: tuple[Level, ...], problem: Problem, known: Mapping[Node, str], place: Mapping[Node, Place],
 ) -> dict[Node, str]:
-    """A variable for every node that is computed: of the term that it is, or a number."""
+    """Return a variable for every node that is computed: of the term that it is, or a number."""
     names: dict[Node, str] = {node: str(node.value) for node in ordered(problem.roots) if node.op == ops.NAME}
     names |= {node: f"{ALIVE}_{place[node][0]}" for node in names if node.value == ALIVE}
     taken = set(names.values())
@@ -199,6 +199,6 @@ def _named(
 
 
 def group_axes(question: Best, order: Order) -> list[int]:
-    """The axes that a question is asked for each value of, by their place among the outer axes."""
+    """Return the axes that a question is asked for each value of, by their place among the outer axes."""
     outer = [axis.name for axis in order.outer]
     return [outer.index(name) for name in question.per]

@@ -55,14 +55,14 @@ class Posing:
     skipping: bool = False
 
     def names(self) -> set[str]:
-        """The names of symbols and terms in its conditions and questions."""
+        """Return the names of symbols and terms in its conditions and questions."""
         texts = [text for _, text in (*self.automatic, *self.declared)]
         for asked in self.questions:
             texts += [*asked.formulas, *asked.per]
         return {name for text in texts for name in _NAME.findall(text)}
 
     def key(self, evaluator: str) -> str:
-        """A digest of all that a nest depends on, with the source of its evaluator."""
+        """Return a digest of all that a nest depends on, with the source of its evaluator."""
         plain = asdict(self) | {
             "symbols": (), "axes": [(axis.name, axis.parameters, axis.size) for axis in self.axes],
         }
@@ -70,7 +70,7 @@ class Posing:
 
 
 def posed(posing: Posing, evaluator: str, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
-    """The problem of a space, and the names of terms in it.
+    """Return the problem of a space, and the names of terms in it.
 
     ``evaluator`` is the source of an evaluator, ``verdicts`` that of the function that chooses a verdict. Raises
     FormulaError for a text that is no formula.
@@ -91,7 +91,7 @@ class _Poser:
         self.terms, self.rules = dict(known.terms), known.rules
 
     def posed(self, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
-        """The problem."""
+        """Return the problem."""
         graph, posing, estimate = self.graph, self.posing, self.graph.name(ESTIMATE)
         of_verdict = {"estimate": estimate, "gpu_memory": self._resolve("gpu_memory")}
         conditions = [*self._read(posing.automatic), *self.rules, *self._read(posing.declared)]
@@ -103,7 +103,7 @@ class _Poser:
         return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}
 
     def _resolve(self, name: str) -> Node:
-        """A derived symbol is a term of the evaluator, unless the space derives it otherwise."""
+        """Resolve a derived symbol as a term of the evaluator, unless the space derives it otherwise."""
         if name in self.values:
             return self.values[name]
         if name in self.terms:

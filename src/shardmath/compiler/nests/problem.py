@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..expressions.graph import Graph, Node
 
-#: What verdicts and questions call the estimate: infinite where a condition is broken.
+#: Name of the estimate in verdicts and questions: infinite where a condition is broken.
 ESTIMATE = "estimate"
 
 
@@ -89,7 +89,7 @@ class Problem:
         return nodes if self.skip is None else [*nodes, self.skip]
 
     def with_roots(self, roots: list[Node]) -> Problem:
-        """The same problem with other expressions, in the order of ``roots``."""
+        """Return the same problem with other expressions, in the order of ``roots``."""
         left = iter(roots)
         conditions = tuple((name, next(left)) for name, _ in self.conditions)
         estimate = next(left)

@@ -16,7 +16,7 @@ from ..expressions.intervals import Bounds, Limits
 from .order import Order, dependencies
 from .problem import ESTIMATE, Histogram, Problem
 
-#: What is kept below the bound for what rounding may add to it.
+#: Margin below the bound for rounding.
 _MARGIN = 1 - Fraction(1, 2**30)
 LOW, HIGH = "low", "high"
 
@@ -27,7 +27,7 @@ def end_name(name: str, end: str) -> str:
 
 
 def with_skipping(problem: Problem, order: Order, limits: Mapping[str, Limits]) -> Problem:
-    """The problem with the condition that no entry of the table has any verdict but the last, where one is found.
+    """Get the problem with the condition that no entry of the table has any verdict but the last, where one is found.
 
     ``limits`` are the least and largest values of parameters. Questions about all legal configurations need every
     estimate: with them nothing is skipped.
@@ -70,7 +70,7 @@ class _Ends:
         return bool(self._masks[node] & self._fused)
 
     def flat(self, root: Node) -> Node:
-        """The same value with sums inside sums opened, so that what is added and taken away cancels."""
+        """Return the same value with sums inside sums opened, so that what is added and taken away cancels."""
         for node in ordered([root]):
             if node in self._flat:
                 continue
@@ -86,7 +86,7 @@ class _Ends:
         return self._flat[root]
 
     def of(self, node: Node, end: str) -> Node | None:
-        """The bound of a node at one end, or None if none is found."""
+        """Return the bound of a node at one end, or None if none is found."""
         key = (node, end)
         if key not in self._known:
             self._known[key] = node if not self.is_fused(node) else self._bound(node, end)
@@ -152,7 +152,7 @@ class _Ends:
         return self.graph.extreme(ops.MIN if end == LOW else ops.MAX, ends)
 
     def _padded(self, rounded: Node, end: str) -> Node | None:
-        """A number rounded up to a multiple: at least the number, and less than one multiple more."""
+        """Return a number rounded up to a multiple: at least the number, and less than one multiple more."""
         number, multiple = (self.of(arg, end) for arg in rounded.args)
         if end == LOW or number is None or multiple is None:
             return number

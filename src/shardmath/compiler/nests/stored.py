@@ -15,7 +15,7 @@ _KINDS: dict[str, type[Question]] = {kind.__name__: kind for kind in (Best, Fron
 
 
 def stored(problem: Problem) -> str:
-    """The text of a problem, as JSON."""
+    """Return the text of a problem, as JSON."""
     nodes = ordered(problem.roots)
     place = {node: number for number, node in enumerate(nodes)}
     questions = [
@@ -32,7 +32,7 @@ def stored(problem: Problem) -> str:
 
 
 def restored(text: str) -> Problem:
-    """The problem of a text that ``stored`` wrote, in a graph of its own."""
+    """Return the problem of a text that ``stored`` wrote, in a graph of its own."""
     data, graph = json.loads(text), Graph()
     nodes: list[Node] = []
     for op, args, value in data["nodes"]:

@@ -21,7 +21,7 @@ class Before:
         self.plan, self.steps = plan, Steps(plan, NUMPY)
 
     def data(self) -> dict[str, Any]:
-        """The data for the templates."""
+        """Return the data for the templates."""
         return {
             "scalars": self._scalars(), "columns": self._columns(),
             "before": [{"check": False, **end} for end in self._ends()] + self._computed(self.plan.levels[0]),
@@ -58,7 +58,7 @@ class Before:
         return self.steps.with_alive(steps, 0) if 0 in self.steps.pens else steps
 
     def _rows(self) -> list[dict[str, Any]]:
-        """The rows that are filled before the loops."""
+        """Return the rows that are filled before the loops."""
         own = [self.steps.loaded(node) for node, _ in sorted(self.plan.rows.items(), key=lambda item: item[1])
                if self.plan.place[node][0] == 0]
         row = {"name": alive(0), "test": ""}

@@ -20,7 +20,7 @@ FEW = 2 * LANES
 
 
 def block(plan: Plan, steps: Steps, literal: bool) -> dict[str, Any]:
-    """The loops that are one: the conditions on their turns, what is computed for the legal ones, and handed on."""
+    """Get the loops that are one: the conditions on their turns, what is computed for the legal ones, and handed on."""
     order, inner = plan.order, plan.levels[-1]
     assert order.tested
     tested = plan.levels[order.tested]
@@ -81,10 +81,10 @@ def _read(tested: Level, inner: Level) -> list[Node]:
 
 
 def _kept(plan: Plan, steps: Steps, nodes: Iterable[Node]) -> list[dict[str, Any]]:
-    """Variables with their rows."""
+    """Return variables with their rows."""
     return [steps.loaded(node) | {"row": _row(plan, node).upper()} for node in nodes]
 
 
 def _row(plan: Plan, node: Node) -> str:
-    """The row of what is kept of the legal turns."""
+    """Return the row of what is kept of the legal turns."""
     return f"legal_{plan.names[node]}"

@@ -25,7 +25,7 @@ class Loops:
         self.after_estimate = _using(plan.problem.roots, ESTIMATE)
 
     def data(self) -> dict[str, Any]:
-        """The data for the templates."""
+        """Return the data for the templates."""
         order = self.plan.order
         return {
             "entries": str(order.entries) if self.literal else "entries",
@@ -36,22 +36,22 @@ class Loops:
         }
 
     def size(self, axis: NestAxis) -> str:
-        """How many turns the loop over an axis has."""
+        """Return how many turns the loop over an axis has."""
         return str(axis.size) if self.literal else f"sizes[{self.plan.order.outer.index(axis)}]"
 
     def _inside(self, number: int) -> str:
-        """How many turns all loops inside a level have; the turns of a block are not counted below their tests."""
+        """Count the turns of all loops inside a level; the turns of a block are not counted below their tests."""
         return " * ".join(self.size(axis) for axes in self.plan.order.levels[number:] for axis in axes) or "1"
 
     def _below(self, number: int) -> str:
-        """How many tables stand for what is rejected once on a level: inside the tests of a block, for legal turns."""
+        """Count the tables behind one rejection on a level: inside the tests of a block, for legal turns."""
         tested = self.plan.order.tested
         if number == self.depth:
             return "1"
         return f"legal_turns * below_{number}" if tested and number > tested else f"below_{number}"
 
     def _shard_index(self, axes: Sequence[NestAxis]) -> list[dict[str, str]]:
-        """Places on each axis from the number of a shard, the last axis running fastest."""
+        """Return places on each axis from the number of a shard, the last axis running fastest."""
         return [{"name": f"i_{axis.name}", "size": self.size(axis)} for axis in reversed(axes)]
 
     def _level(self, number: int) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def nest(title: str, key: str, plan: Plan, *, dialect: Dialect = PYTHON, literal
 
 
 def _rows(steps: Steps) -> list[str]:
-    """The rows of the table by name."""
+    """Return the rows of the table by name."""
     plan = steps.plan
     rows = [plan.names[node] for node, _ in sorted(plan.rows.items(), key=lambda item: item[1])]
     return rows + [name for number in steps.pens if (name := alive(number)) not in rows]

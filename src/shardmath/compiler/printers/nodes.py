@@ -39,7 +39,7 @@ class NestPrinter:
         self.named = names.get if isinstance(names, Mapping) else names
 
     def doprint(self, node: Node) -> str:
-        """The source of what ``node`` is, even if it has a name."""
+        """Return the source of what ``node`` is, even if it has a name."""
         return self._operation(node)
 
     def _print(self, node: Node) -> str:
@@ -85,7 +85,7 @@ class NestPrinter:
         return text
 
     def _is_negative(self, node: Node) -> bool:
-        """A summand that is written with a minus sign."""
+        """Return a summand that is written with a minus sign."""
         if self.named(node):
             return False
         number_ = node if node.op == ops.NUMBER else node.args[0] if node.op == ops.MUL else None
@@ -104,14 +104,14 @@ class NestPrinter:
         return "*".join(self._tight(arg) for arg in node.args)
 
     def _tight(self, node: Node) -> str:
-        """An operand of a product or quotient."""
+        """Return an operand of a product or quotient."""
         text = self._print(node)
         loose = node.op in (ops.ADD, ops.MUL, ops.DIV) or (node.op == ops.NUMBER and _fraction(node) < 0)
         return f"({text})" if loose and not self.named(node) else text
 
 
 def number(value: object) -> str:
-    """A constant as a float; a quotient that is not whole, as a broken condition leaves it, as a quotient."""
+    """Print a constant as a float, or as a quotient that is not whole. Raises ValueError for inexact ones."""
     assert isinstance(value, Fraction)
     if Fraction(float(value)) == value:
         return repr(float(value))

@@ -22,7 +22,7 @@ class Questions:
         self.loops, self.plan, self.steps = loops, loops.plan, loops.steps
 
     def data(self) -> dict[str, Any]:
-        """The data for the templates."""
+        """Return the data for the templates."""
         return {
             "questions": [self._question(question) for question in self.plan.problem.questions],
             "verdicts": len(self.plan.problem.verdicts),
@@ -47,7 +47,7 @@ class Questions:
         return {**base, "group": self._group(question), "per": list(question.per)}
 
     def _edge(self, among: int | None) -> str | None:
-        """The largest estimate that has one of the first verdicts, if it is one number for all entries."""
+        """Return the largest estimate that has one of the first verdicts, if it is one number for all entries."""
         if among is None:
             return "LARGEST"
         verdicts = self.plan.problem.verdicts
@@ -61,7 +61,7 @@ class Questions:
         return {"fused": fused, "name": name}
 
     def _group(self, question: Best) -> str:
-        """The number of the group of a configuration, the last axis running fastest."""
+        """Return the number of the group of a configuration, the last axis running fastest."""
         text = ""
         for position in group_axes(question, self.plan.order):
             axis = self.plan.order.outer[position]

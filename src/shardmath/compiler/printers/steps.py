@@ -23,26 +23,26 @@ class Steps:
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def step(self, step: Node | Check) -> dict[str, Any]:
-        """One step of a loop."""
+        """Return one step of a loop."""
         if isinstance(step, Check):
             return {"check": True, "number": step.number, "source": self.source(step.node)}
         return {"check": False, "name": self.plan.names[step], "source": self.printer.doprint(step)}
 
     def source(self, node: Node) -> str:
-        """A value by its name, if it has one."""
+        """Return a value by its name, if it has one."""
         return self.plan.names.get(node) or self.printer.doprint(node)
 
     def loaded(self, node: Node) -> dict[str, Any]:
-        """A variable that comes from an array of numbers: a condition is one that is not 0."""
+        """Return a variable that comes from an array of numbers: a condition is one that is not 0."""
         return {"name": self.plan.names[node], "test": " != 0.0" if node.is_condition else ""}
 
     def with_alive(self, steps: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
-        """The steps of a level with the row that tells which entries broke no condition, behind its last condition."""
+        """Return the steps of a level, with the row of entries that broke no condition behind its last condition."""
         last = max(place for place, step in enumerate(steps) if step["check"])
         source = f"{self.dialect.prefix}select(kept, -INFINITY, INFINITY)"
         return [*steps[:last + 1], {"check": False, "name": alive(number), "source": source}, *steps[last + 1:]]
 
 
 def alive(number: int) -> str:
-    """The row that tells which entries broke no condition up to a level."""
+    """Return the row that tells which entries broke no condition up to a level."""
     return f"{ALIVE}_{number}"

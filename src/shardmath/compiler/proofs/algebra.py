@@ -32,19 +32,19 @@ class Algebra:
         return self.left >= 0
 
     def of(self, node: Node) -> Polynomial:
-        """The polynomial of a number, its sums multiplied out."""
+        """Return the polynomial of a number, its sums multiplied out."""
         return self.form.of(node)
 
     def difference(self, larger: Node, smaller: Node) -> Polynomial:
-        """The polynomial of ``larger - smaller``."""
+        """Return the polynomial of ``larger - smaller``."""
         return self.of(self.minus(larger, smaller))
 
     def minus(self, larger: Node, smaller: Node) -> Node:
-        """The node of ``larger - smaller``."""
+        """Return the node of ``larger - smaller``."""
         return self.graph.add((larger, self.graph.mul((self.graph.number(-1), smaller))))
 
     def node(self, terms: Polynomial) -> Node:
-        """The node of a polynomial without divisors."""
+        """Return the node of a polynomial without divisors."""
         atoms = self.form.atoms
         return self.graph.add(
             self.graph.mul((self.graph.number(count), *(atoms[serial] for serial, power in monomial
@@ -53,18 +53,18 @@ class Algebra:
         )
 
     def is_switch(self, node: Node) -> bool:
-        """True for an atom that is 0 or 1."""
+        """Return True for an atom that is 0 or 1."""
         if node.op == ops.SELECT:
             return [arg.value for arg in node.args[1:]] == [1, 0]
         return node.op == ops.NAME and node.value in self._switches
 
     def atoms(self, terms: Polynomial) -> list[Node]:
-        """The atoms of a polynomial, in the order in which they were made."""
+        """Return the atoms of a polynomial, in the order in which they were made."""
         serials = {serial for monomial in terms for serial, _ in monomial}
         return [self.form.atoms[serial] for serial in sorted(serials)]
 
     def without_sums_below(self, terms: Polynomial) -> tuple[Polynomial, list[Node]]:
-        """A polynomial times the sums that it is divided by, and these sums; unchanged where it would get too long."""
+        """Return a polynomial times the sums that divide it, and these sums; unchanged where it would get too long."""
         sums: list[Node] = []
         for _ in range(8):
             powers: dict[int, int] = {}
@@ -97,7 +97,7 @@ class Algebra:
 
 
 def divided(terms: Polynomial, by: Polynomial) -> Polynomial | None:
-    """A polynomial over a single monomial; None if ``by`` is a sum."""
+    """Return a polynomial over a single monomial; None if ``by`` is a sum."""
     if len(by) != 1:
         return None
     ((below, divisor),) = by.items()

@@ -43,12 +43,12 @@ class Case:
         return self.algebra.graph
 
     def least(self, atom: Node) -> Rational | None:
-        """A value that an atom is never below; None if there is none."""
+        """Return a value that an atom is never below; None if there is none."""
         low = self.bounds.interval(atom)[0]
         return None if isinstance(low, float) else low
 
     def most(self, atom: Node) -> Node | None:
-        """An expression that an atom never exceeds; None if there is none."""
+        """Return an expression that an atom never exceeds; None if there is none."""
         if atom in self.tops:
             return self.tops[atom]
         if atom.op == ops.LCM:
@@ -59,7 +59,7 @@ class Case:
         return None if isinf(high) else self.graph.number(high)  # type: ignore[arg-type]
 
     def cancelled(self) -> Case:
-        """The same goal without summands that both roots have, and without conditions about other names."""
+        """Return the same goal without summands that both roots have, and without conditions about other names."""
         graph = self.graph
         counts = difference(graph, self.roots[1], self.roots[0])
         smaller = graph.add(graph.mul((graph.number(-count), node)) for node, count in counts.items() if count < 0)
@@ -74,19 +74,19 @@ class Case:
         return replace(self, roots=(smaller, larger), values={}, conditions=kept, tops=tops)
 
     def with_name(self, name: str, least: int, top: Node | None = None) -> Case:
-        """The same with one more name."""
+        """Return the same with one more name."""
         tops = self.tops if top is None else {**self.tops, self.graph.name(name): top}
         return replace(self, bounds=self.bounds.with_name(name, least, None), tops=tops)
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing has yet."""
+        """Return a name that nothing has yet."""
         count = 1
         while f"{stem}'{count}" in self.bounds.names:
             count += 1
         return f"{stem}'{count}"
 
     def replaced(self, values: Mapping[Node, Node]) -> Case:
-        """The same with other nodes for some."""
+        """Return the same with other nodes for some."""
         names = list(self.values)
         nodes = (*self.roots, *self.conditions, *(self.values[name] for name in names), *self.tops.values())
         new = replaced(self.graph, nodes, values, self.bounds)
@@ -113,7 +113,7 @@ class Case:
         return False if self.is_at_least(below, known, strict=not strict) else None
 
     def is_at_least(self, terms: Polynomial, known: bool, *, strict: bool = False) -> bool:
-        """True only if a polynomial is at least 0, or above it; with ``known``, also by one of the conditions."""
+        """Return True only if a polynomial is at least 0, or above it; with ``known``, also by a condition."""
         signs = Signs(self.algebra)
         if signs.is_never_negative(terms, self, strict=strict):
             return True
@@ -132,7 +132,7 @@ class Case:
         return False
 
     def decided(self) -> Case | None:
-        """The same with every comparison decided that the bounds decide; in the roots, that the conditions decide."""
+        """Decide every comparison that the bounds decide; in the roots, every one that the conditions decide."""
         case = self
         for _ in range(20):
             decided = case._decisions(case.conditions, known=False)
@@ -161,7 +161,7 @@ class Case:
         return decided
 
     def _possible(self, node: Node, known: bool) -> list[Node]:
-        """The arguments of a maximum or minimum without those that another one always beats."""
+        """Return the arguments of a maximum or minimum without those that another one always beats."""
         kept = list(node.args)
         for arg in node.args:
             for other in kept:
@@ -177,13 +177,13 @@ def _names(nodes: Iterable[Node]) -> set[Node]:
 
 
 def _is_deep(node: Node) -> bool:
-    """True for an operation on more than a few names and their products: it is not decided at once."""
+    """Return True for an operation on more than a few names and their products: it is not decided at once."""
     inner = ordered(node.args)
     return len(inner) > 40 or any(item.op in (ops.SELECT, *EXTREMES) for item in inner)
 
 
 def is_whole(case: Case, node: Node) -> bool:
-    """True if the polynomial of a number says that it is an integer."""
+    """Return True if the polynomial of a number says that it is an integer."""
     atoms = case.algebra.form.atoms
     return all(
         Fraction(count).denominator == 1

@@ -59,7 +59,7 @@ def divided_by(algebra: Algebra, divisor: Node, dividend: Node) -> Divided | Non
 
 
 def _is_whole(algebra: Algebra, terms: Polynomial) -> bool:
-    """True if all factors are integers that stand above the fraction bar."""
+    """Return True if all factors are integers that stand above the fraction bar."""
     return all(
         Fraction(count).denominator == 1 and all(
             power > 0 and algebra.form.atoms[serial].op == ops.NAME for serial, power in monomial)

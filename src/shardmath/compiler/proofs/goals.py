@@ -44,7 +44,7 @@ class Prover:
         self.effort = effort or Effort()
 
     def never_exceeds(self, case: Case, *, strict: bool = False) -> bool:
-        """True only if the first root is at most the second one in the whole case; with ``strict`` below it."""
+        """Return True only if the first root is at most the second one in the whole case; with ``strict`` below it."""
         case = case.cancelled()
         smaller, larger = case.roots
         self.effort.tried += 1
@@ -76,7 +76,7 @@ class Prover:
         return self.never_exceeds(without, strict=strict) and self.never_exceeds(with_maxima)
 
     def _sides(self, counts: Mapping[Node, Rational]) -> tuple[Node, Node]:
-        """The negative and the positive part of a sum."""
+        """Return the negative and the positive part of a sum."""
         graph = self.graph
         smaller = graph.add(graph.mul((graph.number(-count), node)) for node, count in counts.items() if count < 0)
         larger = graph.add(graph.mul((graph.number(count), node)) for node, count in counts.items() if count > 0)
@@ -125,7 +125,7 @@ class Prover:
         return sum(count < 0 for count in self.algebra.difference(case.roots[1], case.roots[0]).values())
 
     def _common(self, case: Case, atoms: Sequence[Node]) -> Node | None:
-        """A switch below a fraction bar, or a condition that stands in many places: told apart before maxima are."""
+        """Return a switch below a fraction bar, or a frequent condition: both are told apart before maxima."""
         below = [node.args[1] for node in ordered(case.roots) if node.op in _QUOTIENTS]
         switch = next((node for node in ordered(below) if self.algebra.is_switch(node)), None)
         if switch is not None:
@@ -139,7 +139,7 @@ class Prover:
         return most if most is not None and uses[most] >= _MANY else None
 
     def _atoms(self, goal: Polynomial) -> list[Node]:
-        """The atoms of a polynomial, and those of the sums that it is divided by."""
+        """Return the atoms of a polynomial, and those of the sums that it is divided by."""
         atoms: dict[Node, None] = {}
         for atom in self.algebra.atoms(goal):
             inner = self.algebra.atoms(self.algebra.form.inside(atom)) if atom.op == ops.ADD else [atom]
@@ -164,7 +164,7 @@ class Prover:
         return smaller is None or self.never_exceeds(smaller, strict=strict)
 
     def _choice(self, case: Case, atoms: Iterable[Node]) -> Node | None:
-        """A disjunction about divisibility of names in the goal, which has not been told apart yet."""
+        """Return a disjunction about divisibility of names in the goal, which has not been told apart yet."""
         names = {node for node in ordered(atoms) if node.op == ops.NAME}
         for condition in case.conditions:
             if condition.op == ops.OR and any(arg.op == ops.DIVIDES for arg in condition.args):
@@ -191,7 +191,7 @@ class Prover:
         return self.never_exceeds(case.replaced(values), strict=strict)
 
     def _pair(self, case: Case, goal: Polynomial, rounded: Sequence[Node]) -> tuple[Node, Node] | None:
-        """A rounded quotient that lessens the goal, and one by the same divisor of no less that adds to it."""
+        """Return a rounded quotient that lessens the goal, and one by the same divisor of no less that adds to it."""
         up = [atom for atom in rounded if all(count > 0 for count in _counts(goal, atom))]
         down = [atom for atom in rounded if all(count < 0 for count in _counts(goal, atom))]
         for large in up:
@@ -203,12 +203,12 @@ class Prover:
         return None
 
     def _stepped(self, case: Case, small: Node, large: Node, strict: bool) -> bool:
-        """The larger one of two rounded quotients as the smaller one and a step."""
+        """Return the larger one of two rounded quotients as the smaller one and a step."""
         name = case.fresh("step")
         return self._with(case.with_name(name, 0), {large: self.graph.add((small, self.graph.name(name)))}, strict)
 
     def _unrounded(self, case: Case, rounded: Sequence[Node], strict: bool) -> bool:
-        """A rounded quotient as the quotient of what leaves no rest, innermost first."""
+        """Return a rounded quotient as the quotient of what leaves no rest, innermost first."""
         atom = min(rounded, key=lambda node: len(ordered([node])))
         over, under = atom.args
         if not self._signs.is_never_negative(self.algebra.of(under), case, strict=True):
@@ -222,7 +222,7 @@ class Prover:
         return self._with(case.with_name(name, 0, top), {atom: self.graph.binary(ops.DIV, padded, under)}, strict)
 
     def _multiple(self, case: Case, atom: Node, strict: bool) -> bool:
-        """A least common multiple as a multiple of one side, by a divisor of the other."""
+        """Return a least common multiple as a multiple of one side, by a divisor of the other."""
         first, other = atom.args if atom.args[1].op == ops.NUMBER else atom.args[::-1]
         name = case.fresh("multiple")
         product = self.graph.mul((first, self.graph.name(name)))
@@ -230,12 +230,12 @@ class Prover:
 
 
 def _counts(goal: Polynomial, atom: Node) -> list[Rational]:
-    """The coefficients of the monomials with an atom."""
+    """Return the coefficients of the monomials with an atom."""
     return [count for monomial, count in goal.items() if dict(monomial).get(atom.serial, 0)]
 
 
 def _has_extremes(node: Node) -> bool:
-    """True for a maximum or minimum, and for a product with one."""
+    """Return True for a maximum or minimum, and for a product with one."""
     return any(factor.op in (ops.MAX, ops.MIN) for factor in (node.args if node.op == ops.MUL else (node,)))
 
 

@@ -25,7 +25,7 @@ class Matched:
         self._known: dict[tuple[Node, Node], bool] = {}
 
     def never_exceeds(self, smaller: Node, larger: Node) -> bool:
-        """True only if ``smaller`` is at most ``larger`` in the whole case."""
+        """Return True only if ``smaller`` is at most ``larger`` in the whole case."""
         if smaller is larger:
             return True
         key = (smaller, larger)
@@ -68,7 +68,7 @@ class Matched:
                 and self._is_at_least_zero(other, strict=True) and self.never_exceeds(other, under))
 
     def _products(self, smaller: Node, larger: Node) -> bool:
-        """Products of as many factors that are at least 0, each pair in order."""
+        """Return products of as many factors that are at least 0, each pair in order."""
         left = list(smaller.args if smaller.op == ops.MUL else (smaller,))
         right = list(larger.args if larger.op == ops.MUL else (larger,))
         common = [factor for factor in left if factor in right]
@@ -86,7 +86,7 @@ class Matched:
         return all(self.never_exceeds(self.graph.number(1), factor) for factor in right)
 
     def _sums(self, smaller: Node, larger: Node) -> bool:
-        """Summands that only one side has, each with a partner on the other side."""
+        """Return summands that only one side has, each with a partner on the other side."""
         counts = difference(self.graph, larger, smaller)
         gains = [(node, count) for node, count in counts.items() if count > 0]
         losses = [(node, -count) for node, count in counts.items() if count < 0]

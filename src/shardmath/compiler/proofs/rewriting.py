@@ -13,7 +13,7 @@ EXTREMES = (ops.MAX, ops.MIN)
 
 
 def replaced(graph: Graph, roots: Iterable[Node], values: Mapping[Node, Node], bounds: Bounds) -> list[Node]:
-    """Copies of ``roots`` with some nodes replaced, quotients without common factors."""
+    """Return copies of ``roots`` with some nodes replaced, quotients without common factors."""
     done = dict(values)
     for node in ordered(roots):
         if node in done:
@@ -34,7 +34,7 @@ def replaced(graph: Graph, roots: Iterable[Node], values: Mapping[Node, Node], b
 
 
 def common_out(graph: Graph, node: Node) -> Node:
-    """A sum as a product with the factors that all its summands have in common."""
+    """Return a sum as a product with the factors that all its summands have in common."""
     if node.op != ops.ADD:
         return node
     parts = [factors(graph.coefficient(part)[1]) for part in node.args]
@@ -46,7 +46,7 @@ def common_out(graph: Graph, node: Node) -> Node:
 
 
 def _factored(graph: Graph, op: str, args: Sequence[Node], bounds: Bounds) -> Node:
-    """A maximum or minimum without a positive factor that all arguments have, times that factor."""
+    """Return a maximum or minimum without a positive factor that all arguments have, times that factor."""
     node = graph.extreme(op, args)
     parts = [factors(graph.coefficient(arg)[1]) for arg in node.args if arg is not graph.number(0)]
     if node.op != op or not parts:

@@ -44,14 +44,14 @@ class Samples:
             self._met &= self.values(condition)
 
     def values(self, node: Node) -> NDArray[Any]:
-        """The value of a number or condition at every point."""
+        """Return the value of a number or condition at every point."""
         with np.errstate(all="ignore"):
             for inner in ordered_without([node], self._known):
                 self._known[inner] = operated(inner, self._known) if inner.args else constant(inner)
         return self._known[node]  # type: ignore[no-any-return]
 
     def refute(self, larger: Node, smaller: Node, *, strict: bool) -> bool:
-        """True if ``smaller`` exceeds ``larger`` somewhere; with ``strict`` also if they are equal."""
+        """Return True if ``smaller`` exceeds ``larger`` somewhere; with ``strict`` also if they are equal."""
         left, right = self.values(smaller), self.values(larger)
         gap = left - right if strict else left - right - _CLOSE * (np.abs(left) + np.abs(right))
         broken = (gap >= 0 if strict else gap > 0) & self._met

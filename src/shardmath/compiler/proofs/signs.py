@@ -19,7 +19,7 @@ from .algebra import Algebra
 _MOST_TERMS = 1_500
 #: Distances from the least values at which a polynomial is computed before it is shifted.
 _TRIED = (0, 1, 1000)
-#: What it costs to shift a term.
+#: Cost of a shifted term.
 _SHIFTING = 20
 #: Ends of ranges that one proof may tell apart.
 _MOST_ENDS = 32
@@ -29,10 +29,10 @@ class Ranges(Protocol):
     """Least and largest values of atoms."""
 
     def least(self, atom: Node) -> Rational | None:
-        """A value that an atom is never below; None if there is none."""
+        """Return a value that an atom is never below; None if there is none."""
 
     def most(self, atom: Node) -> Node | None:
-        """An expression that an atom never exceeds; None if there is none."""
+        """Return an expression that an atom never exceeds; None if there is none."""
 
 
 class Signs:
@@ -42,7 +42,7 @@ class Signs:
         self.algebra = algebra
 
     def is_never_negative(self, terms: Polynomial, ranges: Ranges, *, strict: bool = False) -> bool:
-        """True only if a polynomial is at least 0 for all values in ``ranges``; with ``strict`` if it is above 0."""
+        """Return True only if a polynomial is at least 0 for all values in ``ranges``; with ``strict``, above 0."""
         if not terms:
             return not strict
         terms, sums = self.algebra.without_sums_below(terms)
@@ -78,7 +78,7 @@ class Signs:
         return self._from_least(terms, ranges, strict)
 
     def _least(self, terms: Polynomial, ranges: Ranges) -> dict[int, Rational] | None:
-        """The least values of all atoms; None if one may be negative, or 0 below a fraction bar."""
+        """Return the least values of all atoms; None if one may be negative, or 0 below a fraction bar."""
         known: dict[int, Rational] = {}
         for atom in self.algebra.atoms(terms):
             least = ranges.least(atom)
@@ -107,7 +107,7 @@ class Signs:
 
 
 def _linear(terms: Polynomial, serial: int) -> tuple[Polynomial, Polynomial] | None:
-    """A polynomial as ``rest + x slope``; None if it is not linear in the atom ``serial``."""
+    """Return a polynomial as ``rest + x slope``; None if it is not linear in the atom ``serial``."""
     rest: Polynomial = {}
     slope: Polynomial = {}
     for monomial, count in terms.items():
@@ -129,7 +129,7 @@ def _sum(left: Polynomial, right: Polynomial, times: Rational) -> Polynomial:
 
 
 def without_content(terms: Polynomial, *, all_of_it: bool = False) -> Polynomial:
-    """A polynomial times the positive atoms that it is divided by; with ``all_of_it``, over common factors too."""
+    """Return a polynomial times the positive atoms that divide it; with ``all_of_it``, over common factors too."""
     lowest: dict[int, int] = {}
     serials = {serial for monomial in terms for serial, _ in monomial}
     for serial in serials:
@@ -148,7 +148,7 @@ def without_content(terms: Polynomial, *, all_of_it: bool = False) -> Polynomial
 
 
 def _value(terms: Polynomial, values: Mapping[int, Rational]) -> Rational:
-    """The value of a polynomial without divisors."""
+    """Return the value of a polynomial without divisors."""
     result: Rational = 0
     for monomial, count in terms.items():
         result += count * prod(values[serial] ** power for serial, power in monomial)
@@ -156,7 +156,7 @@ def _value(terms: Polynomial, values: Mapping[int, Rational]) -> Rational:
 
 
 def _is_covered(terms: Polynomial, least: Mapping[int, Rational]) -> bool:
-    """True if positive monomials that are multiples of negative ones outweigh these, each used up once."""
+    """Return True if positive monomials that are multiples of negative ones outweigh these, each used up once."""
     left = {monomial: count for monomial, count in terms.items() if count > 0}
     for monomial, count in sorted(terms.items(), key=lambda item: -len(item[0])):
         need = -count
@@ -176,7 +176,7 @@ def _is_covered(terms: Polynomial, least: Mapping[int, Rational]) -> bool:
 
 
 def _least_ratio(over: Monomial, under: Mapping[int, int], least: Mapping[int, Rational]) -> Rational:
-    """The least value of one monomial over another; 0 unless the other divides it."""
+    """Return the least value of one monomial over another; 0 unless the other divides it."""
     rest = dict(over)
     if any(rest.get(serial, 0) < power for serial, power in under.items()):
         return 0
@@ -184,7 +184,7 @@ def _least_ratio(over: Monomial, under: Mapping[int, int], least: Mapping[int, R
 
 
 def _shifted(terms: Polynomial, least: Mapping[int, Rational]) -> Polynomial | None:
-    """A polynomial in what some atoms exceed their least values by; None if it is too long.
+    """Return a polynomial in what some atoms exceed their least values by; None if it is too long.
 
     Atoms that stand in more positive than negative monomials come first.
     """
@@ -201,7 +201,7 @@ def _shifted(terms: Polynomial, least: Mapping[int, Rational]) -> Polynomial | N
 
 
 def _from(terms: Polynomial, serial: int, start: Rational) -> Polynomial:
-    """A polynomial in what one atom exceeds ``start`` by."""
+    """Return a polynomial in what one atom exceeds ``start`` by."""
     result: Polynomial = {}
     for monomial, count in terms.items():
         power = dict(monomial).get(serial, 0)

@@ -28,7 +28,7 @@ def case_of(
 
 
 def assuming(case: Case, *conditions: Node) -> Case | None:
-    """The case where ``conditions`` hold too; None if they cannot."""
+    """Return the case where ``conditions`` hold too; None if they cannot."""
     return settled(replace(case, conditions=(*case.conditions, *conditions)))
 
 
@@ -50,7 +50,7 @@ class Use:
         self.case, self.graph = case, case.graph
 
     def next(self) -> Case | None:
-        """The case after one more condition is used; the same if none is left to use, None if there is no value."""
+        """Get the case after one more condition is used; the same if none is left to use, None if there is no value."""
         for condition in sorted(self.case.conditions, key=lambda item: item.op in (ops.LE, ops.LT)):
             others = tuple(other for other in self.case.conditions if other is not condition)
             without = replace(self.case, conditions=others)
@@ -62,7 +62,7 @@ class Use:
         return self.case
 
     def _used(self, condition: Node, without: Case) -> Case | None:
-        """The case with what a condition says put in; None if it stays."""
+        """Return the case with what a condition says put in; None if it stays."""
         if condition.op == ops.AND:
             return replace(without, conditions=(*without.conditions, *condition.args))
         if condition.op == ops.NOT:
@@ -105,7 +105,7 @@ class Use:
         return None
 
     def _ordered(self, condition: Node, without: Case) -> Case | None:
-        """A bound of a name, or one name as another one plus a new one."""
+        """Return a bound of a name, or one name as another one plus a new one."""
         plainer = self._plainer(condition)
         if plainer is not condition:
             return replace(without, conditions=(*without.conditions, plainer))
@@ -129,7 +129,7 @@ class Use:
         return without.with_name(name, strict).replaced({right: new})
 
     def _plainer(self, condition: Node) -> Node:
-        """A comparison without the positive factors that both sides have."""
+        """Return a comparison without the positive factors that both sides have."""
         algebra = self.case.algebra
         terms = algebra.difference(*condition.args[::-1])
         atoms = algebra.atoms(terms)
@@ -193,7 +193,7 @@ class Use:
 
 
 def _with_number(condition: Node) -> tuple[Node | None, Rational | None]:
-    """The name and the number of a condition about both."""
+    """Return the name and the number of a condition about both."""
     left, right = condition.args
     for name, other in ((left, right), (right, left)):
         if name.op == ops.NAME and other.op == ops.NUMBER:

@@ -152,11 +152,11 @@ class Bounds:
                 values[node] = table.low[node][at], table.high[node][at]
 
     def _rows(self, mask: int) -> int:
-        """Rows of a table of some axes: one for each combination of places, a free axis among them."""
+        """Return rows of a table of some axes: one for each combination of places, a free axis among them."""
         return prod(size + 1 for place, size in enumerate(self.sizes) if mask >> place & 1)
 
     def _everywhere(self) -> dict[Node, Interval]:
-        """The values of nodes that depend on no axis."""
+        """Return the values of nodes that depend on no axis."""
         values = constants(self._nodes)
         with np.errstate(all="ignore"):
             for node in self._nodes:

@@ -39,12 +39,12 @@ def _product(args: Sequence[Interval], least: Sequence[float]) -> Interval:
 
 
 def _times(left: Interval, right: Interval) -> Interval:
-    corners = [one * other for one in left for other in right]
+    corners = [factor * other for factor in left for other in right]
     return reduce(np.fmin, corners), reduce(np.fmax, corners)
 
 
 def _quotient(args: Sequence[Interval], smallest: Sequence[float]) -> Interval:
-    """Bounds of a quotient by something positive; none where it may be 0 or less."""
+    """Return bounds of a quotient by something positive; none where it may be 0 or less."""
     (low, high), (least, most) = args
     if smallest[0] >= 0:
         below, above = low / most, high / least
@@ -52,9 +52,9 @@ def _quotient(args: Sequence[Interval], smallest: Sequence[float]) -> Interval:
         below, above = np.fmin(low / most, low / least), np.fmax(high / least, high / most)
     if smallest[1] > 0:
         return below, above
-    one = (least == most) & (least != 0)  # a single value, even below 0
-    return (np.where(one, np.fmin(low / least, high / least), np.where(least > 0, below, -np.inf)),
-            np.where(one, np.fmax(low / least, high / least), np.where(least > 0, above, np.inf)))
+    single = (least == most) & (least != 0)  # a single value, even below 0
+    return (np.where(single, np.fmin(low / least, high / least), np.where(least > 0, below, -np.inf)),
+            np.where(single, np.fmax(low / least, high / least), np.where(least > 0, above, np.inf)))
 
 
 def _rounded(rounding: np.ufunc) -> _Rule:
@@ -83,16 +83,16 @@ def _equal(args: Sequence[Interval], _: Sequence[float]) -> Interval:
 
 def _multiple(args: Sequence[Interval], _: Sequence[float]) -> Interval:
     (low, high), (least, most) = args
-    one = (low == high) & (least == most)
+    single = (low == high) & (least == most)
     exact = np.lcm(np.asarray(low).astype(np.int64), np.asarray(least).astype(np.int64)).astype(np.float64)
-    return np.where(one, exact, np.maximum(low, least)), np.where(one, exact, high * most)
+    return np.where(single, exact, np.maximum(low, least)), np.where(single, exact, high * most)
 
 
 def _divides(args: Sequence[Interval], _: Sequence[float]) -> Interval:
     (low, high), (least, most) = args
-    one, quotient = (low == high) & (least == most), least / low
+    single, quotient = (low == high) & (least == most), least / low
     whole = np.floor(quotient) == quotient
-    return one & whole, np.logical_not(one) | whole
+    return single & whole, np.logical_not(single) | whole
 
 
 _RULES: Mapping[str, _Rule] = {

@@ -157,7 +157,7 @@ def _counted(count: object, most: int) -> int:
 
 
 def _stretches(done: Sequence[Sequence[object]], shards: int) -> list[tuple[int, int]]:
-    """Stretches of shards. Raises DamagedError unless they are ascending and apart."""
+    """Return stretches of shards. Raises DamagedError unless they are ascending and apart."""
     stretches, last = [], -1
     for start, stop in done:
         begin, end = _counted(start, shards), _counted(stop, shards)

@@ -73,7 +73,7 @@ class Workers:
 
 
 def chunk_of(nest: Nest, workers: int, least: int = _CHUNK) -> int:
-    """Shards of one chunk."""
+    """Return shards of one chunk."""
     wanted = -(-least // nest.shard_size) if nest.rows is None else min(least, _ROWS) // nest.shard_size
     return max(1, min(wanted, nest.shards // (_CHUNKS * workers)))
 

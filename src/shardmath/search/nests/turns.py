@@ -54,7 +54,7 @@ class Loop:
         return prod(axis.size for axis in self.axes)
 
     def operations(self, turns: int, legal: int) -> int:
-        """Operations for so many turns, of which some are legal."""
+        """Return operations for so many turns, of which some are legal."""
         return turns * len(self.tested) + legal * len(self.kept)
 
 
@@ -223,5 +223,5 @@ def _unravelled(places: Integers, axes: Sequence[Axis]) -> Sequence[Integers]:
 def _lent(
     used: Sequence[Node], asked: Sequence[Node], number: int, depth: Mapping[Node, int],
 ) -> tuple[tuple[int, Node], ...]:
-    """Nodes of outer loops among those that are used, each with its depth."""
+    """Return nodes of outer loops among those that are used, each with its depth."""
     return tuple((depth[node], node) for node in dict.fromkeys([*used, *asked]) if 0 < depth[node] < number)

@@ -93,7 +93,7 @@ KEYS = (*_RULES, DivisorsOf.key)
 
 
 def read(field: str, declared: object) -> Candidates:
-    """Candidates from what a file or a person says. Raises InputError for anything else."""
+    """Return candidates from what a file or a person says. Raises InputError for anything else."""
     if isinstance(declared, Mapping):
         declared = _rule(field, declared)
     if isinstance(declared, Rule):
@@ -118,7 +118,7 @@ def listed(field: str, candidates: object) -> tuple[Any, ...]:
 
 
 def written(candidates: Candidates) -> Any:
-    """Candidates as plain data: what ``read`` takes."""
+    """Return candidates as plain data: what ``read`` takes."""
     if isinstance(candidates, tuple):
         return list(candidates)
     plain = {

@@ -45,7 +45,7 @@ def refuse_unknown(section: str, name: object, known: tuple[str, ...]) -> None:
 
 
 def value_of(field: str, name: str, value: object) -> int:
-    """``value`` as one that the symbol ``name`` may have. Raises InputError for ``field``."""
+    """Return ``value`` as one that the symbol ``name`` may have. Raises InputError for ``field``."""
     try:
         return checked(name, value)
     except InputError as error:

@@ -82,7 +82,7 @@ class Texts:
         return degree(node, known)
 
     def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
-        """``node`` with numbers or other formulas for some names."""
+        """Return ``node`` with numbers or other formulas for some names."""
         known = {
             self.graph.name(name): self.graph.number(value) if isinstance(value, int) else value
             for name, value in values.items()
