@@ -248,6 +248,17 @@ axis_options = _apply([
 ])
 
 
+#: GPUs and sequences of a search that has one number of each.
+job_options = under(
+    "Job and layout",
+    click.option("--gpus", "--num-gpus", "num_gpus", type=Count(), required=True, help="GPUs of the job."),
+    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(), required=True,
+                 help="Sequences per step."),
+)
+#: All other options of a search; ``runs.search_arguments`` takes them.
+search_options = _apply([run_options, axis_options, implementation_options, machine_options, settings_option])
+
+
 def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``options`` without absent parameters that only some commands declare."""
     named = {"expert_tensor_parallel", *LAYOUT_PARAMETERS, *MACHINE}

@@ -8,20 +8,8 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import (
-    Count,
-    axis_options,
-    device,
-    implementation_options,
-    kernel_choices,
-    machine_options,
-    pairs,
-    run_options,
-    settings_option,
-    without_absent,
-    writing_options,
-)
-from shardmath.cli.titled import Titled, under
+from shardmath.cli.options import Count, job_options, search_options, writing_options
+from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
@@ -31,25 +19,15 @@ from shardmath.reports.answers import answer
     "llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 128 --write megatron",
 ), work="searching layouts")
 @click.argument("model", shell_complete=model_names)
-@under(
-    "Job and layout",
-    click.option("--gpus", "--num-gpus", "num_gpus", type=Count(), required=True, help="GPUs of the job."),
-    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(), required=True,
-                 help="Sequences per step."),
-)
-@run_options
-@axis_options
-@implementation_options
-@machine_options
-@settings_option
+@job_options
+@search_options
 @click.option("--choice", type=Count(), default=1, show_default=True, help="Choice that --write prints.")
 @writing_options
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def recommend(
-    model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool,
-    json: bool, **options: Any,
+    model: str, choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool, json: bool,
+    **options: Any,
 ) -> None:
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
@@ -57,14 +35,13 @@ def recommend(
     Every legal layout is evaluated, including several chunks of layers per pipeline rank. The search is repeated with
     changed inputs, to show which of them change the answer.
     """
-    from shardmath.cli.runs import deliver, refuse_output_alone, swept
+    from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
     from shardmath.commands.recommend import recommend as advise
     from shardmath.commands.recommend.report import show
 
     refuse_output_alone(format, output)
-    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
-    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
-    advice = advise(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
+    chosen, gpu, arguments = search_arguments(model, options)
+    advice = advise(chosen, gpu, **arguments)
 
     def report() -> None:
         if json:

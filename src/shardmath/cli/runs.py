@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardmath.cli.options import device, kernel_choices, pairs
+from shardmath.cli.options import device, kernel_choices, pairs, without_absent
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE, OTHERS
 from shardmath.reports.waiting import quiet, silence
@@ -51,19 +51,33 @@ def configuration_arguments(model: str, options: Mapping[str, Any]) -> tuple[Mod
 
     Raises InputError for a file that cannot be read, and for options that are not legal.
     """
-    rest = dict(options)
-    gpu, gpu_memory, node_size = (rest.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
-    settings, kernels = pairs("set", rest.pop("settings"), "key=value"), kernel_choices(rest.pop("kernels"))
-    others = {name: rest.pop(name) for name in (*OTHERS, *MACHINE)}
-    rest |= {name: int(value) for name, value in others.items() if value is not None}
-    chosen, arguments = described(model, settings, {**rest, "kernels": kernels})
+    others = {name: int(options[name]) for name in (*OTHERS, *MACHINE) if options[name] is not None}
+    rest = {name: value for name, value in options.items() if name not in (*OTHERS, *MACHINE)}
+    return _of_machine(model, {**rest, **others}, described)
+
+
+def search_arguments(model: str, options: Mapping[str, Any]) -> tuple[Model | str, Any, dict[str, Any]]:
+    """Return the model, the GPU and the other arguments of a search, from all ``search_options``.
+
+    Raises InputError for a file that cannot be read, and for options that are not legal.
+    """
+    return _of_machine(model, without_absent(options), _without_layout)
+
+
+def _of_machine(
+    model: str, options: dict[str, Any], read: Callable[..., tuple[Model | str, dict[str, Any]]],
+) -> tuple[Model | str, Any, dict[str, Any]]:
+    """Return the model, the GPU, and the arguments that ``read`` makes of the model and all other options."""
+    gpu, gpu_memory, node_size = (options.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
+    settings, kernels = pairs("set", options.pop("settings"), "key=value"), kernel_choices(options.pop("kernels"))
+    chosen, arguments = read(model, settings, {**options, "kernels": kernels})
     return chosen, device(gpu, gpu_memory, node_size), {**arguments, "node_size": node_size}
 
 
-def swept(
+def _without_layout(
     model: str, settings: Mapping[str, str], options: Mapping[str, Any],
 ) -> tuple[Model | str, dict[str, Any]]:
-    """Return the model and the arguments of ``sweep``: those of a file without its layout, replaced by options."""
+    """Return the model and the arguments of a search: those of a file without its layout, replaced by options."""
     chosen, arguments = described(model, settings, options)
     if isinstance(chosen, str):
         return chosen, arguments

@@ -8,19 +8,7 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import (
-    Count,
-    Counts,
-    axis_options,
-    device,
-    implementation_options,
-    kernel_choices,
-    machine_options,
-    pairs,
-    run_options,
-    settings_option,
-    without_absent,
-)
+from shardmath.cli.options import Count, Counts, search_options
 from shardmath.cli.titled import Titled, under
 from shardmath.reports.answers import answer
 
@@ -38,33 +26,25 @@ from shardmath.reports.answers import answer
                  help="Sequences per step, for every number of GPUs."),
     click.option("--tokens-per-gpu", type=Count(), help="Tokens per step and GPU: the batch grows with the GPUs."),
 )
-@run_options
-@axis_options
-@implementation_options
-@machine_options
-@settings_option
+@search_options
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
-def scale(
-    model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any,
-) -> None:
+def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any) -> None:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     More GPUs wait more for each other: throughput per GPU falls, while power per GPU hardly does.
     """
-    from shardmath.cli.runs import swept
+    from shardmath.cli.runs import search_arguments
     from shardmath.commands.scale import scale as run
     from shardmath.commands.scale.plot import picture
     from shardmath.commands.scale.report import show
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
-    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
-    scaling = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
+    chosen, gpu, arguments = search_arguments(model, options)
+    scaling = run(chosen, gpu, **arguments)
     if json:
         click.echo(answer("scale", scaling.to_dict()))
     else:

@@ -9,19 +9,8 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import (
-    Count,
-    axis_options,
-    device,
-    implementation_options,
-    kernel_choices,
-    machine_options,
-    pairs,
-    run_options,
-    settings_option,
-    without_absent,
-)
-from shardmath.cli.titled import Titled, under
+from shardmath.cli.options import Count, job_options, search_options
+from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
 
@@ -30,18 +19,9 @@ from shardmath.reports.answers import answer
     "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --global-batch-size 256 --seq-length 4096",
 ), work="searching layouts")
 @click.argument("model", shell_complete=model_names)
-@under(
-    "Job and layout",
-    click.option("--gpus", "--num-gpus", "num_gpus", type=Count(), required=True, help="GPUs of the job."),
-    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(), required=True,
-                 help="Sequences per step."),
-)
-@run_options
-@axis_options
-@implementation_options
-@machine_options
+@job_options
+@search_options
 @click.option("--rank-by", metavar="KEY", help="time or memory  [default: time if all speeds are known]")
-@settings_option
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
 @failing_option
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
@@ -50,15 +30,14 @@ from shardmath.reports.answers import answer
 @click.option("--plot", metavar="FILE",
               help="Draw the best layout per TP and PP, and step time against memory: .png, .svg or .html.")
 def sweep(
-    model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None,
-    plot: str | None, fail_if_nothing_fits: bool, **options: Any,
+    model: str, json: bool, csv: str | None, parquet: str | None, plot: str | None, fail_if_nothing_fits: bool,
+    **options: Any,
 ) -> None:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     """
-    from shardmath.cli.runs import swept
+    from shardmath.cli.runs import search_arguments
     from shardmath.commands.sweep.files import writers
     from shardmath.commands.sweep.gathered import Gathered
     from shardmath.commands.sweep.plot import picture
@@ -69,13 +48,11 @@ def sweep(
 
     refuse_unplottable(plot)
     gathered = Gathered()
-    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
-    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
+    chosen, gpu, arguments = search_arguments(model, options)
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet, *([] if plot is None else [gathered])))
         report = stack.enter_context(progress("layouts"))
-        result = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, progress=report,
-                    on_layouts=on_layouts, **options)
+        result = run(chosen, gpu, progress=report, on_layouts=on_layouts, **arguments)
     if plot is not None:
         write_picture(picture(result, gathered), plot)
     if json:
