@@ -49,7 +49,7 @@ class Wheel:
         self.interpreter = Interpreter("wheel", self.outside)
 
     def module(self, dotted: str) -> dict[str, Any] | None:
-        """The names of a module; None for one that is not in the wheel."""
+        """Return the names of a module; None for one that is not in the wheel."""
         path = self.root / f"{dotted.replace('.', '/')}.py"
         if dotted not in self.modules and path.is_file():
             self.interpreter.statements = 0
@@ -90,8 +90,8 @@ def class_fields(path: Path, name: str) -> dict[str, Any]:
 
 
 def recipes(wheel: Wheel) -> dict[str, dict[str, Any]]:
-    """Settings of all recipes that need no argument."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return settings of all recipes that need no argument."""
+    recipes_by_name: dict[str, dict[str, Any]] = {}
     for path in (wheel.root / RECIPES / "common.py", *sorted((wheel.root / RECIPES).glob("*/*.py"))):
         if path.stem == "__init__" or path.parent.name.endswith(("_vl", "utils", "vl_dataset")):
             continue
@@ -102,40 +102,40 @@ def recipes(wheel: Wheel) -> dict[str, dict[str, Any]]:
                 wheel.interpreter.statements = 0
                 made = wheel.interpreter.call(function)
                 if isinstance(made, Built) and made.name == CONTAINER and "model" in made.fields:
-                    found[name] = dict(plain(made))
-    return found
+                    recipes_by_name[name] = dict(plain(made))
+    return recipes_by_name
 
 
 def plain(configuration: Built) -> dict[str, Any]:
-    """Settings as JSON has them: words, and null."""
+    """Return settings as JSON has them: words, and null."""
     return {key: value if value is None or len(value) != 1 else value[0] for key, value in words_of(configuration)}
 
 
 def precisions(wheel: Wheel) -> dict[str, dict[str, Any]]:
-    """Settings of all precisions that have a name."""
+    """Return settings of all precisions that have a name."""
     module = wheel.module(PRECISIONS.removesuffix(".py").replace("/", ".")) or {}
-    found = {}
+    options = {}
     for name, function in module.items():
         if isinstance(function, Function) and name.endswith("_mixed"):
             made = wheel.interpreter.call(function)
             if isinstance(made, Built):
                 fields = plain(Built(CONTAINER, {"mixed_precision": made}))
-                found[name] = {key.partition(".")[2]: value for key, value in fields.items() if value is not None}
-    return found
+                options[name] = {key.partition(".")[2]: value for key, value in fields.items() if value is not None}
+    return options
 
 
 def bridges(root: Path) -> dict[str, dict[str, Any]]:
     """Return the plain values that each bridge assigns to the provider of a model."""
-    found = {}
+    families = {}
     for family, path in BRIDGES.items():
         tree = ast.parse((root / "megatron/bridge/models" / path).read_text(encoding="utf-8"))
         method = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
                       and node.name == "provider_bridge")
-        found[family] = {
+        families[family] = {
             item.targets[0].attr: item.value.value for item in method.body
             if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Attribute)
             and isinstance(item.value, ast.Constant) and item.targets[0].attr not in _NOT_KEPT}
-    return found
+    return families
 
 
 def derived(root: Path) -> str:
@@ -153,7 +153,7 @@ def derived(root: Path) -> str:
 
 
 def _word(value: Any) -> str:
-    """The text of a value, words of a list with a space between, ``null`` for none."""
+    """Return the text of a value, words of a list with a space between, ``null`` for none."""
     if isinstance(value, list | tuple):
         return " ".join(value)
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What contradicts the rule, and what is known of it; every number is computed from the runs."""
+"""Runs that contradict the rule, and their known causes; every number is computed from the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PUBLISHED, _WHOLE, _LEDGER = "fujii2024", "fujii2024_norms", "ledger"
 
 
 def discussion(cells: Sequence[Cell]) -> str:
-    """The contradicting cells of both estimators, and the cells that contradict nothing.
+    """Return the contradicting cells of both estimators, and the cells that contradict nothing.
 
     Raises ValueError if the words would not be true any more of these cells.
     """
@@ -31,7 +31,7 @@ def discussion(cells: Sequence[Cell]) -> str:
 
 
 def contradiction_counts() -> str:
-    """How many of the runs contradict the rule, by estimator, in a sentence."""
+    """Count the runs that contradict the rule, by estimator, in a sentence."""
     cells = estimated(read())
     ran = [cell for cell in cells if cell.estimates and cell.run.status in ("ok", "dash")]
     named = ((_PUBLISHED, "the published estimator"), (_LEDGER, "the ledger"))

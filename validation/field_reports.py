@@ -122,7 +122,7 @@ def _explained(words: str) -> Explanation:
 
 
 def first_layers(model: Model, layers: int) -> Model:
-    """A model of the first layers of another one, all of them dense. Raises ValueError if they are not."""
+    """Return a model of the first layers of another one, all of them dense. Raises ValueError if they are not."""
     if model.num_experts and layers > model.first_dense_layers:
         raise ValueError(f"{model.name} has experts in its first {layers} layers")
     without = ("num_experts", "moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size", "expert_groups",
@@ -134,17 +134,17 @@ def first_layers(model: Model, layers: int) -> Model:
 
 
 def page() -> str:
-    """The text of docs/field-reports.md."""
-    reports, found = rows(TABLE), answered()
+    """Return the text of docs/field-reports.md."""
+    reports, answers = rows(TABLE), answered()
     reasons = Counter(row["missing"] for row in reports if not row["arguments"])
-    wrong = Counter(item.row["outcome"] for item in found if item.contradicts)
-    outcomes = Counter(item.row["outcome"] for item in found)
+    wrong = Counter(item.row["outcome"] for item in answers if item.contradicts)
+    outcomes = Counter(item.row["outcome"] for item in answers)
     return _TEXT.format(
-        all=len(reports), answered=len(found), refused=len(reports) - len(found),
+        all=len(reports), answered=len(answers), refused=len(reports) - len(answers),
         trained=outcomes["trained"], oom=outcomes["oom"], trained_wrong=wrong["trained"], oom_wrong=wrong["oom"],
         estimates=outcomes["estimate"],
         table=markdown(("report", "asked", "assumed", "observed", "predicted", "verdict"),
-                       [item.line for item in found]),
+                       [item.line for item in answers]),
         reasons=markdown(("what is missing", "reports", "which"), [
             (reason, count, ", ".join(row["report"] for row in reports if row["missing"] == reason))
             for reason, count in reasons.most_common()

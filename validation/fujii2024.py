@@ -58,7 +58,7 @@ GiB of one GPU, share of its memory, verdict; bold where the run contradicts it.
 
 
 def page() -> str:
-    """The text of docs/fujii2024.md."""
+    """Return the text of docs/fujii2024.md."""
     cells = estimated(read())
     return _TEXT.format(
         table=TABLE.name, runs=len(cells), model=MODEL.name, h=MODEL.hidden_size, f=MODEL.ffn_hidden_size,

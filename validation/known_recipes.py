@@ -21,7 +21,7 @@ from validation.measured.reading import rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "known-to-run.md"
 REFUSED = "refused"
-#: What is no decoder of text with attention in all layers.
+#: Models that are no decoders of text with attention in all layers.
 OTHER_MODELS = {
     "nemotronh": "a hybrid of Mamba and attention", "vlm_llama4": "a model of images", "qwen25vl": "a model of images",
     "neva_llama3": "a model of images", "flux": "a diffusion model of images",
@@ -73,7 +73,7 @@ class Verdict:
 
 @cache
 def verdicts() -> tuple[Verdict, ...]:
-    """One verdict for every row of the table."""
+    """Return one verdict for every row of the table."""
     return tuple(_verdict(row, case) for row, case in zip(rows(known.TABLE), known.read(), strict=True))
 
 
@@ -95,7 +95,7 @@ def _verdict(row: dict[str, str], case: Case) -> Verdict:
 
 
 def _trained_further(row: dict[str, str], case: Case) -> tuple[Case, str]:
-    """The case of fine-tuning: that of pre-training, with adapters where the task has them."""
+    """Return the case of fine-tuning: that of pre-training, with adapters where the task has them."""
     words = ""
     try:
         like = known.case_of({**row, "task": known.PRE_TRAINING[0], "peft": ""})
@@ -115,7 +115,7 @@ def _trained_further(row: dict[str, str], case: Case) -> tuple[Case, str]:
 
 
 def page() -> str:
-    """The text of docs/known-to-run.md."""
+    """Return the text of docs/known-to-run.md."""
     counts = Counter(item.verdict for item in verdicts())
     reasons = Counter(item.words.partition(":")[0] for item in verdicts() if item.verdict == REFUSED)
     listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
@@ -137,7 +137,7 @@ def _line(item: Verdict) -> str:
 
 
 def out_of_memory_without_cause() -> Iterator[str]:
-    """The names of recipes that are estimated above their GPU's memory and have no cause in ``CAUSES``."""
+    """Yield the names of recipes that are estimated above their GPU's memory and have no cause in ``CAUSES``."""
     yield from (item.row["id"] for item in verdicts() if item.verdict == OUT and item.row["id"] not in CAUSES)
 
 

@@ -17,12 +17,12 @@ _COMMAND = re.compile(r"^shardmath (.* --plot (docs/plots/\S+))$", re.MULTILINE)
 
 
 def commands(folder: Path) -> Mapping[str, list[str]]:
-    """The arguments of every command by the name of its picture, which it writes into ``folder``."""
-    found = {}
+    """Return the arguments of every command by the name of its picture, which it writes into ``folder``."""
+    by_picture = {}
     for arguments, path in (item for page in PAGES for item in _COMMAND.findall(page.read_text(encoding="utf-8"))):
         name = Path(path).name
-        found[name] = [*shlex.split(arguments)[:-1], str(folder / name)]
-    return found
+        by_picture[name] = [*shlex.split(arguments)[:-1], str(folder / name)]
+    return by_picture
 
 
 def main() -> int:

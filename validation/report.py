@@ -55,26 +55,26 @@ def page() -> str:
 
 def beside() -> Mapping[str, str]:
     """What the page leads to, by file name: plots, and the constants that step times were predicted with."""
-    found = {}
+    files = {}
     for dataset in DATASETS:
         cases = cases_of(dataset)
         shown = [pair for quantity in dataset.quantities[:1] for pair in pairs(cases, quantity)]
         if shown:
-            found[f"{dataset.name}.svg"] = predicted_over_measured(shown)
+            files[f"{dataset.name}.svg"] = predicted_over_measured(shown)
     results = [result(table) for table in tables()]
-    found |= {f"time_{item.table.name}.svg": timed_plots.predicted_over_measured(item) for item in results}
-    found[replays.NAME] = replays.FILE.read_text(encoding="utf-8")
-    found["time_regret.svg"] = timed_plots.regrets(results)
-    return {**found, "time_constants.csv": timed.constants_file()}
+    files |= {f"time_{item.table.name}.svg": timed_plots.predicted_over_measured(item) for item in results}
+    files[replays.NAME] = replays.FILE.read_text(encoding="utf-8")
+    files["time_regret.svg"] = timed_plots.regrets(results)
+    return {**files, "time_constants.csv": timed.constants_file()}
 
 
 def targets() -> tuple[Target, ...]:
     """What was asked for of every table that has estimates, and what was reached."""
-    found: list[Target] = []
+    goals: list[Target] = []
     for dataset in DATASETS:
         covered = [case for case in cases_of(dataset) if isinstance(estimate(case), Estimate)]
-        found += dataset.targets(covered) if covered else []
-    return (*found, *timed_targets([result(table) for table in tables()]))
+        goals += dataset.targets(covered) if covered else []
+    return (*goals, *timed_targets([result(table) for table in tables()]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

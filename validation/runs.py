@@ -50,7 +50,7 @@ class Run:
 
 
 def read(path: Path = TABLE) -> tuple[Run, ...]:
-    """The runs in the order of the table.
+    """Read the runs in the order of the table.
 
     Raises ValueError for another GPU or sequence length, an unknown status, and a run that is there twice.
     """

@@ -61,7 +61,7 @@ def _rules() -> Ruleset:
 
 
 def parts(formula: Basic) -> Iterator[Formula]:
-    """Every sum and product in a formula that is in no other one: of the whole, of functions, conditions and cases."""
+    """Yield each outermost sum and product of a formula: of the whole, of functions, conditions and cases."""
     if isinstance(formula, Add | Mul):
         yield formula
     for part in atoms_of(formula) if isinstance(formula, Add | Mul) else formula.args:
@@ -69,7 +69,7 @@ def parts(formula: Basic) -> Iterator[Formula]:
 
 
 def atoms_of(formula: Basic) -> Iterator[Basic]:
-    """What a sum or product is made of."""
+    """Return the parts of a sum or product."""
     if isinstance(formula, Add | Mul):
         for part in formula.args:
             yield from atoms_of(part)
@@ -81,7 +81,7 @@ def atoms_of(formula: Basic) -> Iterator[Basic]:
 
 @cache
 def cheapest(formula: Formula) -> Formula:
-    """The cheapest of the forms of ``formula``, which is a sum or product."""
+    """Return the cheapest of the forms of ``formula``, which is a sum or product."""
     places = {atom: place for place, atom in enumerate(dict.fromkeys(atoms_of(formula)))}
     graph = EGraph()
     root = graph.let("root", _encoded(formula, places))
@@ -110,7 +110,7 @@ class _Reader:
         self._named: dict[str, Formula] = {}
 
     def read(self, node: ast.AST) -> Formula:
-        """The formula of a node, of which nothing is multiplied out."""
+        """Return the formula of a node, of which nothing is multiplied out."""
         match node:
             case ast.Expr(value):
                 return self.read(value)

@@ -68,7 +68,7 @@ class Printed:
 
 @cache
 def printed(implementation: Implementation) -> tuple[Printed, ...]:
-    """All terms of an implementation, memory and time."""
+    """Return all terms of an implementation, memory and time."""
     terms, fixed = build_all(implementation), fixed_values(implementation)
     forms = []
     for name, term in terms.terms.items():
@@ -78,7 +78,7 @@ def printed(implementation: Implementation) -> tuple[Printed, ...]:
 
 
 def distinct() -> tuple[tuple[str, Printed], ...]:
-    """Every printed form once, with its implementation."""
+    """Return every printed form once, with its implementation."""
     forms: dict[Expr, tuple[str, Printed]] = {}
     for implementation in IMPLEMENTATIONS.values():
         for form in printed(implementation):
@@ -88,7 +88,7 @@ def distinct() -> tuple[tuple[str, Printed], ...]:
 
 
 def collected(formula: Expr) -> Expr:
-    """The best of what ``collect`` makes of the summands by one symbol."""
+    """Return the best of what ``collect`` makes of the summands by one symbol."""
     whole = formula.expand() if isinstance(formula, Add) else formula
     return min((collect(whole, symbol) for symbol in _sorted(formula)), key=operations, default=formula)
 
@@ -104,7 +104,7 @@ QUICK: Mapping[str, Callable[[Expr], Expr]] = {
 
 
 def simpler(search: Callable[[Expr], Expr], form: Printed) -> Expr | None:
-    """The form with fewer operations that a search finds from a term as written or as printed, if it does."""
+    """Return the form with fewer operations that a search finds from a term as written or as printed, if it does."""
     for start in dict.fromkeys((form.printed, form.written)):
         other = search(start)
         if operations(other) < operations(form.printed) and form.symbol not in other.free_symbols:
@@ -114,7 +114,7 @@ def simpler(search: Callable[[Expr], Expr], form: Printed) -> Expr | None:
 
 @cache
 def simplified(part: Expr) -> Expr:
-    """The form that SymPy's ``simplify`` gives a sum or product; it cannot look into brackets and maxima."""
+    """Return the form that SymPy's ``simplify`` gives a sum or product; it cannot look into brackets and maxima."""
     from validation.saturation import atoms_of
 
     held = {atom: Dummy(positive=True) for atom in atoms_of(part) if not atom.is_Symbol}
@@ -132,7 +132,7 @@ def parts_with_simpler(search: Callable[[Expr], Expr], form: Printed) -> Iterato
 
 
 def page() -> str:
-    """The text of docs/simplest.md."""
+    """Return the text of docs/simplest.md."""
     from validation.saturation import FORMS, cheapest
 
     forms, line = distinct(), LinePrinter()

@@ -11,17 +11,17 @@ NO_LAYOUT = "no such layout"
 
 
 def counts(cells: Sequence[Cell], estimator: str) -> str:
-    """How many runs have which verdict and status."""
-    found = contingency(cells, estimator)
+    """Return how many runs have which verdict and status."""
+    table = contingency(cells, estimator)
     names: dict[str, str | None] = {**{verdict: verdict for verdict in RULE}, NO_LAYOUT: None}
-    rows = [(name, [found[verdict, status] for status in STATUSES]) for name, verdict in names.items()]
+    rows = [(name, [table[verdict, status] for status in STATUSES]) for name, verdict in names.items()]
     rows.append(("all", [sum(column) for column in zip(*(numbers for _, numbers in rows), strict=True)]))
     lines = [(name, *numbers, sum(numbers)) for name, numbers in rows]
     return markdown((f"verdict: {ESTIMATORS[estimator]}", *STATUSES, "all"), lines)
 
 
 def contradictions(cells: Sequence[Cell], estimator: str) -> str:
-    """The runs that went otherwise, each with what else ran with an estimate at least as large."""
+    """Return the runs that went otherwise, each with what else ran with an estimate at least as large."""
     ok = [cell for cell in cells if cell.run.status == "ok"]
     lines = []
     for cell in cells:
@@ -36,7 +36,7 @@ def contradictions(cells: Sequence[Cell], estimator: str) -> str:
 
 
 def every_cell(cells: Iterable[Cell]) -> str:
-    """One line for every run; a verdict that the run contradicts is bold."""
+    """Return a line for every run; a verdict that the run contradicts is bold."""
     heads = ("GPUs", "TP", "CP", "PP", "micro-batch", "DP", *ESTIMATORS.values(), "status", "TFLOP/s")
     return markdown(heads, [_line(cell) for cell in cells])
 
@@ -45,13 +45,13 @@ def said(cell: Cell, estimator: str) -> str:
     """Size, share and verdict of one estimate."""
     if estimator not in cell.estimates:
         return ""
-    found = cell.estimates[estimator]
-    verdict = f"**{found.verdict}**" if cell.contradicts(estimator) else found.verdict
-    return f"{float(found.bytes / 2**30):.2f} GiB, {found.share:.1%}, {verdict}"
+    estimate = cell.estimates[estimator]
+    verdict = f"**{estimate.verdict}**" if cell.contradicts(estimator) else estimate.verdict
+    return f"{float(estimate.bytes / 2**30):.2f} GiB, {estimate.share:.1%}, {verdict}"
 
 
 def markdown(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     rows = [heads, ["---"] * len(heads), *lines]
     return "\n".join(f"| {' | '.join(str(value) for value in row)} |" for row in rows)
 

@@ -1,4 +1,4 @@
-"""What the CPU allocator was asked for and got back, as PyTorch's profiler logs it: the cross-check of ``Live``."""
+"""Allocations and frees of the CPU allocator in PyTorch's profiler: the cross-check of ``Live``."""
 
 from __future__ import annotations
 

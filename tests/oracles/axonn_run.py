@@ -50,7 +50,7 @@ def three_axes(shape: Shape) -> Iterator[Any]:
 
 
 class Config(NamedTuple):
-    """What the stand-ins of norms ask of a configuration."""
+    """Fields of a configuration for the stand-ins of norms."""
 
     params_dtype: torch.dtype = BF16
     sequence_parallel: bool = False

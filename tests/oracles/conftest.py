@@ -25,7 +25,7 @@ MISSING = [library for library in ("torch", "transformers", "megatron") if find_
 # The libraries under count warn of missing GPUs and kernels; that is known.
 QUIET = pytest.mark.filterwarnings("ignore")
 
-# What Megatron-Core compiles for a GPU runs as written here; the tensors that it saves are the same.
+# Functions that Megatron-Core compiles for a GPU run as written here; they save the same tensors.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 # One test process per core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 RANKS, HOST, STEPS = 2, "127.0.0.1", 2
-#: What is on the host, matrices, their width.
+#: Tensors on the host, matrices, their width.
 CASES = (("none", 3, 48), ("optimizer", 4, 64), ("parameters", 4, 64))
 _GATHER, _REDUCE = "all_gather_into_tensor", "reduce_scatter_tensor"
 

@@ -1,4 +1,4 @@
-"""What FSDP2 and a pipeline of it send in real processes: the programs of each process."""
+"""Traffic of FSDP2 and of a pipeline of it in real processes: the programs of each process."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Stand-ins for the fused kernels that Megatron-Core gets from Transformer Engine and that no CPU has.
 
 The norms and FlashAttention are stand-ins. Each computes nothing, returns a tensor of the right shape and gives
-autograd the tensors that the real kernel gives it, as read in their sources: a norm its input and the fp32 inverse
-root mean square (LayerNorm: mean and inverse deviation), FlashAttention q, k, v, its output, the fp32 log-sum-exp, and
-with dropout the 16 bytes of random state. What Transformer Engine keeps besides (workspaces, dummy weight gradients)
-is not counted with them. The SwiGLU kernel,
-linear layers, embedding, cross entropy, rotary embedding (unfused) and all recompute are Megatron-Core's own code.
+autograd the tensors that the real kernel gives it, as read in their sources: a norm its input and the fp32 inverse root
+mean square (LayerNorm: mean and inverse deviation), FlashAttention q, k, v, its output, the fp32 log-sum-exp, and with
+dropout the 16 bytes of random state. Other tensors of Transformer Engine (workspaces, dummy weight gradients) are not
+counted with them. The SwiGLU kernel, linear layers, embedding, cross entropy, rotary embedding (unfused) and all
+recompute are Megatron-Core's own code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Norm(torch.autograd.Function):
 
 
 class FusedRMSNorm(nn.Module):
-    """What the fused RMSNorm keeps."""
+    """Saved tensors of the fused RMSNorm."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class LayerNorm(torch.autograd.Function):
 
 
 class FusedLayerNorm(FusedRMSNorm):
-    """What the fused LayerNorm keeps."""
+    """Saved tensors of the fused LayerNorm."""
 
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5) -> None:
         super().__init__(config, hidden_size, eps)
@@ -87,7 +87,7 @@ class _Flash(torch.autograd.Function):
 
 
 class FlashAttention(nn.Module):
-    """What FlashAttention keeps, with v as a tensor of its own."""
+    """Saved tensors of FlashAttention, with v as a tensor of its own."""
 
     def __init__(self, config: Any, layer_number: int, **_: Any) -> None:
         super().__init__()

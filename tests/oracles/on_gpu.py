@@ -1,4 +1,4 @@
-"""What PyTorch does otherwise on a GPU than on a CPU and keeps tensors by: dropout, and what autocast takes in fp32."""
+"""PyTorch's differences on a GPU that change saved tensors: dropout, and autocast's operations in fp32."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 Work = Callable[..., Any]
-#: What the functions that run on ranks import, and takes long.
+#: Slow imports of functions that run on ranks.
 _LIBRARIES = (
     "torch.distributed.fsdp", "torch.distributed.pipelining", "transformers.models.llama.modeling_llama",
     "megatron.core.models.gpt", "shardmath.symbolic.timing",

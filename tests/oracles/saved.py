@@ -1,4 +1,4 @@
-"""What autograd saves for the backward pass, as its own hooks report it."""
+"""Tensors that autograd saves for the backward pass, as its own hooks report them."""
 
 from __future__ import annotations
 

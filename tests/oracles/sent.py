@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-#: What an operation makes whole: its result (gather), its input (reduce), or all that it is given.
+#: The whole tensor of an operation: its result (gather), its input (reduce), or all its arguments.
 _GATHERS = {"_allgather_base_", "allgather_", "allgather_into_tensor_coalesced_"}
 _SCATTERS = {"_reduce_scatter_base_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"}
 
@@ -57,7 +57,7 @@ class Sent(TorchDispatchMode):
         self.calls.append(Call(operation, tuple(dist.get_process_group_ranks(group)), size))
 
     def over(self, group: Any) -> Traffic:
-        """What was exchanged over a group of this rank."""
+        """Return the exchanges over a group of this rank."""
         ranks = tuple(dist.get_process_group_ranks(group))
         return Traffic.of(call for call in self.calls if call.ranks == ranks)
 

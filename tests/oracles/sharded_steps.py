@@ -97,7 +97,7 @@ class Recorder(TorchDispatchMode):
 
 
 class _Device:
-    """What FSDP2 takes for the module of a device: streams are numbered in the order in which they are made."""
+    """Stand-in for a device's module: streams are numbered in the order in which they are made."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.stream, self._recorder, self._made = recorder.stream, recorder, 0

@@ -1,7 +1,7 @@
 """One stage of attention layers that runs the actions of a pipeline of slices, with all bytes counted between them.
 
-Later slices read keys and values of former ones as leaves of their own graphs, which share their memory. What gradients
-they give these leaves waits there for the backward pass of the slice that made them.
+Later slices read keys and values of former ones as leaves of their own graphs, which share their memory. Their
+gradients wait in these leaves for the backward pass of the slice that made them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_account_of_a_step(draw: Random, tmp_path: Path) -> None:
         output.loss.backward()
     optimizer = torch.optim.AdamW(model.parameters())
     optimizer.step()
-    # What the embedding saves, the ids, is counted; labels that the data loader holds on are not.
+    # The embedding's saved ids are counted; labels that the data loader holds on to are not.
     # A step is a number of 4 bytes for each tensor, which torch keeps on the CPU; the ledger does not count it.
     moments = [one for state in optimizer.state.values() for one in state.values() if one.ndim]
     kept = {

@@ -62,7 +62,7 @@ def drawn(draw: Random, attention: str) -> tuple[Shape, str]:
 
 
 def counted(activation: str, attention: str, **choices: str) -> Implementation:
-    """What the ledger calls such a model."""
+    """Return the ledger's options of such a model."""
     return GPT2.with_choices(gelu=GELU[activation], attention=attention, **choices)
 
 

@@ -41,7 +41,7 @@ def random_shape(draw: Random) -> tuple[Shape, float]:
 
 
 def counted(shape: Shape, parallel: bool, **choices: str) -> Implementation:
-    """What the ledger calls such a model."""
+    """Return the ledger's options of such a model."""
     return NEOX.with_choices(
         residual="parallel" if parallel else "sequential", positions="partial" if shape["dr"] else "rotary", **choices,
     )

@@ -18,7 +18,7 @@ from torch import zeros
 
 from shardmath.symbolic.parameters import BY_NAME
 
-#: What Megatron-Core says where it refuses: assertions, its own checks, shapes that do not fit, layers that are not
+#: Refusals of Megatron-Core: assertions, its own checks, shapes that do not fit, layers that are not
 #: there, and stages that share out nothing.
 REFUSALS = (AssertionError, ValueError, RuntimeError, IndexError, ZeroDivisionError)
 #: Rules of the job around the model, which no single rank checks.

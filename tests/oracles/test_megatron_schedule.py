@@ -1,4 +1,4 @@
-"""What Megatron-Core's 1F1B schedule keeps of the micro-batch before, while the next forward pass runs."""
+"""Tensors of the micro-batch before that Megatron-Core's 1F1B keeps while the next forward pass runs."""
 
 from __future__ import annotations
 

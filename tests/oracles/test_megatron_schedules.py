@@ -1,12 +1,12 @@
 """Megatron-Core's own schedules running its own model on one rank of a fake job: saved bytes at their peak.
 
-Messages between stages arrive at once and are empty; everything else is computed, forward and backward. What the
-schedule's own variables hold is no saved tensor, with one exception: of a micro-batch whose backward pass has ended,
-the input that the stage received may be held on, which was saved by the first norm. With one chunk per rank it is
-the last such micro-batch, by a variable of the loop, until the next forward pass returns; with several it is the
-newest of every chunk, by the module, until the next forward pass of that chunk. The ledger's activations do not
-have these 2 s b h / t bytes (with sequence parallelism); the test counts them on the way. After the last pass every
-chunk holds its newest input and the gradient of it, through the optimizer step.
+Messages between stages arrive at once and are empty; everything else is computed, forward and backward. Tensors in the
+schedule's own variables are no saved tensors, with one exception: of a micro-batch whose backward pass has ended, the
+input that the stage received may be held on, which was saved by the first norm. With one chunk per rank it is the last
+such micro-batch, by a variable of the loop, until the next forward pass returns; with several it is the newest of every
+chunk, by the module, until the next forward pass of that chunk. The ledger's activations do not have these 2 s b h / t
+bytes (with sequence parallelism); the test counts them on the way. After the last pass every chunk holds its newest
+input and the gradient of it, through the optimizer step.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_pytorch_schedules_of_several_chunks(name: str, p: int) -> None:
     ("name", "schedule_class"), [("1f1b", pipelining.Schedule1F1B), ("gpipe", pipelining.ScheduleGPipe)]
 )
 def test_pytorch_schedules_of_one_chunk(name: str, schedule_class: Any, p: int) -> None:
-    """What runs, not ``_get_pipeline_order``, which misnames the micro-batches of the last rank under 1F1B."""
+    """Take the order that runs: ``_get_pipeline_order`` misnames micro-batches of the last rank under 1F1B."""
     for m in MICRO_BATCHES:
         for rank in range(p):
             ran: list[Action] = []

@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, relu
 
 
 def saved_bytes(activation: Callable[[torch.Tensor], torch.Tensor], tokens: int, h: int, f: int) -> int:
-    """What up projection, activation and down projection save, without weights."""
+    """Return the saved tensors of up projection, activation and down projection, without weights."""
     up, down = (torch.nn.Linear(*sizes, bias=False, dtype=torch.bfloat16) for sizes in ((h, f), (f, h)))
     inputs = torch.randn(tokens, h, dtype=torch.bfloat16)
     with Saved(up, down) as saved:

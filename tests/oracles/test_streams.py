@@ -72,13 +72,13 @@ def complex_turned(query: Tensor) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """What Hugging Face's eager attention does with scores."""
+    """Scores of Hugging Face's eager attention."""
     mask = torch.zeros(1, 1, *scores.shape[2:], dtype=BF16)
     return functional.softmax(scores * 0.5 + mask, dim=-1, dtype=torch.float32).to(BF16)
 
 
 def softmax_16(scores: Tensor) -> Tensor:
-    """What GPT-2's does."""
+    """Scores of GPT-2's eager attention."""
     mask = torch.zeros(1, 1, *scores.shape[2:], dtype=BF16)
     return functional.softmax(scores * 0.5 + mask, dim=-1)
 
@@ -96,7 +96,7 @@ def labels(logits: Tensor) -> Tensor:
 UNFUSED = MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", swiglu="unfused")
 EAGER = HUGGINGFACE.with_choices(attention="eager")
 GPT2 = EAGER.with_choices(normalisation="layer", mlp="gelu", positions="learned", biases="linear")
-#: What runs, the ledger's row of it, and elements of the input for each of the row's shape.
+#: Operation, the ledger's row of it, and elements of the input for each of the row's shape.
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[Implementation, str, str], int]] = {
     "eager RMSNorm": (LlamaRMSNorm(2048).to(BF16), (64, 2048), (EAGER, "attention_norm", "norm.eager"), 1),
     "torch RMSNorm": (nn.RMSNorm(2048, dtype=BF16), (64, 2048), (UNFUSED, "attention_norm", "norm.torch"), 1),

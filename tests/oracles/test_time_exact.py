@@ -31,12 +31,12 @@ MACHINE = {
     "Fm": 989 * 10**12, "Fa": 989 * 10**12, "Wm": 3350 * 10**9, "Wn": 450 * 10**9, "Wx": 50 * 10**9, "dom": 8,
     "pw": 700, "chi": 2000,
 }
-#: What makes a machine faster, and what makes it slower.
+#: Parameters that make a machine faster or slower.
 FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "ot", "Fm", "Fa", "em", "ea")
 SLOWER = ("an", "ax", "tau", "gap", "sl")
 #: Transfers hide behind the time of kernels alone. So where the host is slower than these, faster ones shorten no
 #: layer but hide less; and where keys and values and shared-out weights hide behind one kernel, it counts for both.
-#: What kernels take is therefore compared with a host that takes no time, and with one thing at most beside them.
+#: Kernels are therefore compared with a host that takes no time, and with at most one thing beside them.
 OF_KERNELS = ("Fm", "Fa", "em", "ea", "Wm", "ew", "gap")
 ALONE = {"launch_ns": 0, "overlap_grad_reduce": 0, "overlap_param_gather": 0}
 

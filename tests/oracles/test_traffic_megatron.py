@@ -1,4 +1,4 @@
-"""What one rank of Megatron-Core sends in a whole step: to other stages, and among data-parallel ranks.
+"""Traffic of one rank of Megatron-Core in a whole step: to other stages, and among data-parallel ranks.
 
 Two small collectives of a step have no row in the ledger and are counted here: with sequence parallelism the gradients
 of norms are summed over the tensor-parallel ranks, and the optimizer asks whether any rank found an infinity.
@@ -81,7 +81,7 @@ def test_messages_and_gradients_of_a_step(draw: Random) -> None:
 
 
 def holds_end(shape: dict[str, int]) -> bool:
-    """Whether the rank is the first or the last of several stages."""
+    """Tell if the rank is the first or the last of several stages."""
     return shape["p"] > 1 and shape["r"] in (0, shape["p"] - 1)
 
 

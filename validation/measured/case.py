@@ -10,7 +10,7 @@ from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
 GIB = 2**30
-#: What a measured number of bytes counts.
+#: Quantities of measured bytes.
 PEAK, STEADY, RESERVED = "allocated peak", "allocated between steps", "reserved peak"
 #: How a run ended: it trained, or it is given as out of memory.
 FIT, OUT_OF_MEMORY = "ok", "oom"
@@ -60,6 +60,6 @@ class Case:
 
 
 def varied(base: str, **changes: Any) -> Model:
-    """A model of the catalogue with some fields changed, such as fewer layers."""
+    """Return a model of the catalogue with some fields changed, such as fewer layers."""
     fields = Model.named(base).model_dump() | changes
     return Model(**fields)

@@ -45,17 +45,17 @@ class Dataset:
 
 @cache
 def cases_of(dataset: Dataset) -> tuple[Case, ...]:
-    """The rows of a table, read once, as an estimate is kept for a row and not for what is equal to it."""
+    """Return the rows of a table, read once: an estimate is kept for a row itself, not for an equal one."""
     return dataset.read()
 
 
 def _simumax(cases: Sequence[Case]) -> list[Target]:
     dense = [case for case in cases if case.group == simumax.DENSE]
-    found = [at_most("dense, every stage", [pair.error for pair in pairs(dense, PEAK)], 0.002, 0.005)] if dense else []
+    goals = [at_most("dense, every stage", [pair.error for pair in pairs(dense, PEAK)], 0.002, 0.005)] if dense else []
     experts = [case for case in cases if case.group == simumax.EXPERTS]
     if experts:
-        found.append(at_most("experts, every stage", [pair.error for pair in pairs(experts, PEAK)], 0.002, 0.005))
-    return found
+        goals.append(at_most("experts, every stage", [pair.error for pair in pairs(experts, PEAK)], 0.002, 0.005))
+    return goals
 
 
 def _megatron(cases: Sequence[Case]) -> list[Target]:

@@ -22,9 +22,9 @@ def details(name: str, cases: Sequence[Case]) -> list[str]:
     return DETAILS[name](cases) if name in DETAILS else []
 
 
-def farthest(found: Sequence[Pair], named: Sequence[str]) -> str:
-    """The numbers with the largest errors, with those of ``named`` that are traits of their runs."""
-    worst = sorted(found, key=lambda pair: -abs(pair.error))[:FARTHEST]
+def farthest(pairs: Sequence[Pair], named: Sequence[str]) -> str:
+    """Return the numbers with the largest errors, with those of ``named`` that are traits of their runs."""
+    worst = sorted(pairs, key=lambda pair: -abs(pair.error))[:FARTHEST]
     lines = [
         (pair.case.id, pair.case.layout, f"{pair.measured.bytes / GIB:.3f}", f"{pair.predicted / GIB:.3f}",
          f"{pair.difference / MIB:+,.1f}", f"{pair.error:+.1%}",
@@ -36,12 +36,12 @@ def farthest(found: Sequence[Pair], named: Sequence[str]) -> str:
 
 def _megatron(cases: Sequence[Case]) -> list[str]:
     named = (megatron_tests.DEFERRED, megatron_tests.COMPILED, megatron_tests.OLD, megatron_tests.RESUMED)
-    found = []
+    lines = []
     for quantity in (PEAK, STEADY):
         known = pairs(cases, quantity)
         if known:
-            found += [f"Farthest of the {len(known)} numbers *{quantity}*:", farthest(known, named)]
-    return found
+            lines += [f"Farthest of the {len(known)} numbers *{quantity}*:", farthest(known, named)]
+    return lines
 
 
 def _nanotron(cases: Sequence[Case]) -> list[str]:
@@ -89,8 +89,8 @@ def _hagemann(cases: Sequence[Case]) -> list[str]:
     for case in contradicted(cases):
         said = estimate(case)
         assert isinstance(said, Estimate)
-        given = case.arguments
-        lines.append((case.id, case.layout, case.group, given["seq_length"] * given["micro_batch_size"],
+        arguments = case.arguments
+        lines.append((case.id, case.layout, case.group, arguments["seq_length"] * arguments["micro_batch_size"],
                       "every layer" if hagemann.RECOMPUTED in case.traits else "no",
                       f"{said.share:.1%}", said.sites[said.peaks.index(max(said.peaks))]))
     heads = ("row", "layout", "sequences, kernel", "tokens of a micro-batch", "recompute", "share", "peak at")

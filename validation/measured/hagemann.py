@@ -25,7 +25,7 @@ RECOMPUTED, PRODUCTS = "full recompute", "attention by matrix products"
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError for another length, recompute or status."""
+    """Return one case for every row. Raises ValueError for another length, recompute or status."""
     return tuple(_case(number, row) for number, row in enumerate(rows(table), start=2))
 
 

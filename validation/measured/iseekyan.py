@@ -23,7 +23,7 @@ MODEL = Model(
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError for another number of layers."""
+    """Return one case for every row. Raises ValueError for another number of layers."""
     return tuple(_case(row) for row in rows(table))
 
 

@@ -40,7 +40,7 @@ COVERED, OTHER_TASK, NO_MODEL = "pre-training of a covered model", "not pre-trai
 
 
 def layers_of_stages(model: Model, stages: int) -> tuple[int, ...]:
-    """Layers of every stage where the layers do not divide evenly.
+    """Return layers of every stage where the layers do not divide evenly.
 
     Embedding, loss and every layer of multi-token prediction then count as a layer, as recipes of NeMo and
     Llama 3.1 405B have it. Raises ValueError if that does not divide evenly either.
@@ -52,12 +52,12 @@ def layers_of_stages(model: Model, stages: int) -> tuple[int, ...]:
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row; what is not pre-training of a covered model says so in its group."""
+    """Return one case for every row; what is not pre-training of a covered model says so in its group."""
     return tuple(case_of(row) for row in rows(table))
 
 
 def case_of(row: dict[str, str]) -> Case:
-    """One case of a row. Raises ValueError for stages that the row does not state."""
+    """Return one case of a row. Raises ValueError for stages that the row does not state."""
     model, refusal, group = _model(row)
     arguments = _layout(row, model) | SHARDING[row["zero_or_fsdp"]]
     others: dict[str, dict[str, Any]] = {}
@@ -88,7 +88,7 @@ def case_of(row: dict[str, str]) -> Case:
 
 
 def counted_in_fp8(model: Model) -> bool:
-    """Whether the ledger has what such a model saves in FP8; others are estimated in 16 bits."""
+    """Tell if the ledger has the FP8 tensors of such a model; others are estimated in 16 bits."""
     return not model.num_experts and model.mlp == "swiglu"
 
 

@@ -24,15 +24,15 @@ DEFERRED, COMPILED, OLD, RESUMED = "deferred embedding gradient", "compiled loss
 
 
 def read(table: str = TABLE, flags: str = FLAGS) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError where a row has no flags, or other flags than the table says."""
+    """Return one case for every row. Raises ValueError where a row has no flags, or other flags than the table says."""
     by_id = {row["id"]: row for row in rows(flags)}
     return tuple(_case(row, by_id[row["id"]]) for row in rows(table))
 
 
 def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
     _refuse_contradictions(row, flags)
-    given = _given(row, flags)
-    model, refusal = _model(given)
+    options = _given(row, flags)
+    model, refusal = _model(options)
     pipeline = whole(row["pp"])
     traits = _traits(row, flags)
     group = DENSE
@@ -42,7 +42,7 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
         group = EXPERTS
     elif _left_to_the_container(flags) and OLD in traits:
         group = CONTAINER
-    arguments = _arguments(given, model, row, flags)
+    arguments = _arguments(options, model, row, flags)
     others = {"flash attention": arguments}
     if group == CONTAINER:
         arguments = {**arguments, "kernels": {**arguments["kernels"], **TE_UNFUSED}}
@@ -56,7 +56,7 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
 
 
 def _given(row: Mapping[str, str], flags: Mapping[str, str]) -> Options:
-    """The flags of a test, from the columns that the tables have of them."""
+    """Return the flags of a test, from the columns that the tables have of them."""
     cells = {**flags, **{f"row.{name}": cell for name, cell in row.items()}}
     words = {flag: (cells[column],) for column, flag in _NUMBERS.items() if cells[column]}
     words |= {flag: ("true",) for column, flag in _WITH.items() if yes(cells[column])}
@@ -95,28 +95,28 @@ _WITHOUT = {
 }
 
 
-def _model(given: Options) -> tuple[Model | None, str]:
-    if "vocab-size" not in given:
+def _model(options: Options) -> tuple[Model | None, str]:
+    if "vocab-size" not in options:
         return None, "a model with encoder and decoder"
     try:
-        return model_of(given, "gpt of the tests"), ""
+        return model_of(options, "gpt of the tests"), ""
     except InputError as error:
         return None, str(error)
 
 
 def _arguments(
-    given: Options, model: Model | None, row: Mapping[str, str], flags: Mapping[str, str],
+    options: Options, model: Model | None, row: Mapping[str, str], flags: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The arguments of a test; they are known of refused models too, as of a dense one of the same shape."""
+    """Return the arguments of a test; they are known of refused models too, as of a dense one of the same shape."""
     if model is None:
-        dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
+        dense = {flag: words for flag, words in options.words.items() if flag != "num-experts"}
         model = model_of(Options({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
     environment = {"CUBLAS_WORKSPACE_CONFIG": flags["cublas_workspace_config"]}
-    return arguments_of(given, model, environment=environment) | {"data_parallel": whole(row["dp"])}
+    return arguments_of(options, model, environment=environment) | {"data_parallel": whole(row["dp"])}
 
 
 def _left_to_the_container(flags: Mapping[str, str]) -> bool:
-    """Whether nothing but the container decides if a deterministic run has a fused kernel of attention."""
+    """Tell if the container alone decides on a fused attention kernel in a deterministic run."""
     free = flags["attention_backend"] == "auto" and flags["transformer_impl"] == "transformer_engine"
     return free and not yes(flags["nondeterministic_kernels"])
 

@@ -62,29 +62,29 @@ class Target:
 
 
 def pairs(cases: Iterable[Case], quantity: str) -> tuple[Pair, ...]:
-    """Every measured number of this quantity that has a prediction."""
-    found = []
+    """Return every measured number of this quantity that has a prediction."""
+    compared = []
     for case in cases:
         said = estimate(case)
         if isinstance(said, Estimate):
-            found += [_pair(case, measured, said) for measured in case.measured if measured.quantity == quantity]
-    return tuple(found)
+            compared += [_pair(case, measured, said) for measured in case.measured if measured.quantity == quantity]
+    return tuple(compared)
 
 
-def published_errors(found: Iterable[Pair]) -> list[float]:
-    """Errors of the published function where it has an estimate and its rank, the first, was measured."""
-    return [float(pair.published / pair.measured.bytes) - 1 for pair in found
+def published_errors(compared: Iterable[Pair]) -> list[float]:
+    """Return errors of the published function where it has an estimate and its rank, the first, was measured."""
+    return [float(pair.published / pair.measured.bytes) - 1 for pair in compared
             if pair.published is not None and pair.measured.rank in (0, None)]
 
 
 def not_estimated(cases: Iterable[Case]) -> Counter[str]:
-    """How many cases have no estimate, by reason."""
+    """Count the cases without an estimate, by reason."""
     said = ((case, estimate(case)) for case in cases)
     return Counter(answer for _, answer in said if isinstance(answer, str))
 
 
 def confusion(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
-    """Runs by verdict and status, without the cases that have no estimate."""
+    """Return runs by verdict and status, without the cases that have no estimate."""
     counts: Counter[tuple[str, str]] = Counter()
     for case in cases:
         said = estimate(case)
@@ -105,7 +105,7 @@ def right_by_rule(counts: Counter[tuple[str, str]]) -> float:
 
 
 def contradicted(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """The runs that went otherwise: said to fit without fitting, or said to be out of memory and trained."""
+    """Return the runs that went otherwise: said to fit without fitting, or said to be out of memory and trained."""
     wrong = []
     for case in cases:
         said = estimate(case)
@@ -115,18 +115,18 @@ def contradicted(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def at_most(words: str, errors: Sequence[float], middle: float, worst: float | None = None) -> Target:
-    """The target that the median error, and the worst if given, are at most so large."""
-    found = Summary.of(errors)
-    asked, reached = f"median {middle:.1%}", f"median {found.median:.2%}"
-    met = found.median <= middle
+    """Return the target that the median error, and the worst if given, are at most so large."""
+    summary = Summary.of(errors)
+    asked, reached = f"median {middle:.1%}", f"median {summary.median:.2%}"
+    met = summary.median <= middle
     if worst is not None:
-        asked, reached = f"{asked}, worst {worst:.1%}", f"{reached}, worst {found.worst:.2%}"
-        met = met and found.worst <= worst
+        asked, reached = f"{asked}, worst {worst:.1%}", f"{reached}, worst {summary.worst:.2%}"
+        met = met and summary.worst <= worst
     return Target(words, asked, reached, met)
 
 
 def share_within(words: str, differences: Sequence[int], limit: int, share: float) -> Target:
-    """The target that so large a share of differences is at most ``limit`` bytes. Raises ValueError for none."""
+    """Return the target that so large a share of differences is at most ``limit`` bytes. Raises ValueError for none."""
     if not differences:
         raise ValueError("no differences to count")
     inside = sum(abs(number) <= limit for number in differences) / len(differences)
@@ -134,7 +134,7 @@ def share_within(words: str, differences: Sequence[int], limit: int, share: floa
 
 
 def share_near(words: str, errors: Sequence[float], limit: float, share: float) -> Target:
-    """The target that so large a share of errors is at most ``limit``. Raises ValueError for none."""
+    """Return the target that so large a share of errors is at most ``limit``. Raises ValueError for none."""
     if not errors:
         raise ValueError("no errors to count")
     inside = sum(abs(error) <= limit for error in errors) / len(errors)

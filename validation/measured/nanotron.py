@@ -29,7 +29,7 @@ ALL_REDUCE = "all-reduce"
 
 
 def model(name: str) -> Model:
-    """The model of the benchmark's script that is called ``name``: 1B or 3B, both with tied embeddings."""
+    """Return the model of the benchmark's script that is called ``name``: 1B or 3B, both with tied embeddings."""
     layers, hidden = {"1B": (16, 2048), "3B": (28, 3072)}[name]
     return Model(
         name=f"nanotron {name}", hidden_size=hidden, ffn_hidden_size=8192, num_layers=layers,
@@ -40,7 +40,7 @@ def model(name: str) -> Model:
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError for an unknown status."""
+    """Return one case for every row. Raises ValueError for an unknown status."""
     return tuple(_case(number, row) for number, row in enumerate(rows(table), start=2))
 
 

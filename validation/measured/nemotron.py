@@ -16,7 +16,7 @@ _SEQ_LENGTH = 4096
 
 
 def nemotron(name: str) -> Model | None:
-    """The model that the table calls ``name``, or None.
+    """Return the model that the table calls ``name``, or None.
 
     Its activation is the square of ReLU. As with GELU, a tensor as large as its input and its result are kept, so it
     goes by that name. Its rotary tables are half as wide as those counted.

@@ -17,12 +17,12 @@ HEIGHT = 3.3
 BAND = 0.1
 
 
-def predicted_over_measured(found: Sequence[Pair]) -> str:
-    """The SVG of one table: GiB on logarithmic axes, the diagonal with dotted lines beside it, markers by group.
+def predicted_over_measured(pairs: Sequence[Pair]) -> str:
+    """Return the SVG of one table: GiB on logarithmic axes, the diagonal with dotted lines beside it, markers by group.
 
     Raises ValueError for no pairs.
     """
-    if not found:
+    if not pairs:
         raise ValueError("nothing to plot")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -30,13 +30,13 @@ def predicted_over_measured(found: Sequence[Pair]) -> str:
     with rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
-        groups = list(dict.fromkeys(pair.case.group for pair in found))
+        groups = list(dict.fromkeys(pair.case.group for pair in pairs))
         for place, group in enumerate(groups):
-            points = [pair for pair in found if pair.case.group == group]
+            points = [pair for pair in pairs if pair.case.group == group]
             axes.plot([pair.measured.bytes / GIB for pair in points], [pair.predicted / GIB for pair in points],
                       linestyle="none", marker=MARKERS[place % len(MARKERS)], markersize=3.5, markerfacecolor="none",
                       markeredgewidth=0.7, label=f"{group} ({len(points)})", gid=f"group-{place}")
-        ends = _ends(found)
+        ends = _ends(pairs)
         axes.plot(ends, ends, color=INK, linewidth=0.6, zorder=0)
         for share in (1 - BAND, 1 + BAND):
             axes.plot(ends, [share * end for end in ends], color="grey", linewidth=0.5, linestyle=":", zorder=0)
@@ -49,10 +49,10 @@ def predicted_over_measured(found: Sequence[Pair]) -> str:
 
 
 def svg(figure: Any) -> str:
-    """The text of a figure, in black on nothing. Called with ``STYLE`` set."""
+    """Return the text of a figure, in black on nothing. Called with ``STYLE`` set."""
     return in_black(svg_of(figure))
 
 
-def _ends(found: Sequence[Pair]) -> tuple[float, float]:
-    sizes = [size / GIB for pair in found for size in (pair.measured.bytes, pair.predicted)]
+def _ends(pairs: Sequence[Pair]) -> tuple[float, float]:
+    sizes = [size / GIB for pair in pairs for size in (pair.measured.bytes, pair.predicted)]
     return min(sizes) / 1.15, max(sizes) * 1.15

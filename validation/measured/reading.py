@@ -11,16 +11,16 @@ DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 
 
 def rows(table: str, folder: Path = DATA) -> list[dict[str, str]]:
-    """The rows of a table by column name. Raises ValueError for a table without rows."""
+    """Return the rows of a table by column name. Raises ValueError for a table without rows."""
     with (folder / table).open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    if not found:
+        records = list(csv.DictReader(file))
+    if not records:
         raise ValueError(f"{table} has no rows")
-    return found
+    return records
 
 
 def whole(cell: str, blank: int | None = None) -> int:
-    """The whole number in a cell, or ``blank``. Raises ValueError for a fraction, and for a blank without a value."""
+    """Read a whole number, or ``blank``. Raises ValueError for a fraction, and for a blank without a value."""
     if not cell.strip():
         if blank is None:
             raise ValueError("a blank cell where a number is needed")
@@ -32,7 +32,7 @@ def whole(cell: str, blank: int | None = None) -> int:
 
 
 def yes(cell: str) -> bool:
-    """Whether a cell says true. Raises ValueError for anything but a truth value."""
+    """Read a truth value of a cell. Raises ValueError for anything else."""
     known = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
     if cell.strip().lower() not in known:
         raise ValueError(f"{cell!r} is neither true nor false")
@@ -40,5 +40,5 @@ def yes(cell: str) -> bool:
 
 
 def gib(cell: str) -> int:
-    """The bytes of a number of GiB."""
+    """Return the bytes of a number of GiB."""
     return round(float(cell) * GIB)

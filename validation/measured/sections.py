@@ -24,7 +24,7 @@ from validation.tables import markdown
 
 
 def section(dataset: Dataset) -> str:
-    """The section of one table.
+    """Return the section of one table.
 
     Raises ValueError if a sentence about its rows would not be true.
     """
@@ -47,36 +47,36 @@ def section(dataset: Dataset) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def targets(found: Sequence[Target]) -> str:
-    """What was asked for and what was reached."""
-    if not found:
+def targets(goals: Sequence[Target]) -> str:
+    """Return the table of goals and of what was reached."""
+    if not goals:
         return ""
     return markdown(("target", "asked", "reached", "met"),
-                    [(item.words, item.asked, item.reached, "yes" if item.met else "**no**") for item in found])
+                    [(item.words, item.asked, item.reached, "yes" if item.met else "**no**") for item in goals])
 
 
 def by_group(cases: Iterable[Case], quantity: str) -> str:
-    """Errors by group, with those of the published function beside them where it has any."""
-    found = pairs(cases, quantity)
-    groups = list(dict.fromkeys(pair.case.group for pair in found))
+    """Return errors by group, with those of the published function beside them where it has any."""
+    compared = pairs(cases, quantity)
+    groups = list(dict.fromkeys(pair.case.group for pair in compared))
     heads = [quantity, "numbers", "median", "worst", "signed median"]
     if quantity != STEADY:
         heads += ["published: numbers", "median", "worst"]
-    lines = [_line(group, [pair for pair in found if pair.case.group == group], quantity) for group in groups]
+    lines = [_line(group, [pair for pair in compared if pair.case.group == group], quantity) for group in groups]
     if len(groups) > 1:
-        lines.append(_line("all", found, quantity))
-    return markdown(heads, lines) if found else ""
+        lines.append(_line("all", compared, quantity))
+    return markdown(heads, lines) if compared else ""
 
 
 def verdicts(cases: Iterable[Case]) -> str:
-    """Runs by verdict of the 80 % rule and by what became of them."""
+    """Return runs by verdict of the 80 % rule and by what became of them."""
     counts = confusion(cases)
     lines = [(verdict, counts[verdict, FIT], counts[verdict, OUT_OF_MEMORY]) for verdict in (FITS, UNCERTAIN, OUT)]
     return markdown(("verdict", "trained", "out of memory"), lines)
 
 
 def without_estimate(cases: Iterable[Case]) -> str:
-    """The runs that have no estimate, by reason."""
+    """Return the runs that have no estimate, by reason."""
     reasons = not_estimated(cases)
     if not reasons:
         return ""
@@ -85,7 +85,7 @@ def without_estimate(cases: Iterable[Case]) -> str:
 
 
 def every_row(cases: Iterable[Case], quantity: str) -> str:
-    """One line for every measured number of this quantity."""
+    """Return one line for every measured number of this quantity."""
     lines = [
         (pair.case.id, pair.case.layout, "" if pair.measured.rank is None else pair.measured.rank,
          f"{pair.measured.bytes / GIB:.3f}", f"{pair.predicted / GIB:.3f}", f"{pair.difference / MIB:+,.1f}",
@@ -102,14 +102,14 @@ def paragraph(text: str) -> str:
     return fill(" ".join(text.split()), 110, break_long_words=False, break_on_hyphens=False)
 
 
-def _line(group: str, found: Sequence[Pair], quantity: str) -> tuple[object, ...]:
+def _line(group: str, compared: Sequence[Pair], quantity: str) -> tuple[object, ...]:
     if quantity == STEADY:
-        signed = [pair.difference / MIB for pair in found]
+        signed = [pair.difference / MIB for pair in compared]
         sizes = [abs(number) for number in signed]
         return group, len(sizes), f"{median(sizes):.1f} MiB", f"{max(sizes):.1f} MiB", f"{median(signed):+.1f} MiB"
-    own = Summary.of([pair.error for pair in found])
+    own = Summary.of([pair.error for pair in compared])
     cells = [group, own.count, f"{own.median:.2%}", f"{own.worst:.2%}", f"{own.bias:+.2%}"]
-    errors = published_errors(found) if quantity in (PEAK, RESERVED) else []
+    errors = published_errors(compared) if quantity in (PEAK, RESERVED) else []
     if not errors:
         return *cells, 0, "", ""
     other = Summary.of(errors)

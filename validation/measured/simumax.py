@@ -23,7 +23,7 @@ CAPACITY_PERCENT = 100
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every run; its measurements are the largest of the GPUs of each pipeline stage.
+    """Read a case for every run; its measurements are the largest of the GPUs of each pipeline stage.
 
     Raises ValueError for a run whose stages are not all there.
     """

@@ -16,7 +16,7 @@ RECOMPUTE = {"full": "full"}
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError for another model."""
+    """Return one case for every row. Raises ValueError for another model."""
     return tuple(_case(row) for row in rows(table))
 
 
@@ -40,7 +40,7 @@ def _case(row: dict[str, str]) -> Case:
 
 
 def _seconds(row: dict[str, str]) -> float | None:
-    """Seconds of a step, from tokens per second of each GPU."""
+    """Return seconds of a step, from tokens per second of each GPU."""
     if not row["tokens_per_s_gpu"]:
         return None
     return whole(row["gbs"]) * whole(row["seq_len"]) / (float(row["tokens_per_s_gpu"]) * whole(row["gpus"]))

@@ -41,24 +41,24 @@ def check(claims: Mapping[str, bool]) -> None:
 
 
 def _simumax(cases: Sequence[Case]) -> list[str]:
-    found = pairs(cases, PEAK)
-    worst = max(found, key=lambda pair: abs(pair.error))
-    sites = sorted({pair.site for pair in found if pair.case.group == simumax.DENSE})
+    compared = pairs(cases, PEAK)
+    worst = max(compared, key=lambda pair: abs(pair.error))
+    sites = sorted({pair.site for pair in compared if pair.case.group == simumax.DENSE})
     text = [f"""Nothing is fitted: the peak is weights, gradients and optimizer states, saved tensors in flight, and the
         largest of the moments of a step. The largest error is {worst.error:+.2%}, {worst.difference / 2**20:+,.1f}
         MiB ({worst.case.layout}, rank {worst.measured.rank})."""]
     if sites:
         text.append(f"Dense stages peak at: {', '.join(sites)}.")
-    experts = [pair for pair in found if pair.case.group == simumax.EXPERTS]
+    experts = [pair for pair in compared if pair.case.group == simumax.EXPERTS]
     if experts:
         low = min(pair.difference for pair in experts) / 2**20
         text.append(f"""Experts get equally many tokens here, as every one is padded to its capacity. What is missing at
             these stages is at most {max(-low, 0):,.0f} MiB.""")
-    return text + _published_with_context(found)
+    return text + _published_with_context(compared)
 
 
-def _published_with_context(found: Sequence[Pair]) -> list[str]:
-    known = [pair for pair in found if pair.published is not None and pair.measured.rank in (0, None)]
+def _published_with_context(compared: Sequence[Pair]) -> list[str]:
+    known = [pair for pair in compared if pair.published is not None and pair.measured.rank in (0, None)]
     context = [pair for pair in known if pair.case.arguments.get("context_parallel", 1) > 1]
     if not context:
         return []
@@ -101,14 +101,14 @@ def _left(near: Sequence[Pair]) -> str:
 
 def _container(cases: Sequence[Case]) -> list[str]:
     left = [case for case in cases if case.group == megatron_tests.CONTAINER]
-    found = pairs(left, PEAK)
-    if not found:
+    compared = pairs(left, PEAK)
+    if not compared:
         return []
-    flash = [_other_error(pair, "flash attention") for pair in found]
+    flash = [_other_error(pair, "flash attention") for pair in compared]
     known = [error for error in flash if error is not None]
-    own = Summary.of([pair.error for pair in found])
+    own = Summary.of([pair.error for pair in compared])
     beside = f" With flash attention it would be {Summary.of(known).median:.1%}." if known else ""
-    return [f"""{len(found)} deterministic runs of older containers leave the kernel of attention to Transformer
+    return [f"""{len(compared)} deterministic runs of older containers leave the kernel of attention to Transformer
         Engine. Their values are those of unfused attention, which no flag says, so they stand apart: median
         {own.median:.2%} as unfused.{beside}"""]
 
@@ -179,16 +179,16 @@ def _crashes(cases: Sequence[Case]) -> list[str]:
 
 
 def _torchtitan(cases: Sequence[Case]) -> list[str]:
-    found = pairs(cases, RESERVED)
-    said = [(pair, estimate(pair.case)) for pair in found]
+    compared = pairs(cases, RESERVED)
+    said = [(pair, estimate(pair.case)) for pair in compared]
     check({"every run is replayed": all(isinstance(answer, Estimate) and answer.reserved is not None
                                         for _, answer in said)})
     alone = [max(answer.peaks) / pair.measured.bytes - 1 for pair, answer in said if isinstance(answer, Estimate)]
     text = [f"""Every number of the table is replayed ([replayed numbers](validation/{REPLAYED_FILE})), and nothing is
         fitted. Allocated memory alone would be off by {Summary.of(alone).median:.1%} in the median. Compiled runs and
         those in float8 have kernels that the replay does not have."""]
-    above = [pair for pair in found if pair.error > UNLIKE]
-    like = [pair for pair in found if above and pair not in above and _same_batch(pair, above[0])]
+    above = [pair for pair in compared if pair.error > UNLIKE]
+    like = [pair for pair in compared if above and pair not in above and _same_batch(pair, above[0])]
     if like:
         least, most = (end(pair.measured.bytes for pair in group) / 2**30 for end, group in ((min, like), (max, above)))
         names = ", ".join(pair.case.id for pair in above)
@@ -198,9 +198,9 @@ def _torchtitan(cases: Sequence[Case]) -> list[str]:
     return text
 
 
-def _same_batch(one: Pair, other: Pair) -> bool:
+def _same_batch(pair: Pair, other: Pair) -> bool:
     same = ("seq_length", "micro_batch_size", "recompute", "context_parallel")
-    return all(one.case.arguments[name] == other.case.arguments[name] for name in same)
+    return all(pair.case.arguments[name] == other.case.arguments[name] for name in same)
 
 
 def _hagemann(cases: Sequence[Case]) -> list[str]:
@@ -248,13 +248,13 @@ def _known(cases: Sequence[Case]) -> list[str]:
 
 def _known_refusals(left: Sequence[Case]) -> list[str]:
     text = []
-    for reading, what in ((known_to_run.AS_FSDP2, "use Megatron-Core's FSDP"),
+    for reading, advice in ((known_to_run.AS_FSDP2, "use Megatron-Core's FSDP"),
                           (known_to_run.AS_ZERO1, "are Llama 3.1 405B as Meta trained it")):
         cases = [case for case in left if reading in case.others]
         said = [(case, other) for case in cases if isinstance(other := other_estimate(case, reading), Estimate)]
         if said:
             shares = ", ".join(f"{case.id} {other.share:.0%}" for case, other in said)
-            text.append(f"""{len(cases)} of the rows without an estimate {what}. The nearest that the ledger has,
+            text.append(f"""{len(cases)} of the rows without an estimate {advice}. The nearest that the ledger has,
                 {reading}, would need of the GPU's memory: {shares}.""")
     return text
 

@@ -1,4 +1,4 @@
-"""What predictions are compared with: chance, textbook constants, and a rule that people follow without a model."""
+"""Baselines of predictions: chance, textbook constants, and a rule that people follow without a model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BEST_FIRST = ("flash", "flash_attention2 + RMS kernel", "flash_attention2", "fla
 
 
 def at_random(table: Table) -> Numbers:
-    """All runs alike, so that the regret is that of a run chosen blindly."""
+    """Return all runs alike, so that the regret is that of a run chosen blindly."""
     return np.zeros(len(table.runs))
 
 
 def by_rule(table: Table) -> Numbers:
-    """Places by the rule: best kernel, no recompute, smallest TP times PP times CP, then the largest micro-batch."""
+    """Rank by the rule: best kernel, no recompute, smallest TP x PP x CP, then the largest micro-batch."""
     keys = [
         (BEST_FIRST.index(kernel), recomputed, _model_parallel(run.job.values), -run.job.values["micro_batch_size"])
         for run, kernel, recomputed in zip(table.runs, table.kernels, table.recomputed, strict=True)
@@ -42,15 +42,15 @@ def by_ties(table: Table, predicted: Numbers) -> Numbers:
 
     ``predicted`` are seconds of one sequence.
     """
-    found, groups = predicted.copy(), np.array([run.group for run in table.runs])
+    ordered, groups = predicted.copy(), np.array([run.group for run in table.runs])
     for group in dict.fromkeys(run.group for run in table.runs):
         fastest = predicted[groups == group].min()
         equal = np.flatnonzero((groups == group) & (predicted <= (1 + EQUAL) * fastest))
         values = {place: table.runs[place].job.values for place in equal}
         first = min(equal, key=lambda place: (_model_parallel(values[place]), -values[place]["micro_batch_size"],
                                               predicted[place]))
-        found[first] = fastest * (1 - _BEFORE)
-    return found
+        ordered[first] = fastest * (1 - _BEFORE)
+    return ordered
 
 
 def _model_parallel(values: Mapping[str, int]) -> int:

@@ -37,27 +37,27 @@ class Table:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """The tables that are calibrated, each once."""
+    """Return the tables that are calibrated, each once."""
     return fujii2024(), hagemann2023(), nanotron_runs()
 
 
 @cache
 def fujii2024(place: int = 2) -> Table:
     """Fujii et al. 2024; ``place`` is that of the pipeline in the order of ranks, which they do not say."""
-    found = [(run, _fujii(run)) for run in fujii.read() if run.status == "ok"]
+    timed_runs = [(run, _fujii(run)) for run in fujii.read() if run.status == "ok"]
     cluster = Cluster(
         name="A100-40GB, 4 HDR-200 for 8 GPUs", gpu=fujii.GPU, gpus_per_node=8, network=_hdr(4),
         parameters={"pipeline_place": place},
     )
-    return Table("fujii2024", "Fujii et al. 2024 on A100-40GB", cluster, tuple(run for _, run in found),
-                 ("flash",) * len(found), (False,) * len(found))
+    return Table("fujii2024", "Fujii et al. 2024 on A100-40GB", cluster, tuple(run for _, run in timed_runs),
+                 ("flash",) * len(timed_runs), (False,) * len(timed_runs))
 
 
 @cache
 def hagemann2023() -> Table:
     """Hagemann et al. 2023: gradients in bf16, made apart and added; FlashAttention 1 in some of the runs."""
     cells = rows(hagemann.TABLE)
-    found = [
+    cases = [
         (case, cell["kernel"]) for case, cell in zip(hagemann.read(), cells, strict=True) if case.seconds is not None
     ]
     cluster = Cluster(name="A100-80GB, HDR-200", gpu=hagemann.GPU, gpus_per_node=8, network=_hdr(8))
@@ -70,32 +70,32 @@ def hagemann2023() -> Table:
         return _timed(case, f"{case.arguments['seq_length']} tokens, {_gpus(case)} GPUs", own, slower)
 
     return Table(
-        "hagemann2023", "Hagemann et al. 2023 on A100-80GB", cluster, tuple(run(*item) for item in found),
-        tuple(kernel for _, kernel in found), tuple(hagemann.RECOMPUTED in case.traits for case, _ in found),
+        "hagemann2023", "Hagemann et al. 2023 on A100-80GB", cluster, tuple(run(*item) for item in cases),
+        tuple(kernel for _, kernel in cases), tuple(hagemann.RECOMPUTED in case.traits for case, _ in cases),
     )
 
 
 @cache
 def nanotron_runs() -> Table:
-    """The Ultra-Scale Playbook's runs of nanotron."""
-    found = [case for case in nanotron.read() if case.seconds is not None and _gpus(case) <= LARGEST]
-    assert all(case.model is not None for case in found)
+    """Return the Ultra-Scale Playbook's runs of nanotron."""
+    cases = [case for case in nanotron.read() if case.seconds is not None and _gpus(case) <= LARGEST]
+    assert all(case.model is not None for case in cases)
     cluster = Cluster.named(nanotron.GPU, "efa-p5")
-    runs = tuple(_timed(case, f"{case.model.name.split()[-1]}, {_gpus(case)} GPUs") for case in found if case.model)
+    runs = tuple(_timed(case, f"{case.model.name.split()[-1]}, {_gpus(case)} GPUs") for case in cases if case.model)
     return Table("nanotron", "nanotron on H100 (Ultra-Scale Playbook)", cluster, runs, ("flash",) * len(runs),
                  (False,) * len(runs), stalls=True)
 
 
 @cache
 def torchtitan_runs() -> tuple[tuple[Case, TimedRun, Cluster], ...]:
-    """Runs of torchtitan in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
+    """Return runs of torchtitan in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
     own = Gpu.of({**read("gpus")["h100-80gb"], "name": "H100 of 96 GB", "memory_gib": 95, "hbm_mb_per_s": 2_400_000})
     clusters = {"H200": Cluster.named("h200"), "H100-96GB": Cluster.named(own)}
-    found = [(case, row["gpu"]) for case, row in zip(torchtitan.read(), rows(torchtitan.TABLE), strict=True)]
+    cases = [(case, row["gpu"]) for case, row in zip(torchtitan.read(), rows(torchtitan.TABLE), strict=True)]
     eager = {"norm": "torch"}  # the runs are older than PyTorch's fused RMSNorm
     return tuple(
         (case, _timed(case, case.group, eager if case.group == torchtitan.BF16 else None), clusters[gpu])
-        for case, gpu in found if case.seconds is not None and case.group != torchtitan.FLOAT8
+        for case, gpu in cases if case.seconds is not None and case.group != torchtitan.FLOAT8
     )
 
 
@@ -117,24 +117,24 @@ def _timed(
 ) -> TimedRun:
     assert case.model is not None
     assert case.seconds is not None
-    given = dict(case.arguments)
-    given["kernels"] = {**given.get("kernels", {}), **(kernels or {})}
-    return TimedRun(asked(case.model, case.gpu, **given), case.seconds, group, machine or {})
+    arguments = dict(case.arguments)
+    arguments["kernels"] = {**arguments.get("kernels", {}), **(kernels or {})}
+    return TimedRun(asked(case.model, case.gpu, **arguments), case.seconds, group, machine or {})
 
 
 def _fujii(run: fujii.Run) -> TimedRun:
-    found = asked(
+    arguments = asked(
         fujii.MODEL, fujii.GPU, seq_length=fujii.SEQ_LENGTH, global_batch_size=fujii.GLOBAL_BATCH_SIZE,
         micro_batch_size=run.micro_batch_size, tensor_parallel=run.tensor_parallel,
         context_parallel=run.context_parallel, pipeline_parallel=run.pipeline_parallel, num_gpus=run.num_gpus,
         gradients="fp32", distributed_optimizer=True, vocab_multiple=1,
     )
     seconds = _megatron_flops() / (float(run.tflops) * 1e12 * run.num_gpus)
-    return TimedRun(found, seconds, f"{run.num_gpus} GPUs")
+    return TimedRun(arguments, seconds, f"{run.num_gpus} GPUs")
 
 
 def _megatron_flops() -> float:
-    """What Megatron-LM reckons for a step (``num_floating_point_operations``), from which the table's TFLOP/s are.
+    """Return Megatron-LM's FLOPs of a step (``num_floating_point_operations``), from which the table's TFLOP/s come.
 
     It counts the whole square of attention.
     """

@@ -35,11 +35,11 @@ THROUGHPUTS = f"""[`{TABLE}`](../tests/data/{TABLE}) has every row with its sour
 
 def section() -> list[str]:
     """Return the parts of the section: constants, errors by generation, every row, rows without a time."""
-    found = generations()
+    tables = generations()
     return [
-        "### Constants by generation of GPUs", paragraph(ABOUT), table_of_targets(targets(found)),
-        constants(found), errors(found), paragraph(LEFT_OUT), paragraph(MISSES),
-        "### Public throughputs", paragraph(THROUGHPUTS), rows(found), refused(),
+        "### Constants by generation of GPUs", paragraph(ABOUT), table_of_targets(targets(tables)),
+        constants(tables), errors(tables), paragraph(LEFT_OUT), paragraph(MISSES),
+        "### Public throughputs", paragraph(THROUGHPUTS), rows(tables), refused(),
     ]
 
 
@@ -49,13 +49,13 @@ def shares(runs: Runs) -> Numbers:
 
 
 def is_public(name: str) -> bool:
-    """True for a row of the table of public throughputs."""
+    """Return True for a row of the table of public throughputs."""
     return name in {item.id for item in public_runs()}
 
 
-def targets(found: tuple[Runs, ...]) -> tuple[Target, ...]:
-    """What was asked of rows that constants were not fitted to."""
-    judged = {name: share for runs in found for name, share, shown in
+def targets(tables: tuple[Runs, ...]) -> tuple[Target, ...]:
+    """Return the goals of rows that constants were not fitted to."""
+    judged = {name: share for runs in tables for name, share, shown in
               zip(runs.names, shares(runs), runs.shown, strict=True) if not shown}
     public = np.array([abs(share) for name, share in judged.items() if is_public(name)])
     b200 = np.array([abs(share) for name, share in judged.items() if ("b200-180gb" in name and "gb200" not in name)
@@ -71,21 +71,21 @@ def _target(words: str, asked: float, errors_of_rows: Numbers) -> Target:
     return Target(words, f"at most {asked:.0%}", f"{reached:.2%}", reached <= asked)
 
 
-def constants(found: tuple[Runs, ...]) -> str:
+def constants(tables: tuple[Runs, ...]) -> str:
     """Shipped constants beside those of a new fit."""
     lines = [
         (f"`{name}`", *(
-            f"{EFFICIENCIES[runs.generation][name]:,} ({fitted(runs).parameters[name]:,})" for runs in found
+            f"{EFFICIENCIES[runs.generation][name]:,} ({fitted(runs).parameters[name]:,})" for runs in tables
         ))
         for name in FITTED
     ]
-    return markdown(("shipped (fitted anew)", *(runs.generation.replace("_", " ") for runs in found)), lines)
+    return markdown(("shipped (fitted anew)", *(runs.generation.replace("_", " ") for runs in tables)), lines)
 
 
-def errors(found: tuple[Runs, ...]) -> str:
-    """Errors of the shown and of the judging half of each generation, and the band."""
+def errors(tables: tuple[Runs, ...]) -> str:
+    """Return errors of the shown and of the judging half of each generation, and the band."""
     lines: list[tuple[object, ...]] = []
-    for runs in found:
+    for runs in tables:
         name, shipped = runs.generation.replace("_", " "), ERRORS[runs.generation]
         for words, chosen in (("fitted to", runs.shown), ("judge", ~runs.shown)):
             own = shares(runs)[chosen]
@@ -99,11 +99,11 @@ def _spread(own: Numbers) -> tuple[str, str, str]:
     return f"{np.median(np.abs(own)):.1%}", f"{np.percentile(np.abs(own), 90):.1%}", f"{np.median(own):+.1%}"
 
 
-def rows(found: tuple[Runs, ...]) -> str:
-    """Every public row with its error."""
+def rows(tables: tuple[Runs, ...]) -> str:
+    """Return every public row with its error."""
     lines = [
         (name, "fitted to" if shown else "judges", f"{measured:.3f}", f"{share:+.1%}")
-        for runs in found
+        for runs in tables
         for name, shown, measured, share in zip(runs.names, runs.shown, runs.measured, shares(runs), strict=True)
         if is_public(name)
     ]
@@ -111,7 +111,7 @@ def rows(found: tuple[Runs, ...]) -> str:
 
 
 def refused() -> str:
-    """How many rows have no time yet, by reason."""
+    """Count the rows without a time, by reason."""
     reasons = Counter(_reason(item.refusal) for item in public_runs() if item.run is None)
     return markdown(("rows without a time", "reason"), [(number, reason) for reason, number in reasons.most_common()])
 

@@ -54,7 +54,7 @@ class Ranking:
 
         Of runs that are predicted alike it is their mean.
         """
-        return {group: regret(*found) for group, found in self.by_group.items()}
+        return {group: regret(*numbers) for group, numbers in self.by_group.items()}
 
     @property
     def best_of_few(self) -> dict[str, float]:
@@ -80,18 +80,18 @@ class Ranking:
         """Kendall's rank correlation, mean of the groups with several runs."""
         from scipy.stats import kendalltau
 
-        return float(np.mean([kendalltau(*found)[0] for found in self.by_group.values() if len(found[0]) > 1]))
+        return float(np.mean([kendalltau(*numbers)[0] for numbers in self.by_group.values() if len(numbers[0]) > 1]))
 
     @property
     def spearman(self) -> float:
         """Spearman's rank correlation, mean of the groups with several runs."""
         from scipy.stats import spearmanr
 
-        return float(np.mean([spearmanr(*found)[0] for found in self.by_group.values() if len(found[0]) > 1]))
+        return float(np.mean([spearmanr(*numbers)[0] for numbers in self.by_group.values() if len(numbers[0]) > 1]))
 
 
 def regret(predicted: Numbers, measured: Numbers) -> float:
-    """How much slower the runs with the least prediction were, in the mean, than the fastest."""
+    """Return the mean slowdown of the runs with the least prediction against the fastest."""
     return float(measured[predicted == predicted.min()].mean() / measured.min() - 1)
 
 

@@ -18,12 +18,12 @@ LEAST = 0.01
 _SHORT = 14
 
 
-def predicted_over_measured(found: Result) -> str:
-    """Milliseconds of a sequence on logarithmic axes, calibrated on other groups, markers by group."""
+def predicted_over_measured(outcome: Result) -> str:
+    """Return milliseconds of a sequence on logarithmic axes, calibrated on other groups, markers by group."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    ranking = found.rankings[CALIBRATED]
+    ranking = outcome.rankings[CALIBRATED]
     with rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 1.15 * HEIGHT), layout="constrained")
         axes = figure.add_subplot()
@@ -44,24 +44,24 @@ def predicted_over_measured(found: Result) -> str:
         return svg(figure)
 
 
-def regrets(found: Sequence[Result]) -> str:
+def regrets(results: Sequence[Result]) -> str:
     """Mean regret of every table by the way in which the layout was chosen, on a logarithmic axis."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    ways = list(found[0].rankings)
+    ways = list(results[0].rankings)
     with rc_context(STYLE):
         figure = Figure(figsize=(5.5, 2.6), layout="constrained")
         axes = figure.add_subplot()
         width = 0.8 / len(ways)
         for place, way in enumerate(ways):
-            means = [100 * spread(list(item.rankings[way].regret.values()))[0] for item in found]
-            at = np.arange(len(found)) + (place - (len(ways) - 1) / 2) * width
+            means = [100 * spread(list(item.rankings[way].regret.values()))[0] for item in results]
+            at = np.arange(len(results)) + (place - (len(ways) - 1) / 2) * width
             bars = axes.bar(at, [max(mean, LEAST) for mean in means], width, label=way, linewidth=0)
             shown = [f"{mean:.2g}" if mean < 100 else f"{mean:,.0f}" for mean in means]
             axes.bar_label(bars, shown, fontsize=5.5, padding=1)
         axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
         plain_logarithmic(axes.yaxis, *axes.get_ylim())
-        axes.set_xticks(range(len(found)), [item.table.title.partition(" on ")[0] for item in found], fontsize=6.5)
+        axes.set_xticks(range(len(results)), [item.table.title.partition(" on ")[0] for item in results], fontsize=6.5)
         axes.legend(fontsize=6, ncols=3, loc="upper left")
         return svg(figure)

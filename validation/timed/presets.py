@@ -63,7 +63,7 @@ class Runs:
         return np.array([item.run.seconds for item in self.items])
 
     def __call__(self, changed: Mapping[str, float]) -> Numbers:
-        """Seconds of every run, in their order."""
+        """Return the seconds of every run, in their order."""
         seconds = np.empty(len(self.items))
         for places, predicted in self.parts:
             seconds[places] = predicted(changed)
@@ -76,11 +76,11 @@ class Runs:
 
 @cache
 def generations() -> tuple[Runs, ...]:
-    """The runs of each generation."""
-    found: dict[str, list[Run]] = {}
+    """Return the runs of each generation."""
+    by_generation: dict[str, list[Run]] = {}
     for item in _all():
-        found.setdefault(item.cluster.gpu.generation, []).append(item)
-    return tuple(_gathered(name, found[name]) for name in EFFICIENCIES if name in found)
+        by_generation.setdefault(item.cluster.gpu.generation, []).append(item)
+    return tuple(_gathered(name, by_generation[name]) for name in EFFICIENCIES if name in by_generation)
 
 
 @cache

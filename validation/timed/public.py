@@ -42,13 +42,13 @@ class Public:
 
 
 def is_shown(name: str) -> bool:
-    """True for the half of the rows that constants may be fitted to: an even last digit of the SHA-256 of the id."""
+    """Return True for rows that constants may be fitted to: the id's SHA-256 has an even last digit."""
     return int(sha256(name.encode()).hexdigest()[-1], 16) % 2 == 0
 
 
 @cache
 def public_runs() -> tuple[Public, ...]:
-    """All rows, in the order of the table."""
+    """Return all rows, in the order of the table."""
     return tuple(_public(row) for row in rows(TABLE))
 
 
@@ -93,18 +93,18 @@ def _arguments(row: dict[str, str]) -> dict[str, Any]:
     if not row["virtual_pipeline"]:
         raise ValueError("the source does not say how many chunks a stage has")
     chunks = whole(row["virtual_pipeline"])
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         name: whole(row[name])
         for name in ("seq_length", "global_batch_size", "micro_batch_size", "tensor_parallel", "pipeline_parallel",
                      "context_parallel")
     } | {"num_gpus": whole(row["gpus"])}
     if chunks > 1 and pipeline > 1:
-        found["virtual_pipeline"] = chunks
+        arguments["virtual_pipeline"] = chunks
     if model.num_layers % (pipeline * chunks):
-        found["pipeline_layout"] = layers_of_stages(model, pipeline * chunks)
+        arguments["pipeline_layout"] = layers_of_stages(model, pipeline * chunks)
     if whole(row["expert_parallel"]) > 1:
-        found |= {"expert_parallel": whole(row["expert_parallel"]), "expert_tensor_parallel": 1}
-    return found | _FRAMEWORKS[framework](row, model)
+        arguments |= {"expert_parallel": whole(row["expert_parallel"]), "expert_tensor_parallel": 1}
+    return arguments | _FRAMEWORKS[framework](row, model)
 
 
 def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:

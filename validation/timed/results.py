@@ -24,7 +24,7 @@ TIMES = (USUAL, CALIBRATED, CONSTANTS)
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What was found of one table. ``fits`` are those of each group from all others, ``fit`` is that of all runs."""
+    """Results of one table. ``fits`` are those of each group from all others, ``fit`` is that of all runs."""
 
     table: Table
     rankings: Mapping[str, Ranking]
@@ -44,7 +44,7 @@ def result(table: Table) -> Result:
         USUAL: predicted({}), CALIBRATED: calibrated, RANDOM: at_random(table), CONSTANTS: predicted(TEXTBOOK),
         RULE: by_rule(table),
     }
-    rankings = {name: ranked(table, found, name in TIMES) for name, found in seconds.items()}
+    rankings = {name: ranked(table, numbers, name in TIMES) for name, numbers in seconds.items()}
     rankings[TIES] = tied(table, rankings[USUAL])
     return Result(table, rankings, fit(predicted, measured, start), fits)
 
@@ -54,12 +54,12 @@ def tied(table: Table, ranking: Ranking) -> Ranking:
     return Ranking(by_ties(table, ranking.predicted), ranking.measured, ranking.groups)
 
 
-def ranked(table: Table, found: Numbers, times: bool = True) -> Ranking:
+def ranked(table: Table, numbers: Numbers, times: bool = True) -> Ranking:
     """Predicted seconds of every step beside the measured ones, both for one sequence.
 
-    What is ``found`` are places in an order where it says no ``times``.
+    ``numbers`` are places in an order where they are no ``times``.
     """
     batches = np.array([run.job.values["global_batch_size"] for run in table.runs])
     measured = np.array([run.seconds for run in table.runs])
-    predicted = found / batches if times else found
+    predicted = numbers / batches if times else numbers
     return Ranking(predicted, measured / batches, tuple(run.group for run in table.runs))

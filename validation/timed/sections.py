@@ -17,26 +17,26 @@ from validation.timed.words import ABOUT, ASSUMED, CAVEATS, INTRODUCTION, TITAN,
 
 
 def section() -> str:
-    """The whole part. Raises ValueError if a sentence in it would not be true."""
-    found = [result(table) for table in tables()]
-    parts = ["## Step time", *map(paragraph, INTRODUCTION), table_of_targets(targets(found)),
+    """Return the whole part. Raises ValueError if a sentence in it would not be true."""
+    results = [result(table) for table in tables()]
+    parts = ["## Step time", *map(paragraph, INTRODUCTION), table_of_targets(targets(results)),
              "![Mean regret by the way in which a layout is chosen](validation/time_regret.svg)"]
-    for item in found:
+    for item in results:
         parts += _table(item)
     parts += [*generations(), "### torchtitan on H100", paragraph(TITAN), titan()]
     parts += ["### What to keep in mind", caveats()]
     return "\n\n".join(parts)
 
 
-def _table(found: Result) -> list[str]:
-    table = found.table
+def _table(outcome: Result) -> list[str]:
+    table = outcome.table
     parts = [
         f"### {table.title}", paragraph(ABOUT[table.name]),
-        f"{len(table.runs)} runs in {len(found.fits)} groups. {ASSUMED[table.name]}",
+        f"{len(table.runs)} runs in {len(outcome.fits)} groups. {ASSUMED[table.name]}",
         f"![{table.title}: predicted over measured time](validation/time_{table.name}.svg)",
-        ways(found.rankings), by_group(found), constants(found),
+        ways(outcome.rankings), by_group(outcome), constants(outcome),
         "The constants of each group: [`time_constants.csv`](validation/time_constants.csv).",
-        *map(paragraph, misses(found)),
+        *map(paragraph, misses(outcome)),
     ]
     if table.name == "fujii2024":
         default = result(fujii2024(0))
@@ -46,7 +46,7 @@ def _table(found: Result) -> list[str]:
 
 
 def ways(rankings: Mapping[str, Ranking]) -> str:
-    """One line for every way to choose a layout."""
+    """Return one line for every way to choose a layout."""
     lines = []
     for name, ranking in rankings.items():
         mean, high, middle = (f"{share:.2%}" for share in spread(list(ranking.regret.values())))
@@ -59,31 +59,31 @@ def ways(rankings: Mapping[str, Ranking]) -> str:
     return markdown(heads, lines)
 
 
-def by_group(found: Result) -> str:
+def by_group(outcome: Result) -> str:
     """Regret of every group."""
-    shown = [found.rankings[name].regret for name in (USUAL, CALIBRATED, RULE, RANDOM)]
+    shown = [outcome.rankings[name].regret for name in (USUAL, CALIBRATED, RULE, RANDOM)]
     lines = [
         (group, len(measured), f"{1000 * measured.min():.2f}", *(f"{regrets[group]:.1%}" for regrets in shown))
-        for group, (_, measured) in found.rankings[USUAL].by_group.items()
+        for group, (_, measured) in outcome.rankings[USUAL].by_group.items()
     ]
     heads = ("group", "runs", "fastest, ms for a sequence", "regret: uncalibrated", "calibrated on other groups",
              "rule", "random")
     return markdown(heads, lines)
 
 
-def constants(found: Result) -> str:
-    """The fitted parameters: where they started, from all runs, and the range over the groups left out."""
+def constants(outcome: Result) -> str:
+    """Return the fitted parameters: where they started, from all runs, and the range over the groups left out."""
     lines = []
-    for name, start in found.fit.usual.items():
-        folds = [item.parameters[name] for item in found.fits.values()]
-        given = 0 if name == STALL else start
-        lines.append((f"`{name}`", f"{given:,}", f"{found.fit.parameters[name]:,}",
+    for name, start in outcome.fit.usual.items():
+        folds = [item.parameters[name] for item in outcome.fits.values()]
+        value = 0 if name == STALL else start
+        lines.append((f"`{name}`", f"{value:,}", f"{outcome.fit.parameters[name]:,}",
                       f"{min(folds):,} to {max(folds):,}"))
     return markdown(("constant", "usual", "fitted to all groups", "fitted to all but one"), lines)
 
 
 def constants_file() -> str:
-    """The constants that every group was predicted with, as CSV: those fitted to all other groups of its table."""
+    """Get the constants that every group was predicted with, as CSV: those fitted to all other groups of its table."""
     lines = ["table,group,constant,value"]
     for table in tables():
         for group, fit in result(table).fits.items():
@@ -92,7 +92,7 @@ def constants_file() -> str:
 
 
 def titan() -> str:
-    """Every run of torchtitan in bf16, uncalibrated."""
+    """List every run of torchtitan in bf16, uncalibrated."""
     lines = []
     for case, run, cluster in torchtitan_runs():
         values = run.values(cluster)
@@ -105,5 +105,5 @@ def titan() -> str:
 
 
 def caveats() -> str:
-    """What a reader must know of how the numbers came about."""
+    """Return the caveats on the origin of the numbers."""
     return "\n".join(f"* {paragraph(text)}".replace("\n", "\n  ") for text in CAVEATS)

@@ -15,19 +15,19 @@ TABLE = "simumax_b200_llama3_70b_l12.csv"
 
 @cache
 def simumax_runs() -> tuple[Public, ...]:
-    """All rows; each is laid out as the run of the same name whose stages have been measured, with its own batch."""
+    """Return all rows, each laid out as the run of the same name with measured stages, with its own batch."""
     measured = {_layout(case.id): case for case in simumax.read()}
     cluster = Cluster.named(simumax.GPU)
-    found = []
+    runs = []
     for row in rows(TABLE):
         case = measured[_layout(row["id"].rpartition("/")[2])]
         assert case.model is not None
         arguments = {**case.arguments, "global_batch_size": whole(row["gbs"])}
         run = TimedRun(asked(case.model, case.gpu, **arguments), float(row["iter_time_s"]), "simumax")
-        found.append(Public(row["id"], simumax.GPU.name, is_shown(row["id"]), cluster, run))
-    return tuple(found)
+        runs.append(Public(row["id"], simumax.GPU.name, is_shown(row["id"]), cluster, run))
+    return tuple(runs)
 
 
 def _layout(name: str) -> str:
-    """The parts of a name that say model and layout, in any order; without the number of micro-batches."""
+    """Return the parts of a name that say model and layout, in any order; without the number of micro-batches."""
     return "_".join(sorted(part for part in name.split("_") if not part.startswith("mbc")))

@@ -1,4 +1,4 @@
-"""What the page says of step time in words: what was done, what is assumed, and why predictions miss."""
+"""The page's words on step time: method, assumptions, and causes of misses."""
 
 from __future__ import annotations
 
@@ -66,40 +66,40 @@ CAVEATS: tuple[str, ...] = (
 )
 
 
-def misses(found: Result) -> Sequence[str]:
-    """What of a table's misses is known, in sentences that hold for the numbers."""
-    return _MISSES[found.table.name](found)
+def misses(outcome: Result) -> Sequence[str]:
+    """Return known causes of a table's misses, in sentences that hold for the numbers."""
+    return _MISSES[outcome.table.name](outcome)
 
 
-def _fujii(found: Result) -> list[str]:
-    regrets = found.rankings[CALIBRATED].regret
+def _fujii(outcome: Result) -> list[str]:
+    regrets = outcome.rankings[CALIBRATED].regret
     worst = max(regrets, key=lambda group: regrets[group])
     return [f"""The largest regret is {regrets[worst]:.1%} ({worst}). The fastest layouts of these groups are so
         close to each other, and so far from the rest, that textbook constants and the rule find good ones too; what
         sets predictions apart here is their error and the order of all pairs."""]
 
 
-def _hagemann(found: Result) -> list[str]:
-    ranking = found.rankings[CALIBRATED]
+def _hagemann(outcome: Result) -> list[str]:
+    ranking = outcome.rankings[CALIBRATED]
     errors = ranking.predicted / ranking.measured - 1
     lines = []
-    for kernel in dict.fromkeys(found.table.kernels):
-        own = [error for error, name in zip(errors, found.table.kernels, strict=True) if name == kernel]
+    for kernel in dict.fromkeys(outcome.table.kernels):
+        own = [error for error, name in zip(errors, outcome.table.kernels, strict=True) if name == kernel]
         lines.append(f"{kernel} {median(own):+.1%} ({len(own)} runs)")
     return [f"""Signed median error by kernel: {"; ".join(lines)}. One set of constants serves all five kernels: what
         eager kernels move through memory is counted, how close each of them comes to the bandwidth differs."""]
 
 
-def _nanotron(found: Result) -> list[str]:
+def _nanotron(outcome: Result) -> list[str]:
     twins: dict[tuple[object, ...], list[float]] = {}
-    for run in found.table.runs:
+    for run in outcome.table.runs:
         twins.setdefault(_but_for_zero(run), []).append(run.seconds)
     ratios = [max(pair) / min(pair) for pair in twins.values() if len(pair) > 1]
     text = [f"""{len(ratios)} layouts ran both with and without ZeRO-1, which hardly changes their work. Their times
         differ by {median(ratios) - 1:.0%} in the median and by a factor of {np.percentile(ratios, 90):.1f} in one of
         ten, up to {max(ratios):.0f}: some runs stalled for reasons that the table does not tell, and no formula
         predicts which."""]
-    regrets = found.rankings[CALIBRATED].regret
+    regrets = outcome.rankings[CALIBRATED].regret
     bad = [group for group, regret in regrets.items() if regret > BAD]
     if bad:
         named = " and ".join(f"{group} ({regrets[group]:.0%})" for group in bad)
@@ -107,9 +107,9 @@ def _nanotron(found: Result) -> list[str]:
         text.append(f"""Regret above {BAD:.0%}, which makes the mean what it is: {named}. In the other groups it is at
             most {others:.1%}.""")
         text += [f"""First choice of {group}: {seconds:.2f} s, and the same layout with ZeRO-1 the other way
-            {twin:.2f} s.""" for group in bad for seconds, twin in _twins_of_first(found, group)]
-    without = result(replace(found.table, stalls=False)).rankings[CALIBRATED]
-    stall = found.fit.parameters["stage_stall_ns"]
+            {twin:.2f} s.""" for group in bad for seconds, twin in _twins_of_first(outcome, group)]
+    without = result(replace(outcome.table, stalls=False)).rankings[CALIBRATED]
+    stall = outcome.fit.parameters["stage_stall_ns"]
     text.append(f"""Tensor-parallel ranks whose pipeline crosses nodes lose {stall / 1000:.0f} us for each other rank
         in each collective (`stage_stall_ns`). Nobody has explained it, so its default is 0 and only a calibration that
         asks for it sets it. Calibrated without it, the median error is {without.error:.1%} and
@@ -122,12 +122,12 @@ def _but_for_zero(run: TimedRun) -> tuple[object, ...]:
     return (run.job.model.name, *(run.job.values[name] for name in names))
 
 
-def _twins_of_first(found: Result, group: str) -> list[tuple[float, float]]:
+def _twins_of_first(outcome: Result, group: str) -> list[tuple[float, float]]:
     """Measured seconds of the run that is predicted to be fastest, and of its twin if there is one."""
-    predicted = found.rankings[CALIBRATED].predicted
-    own = [place for place, run in enumerate(found.table.runs) if run.group == group]
-    first = found.table.runs[min(own, key=lambda place: float(predicted[place]))]
-    return [(first.seconds, run.seconds) for run in found.table.runs
+    predicted = outcome.rankings[CALIBRATED].predicted
+    own = [place for place, run in enumerate(outcome.table.runs) if run.group == group]
+    first = outcome.table.runs[min(own, key=lambda place: float(predicted[place]))]
+    return [(first.seconds, run.seconds) for run in outcome.table.runs
             if run is not first and _but_for_zero(run) == _but_for_zero(first)]
 
 
