@@ -10,6 +10,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
+from notebooks import page_of
 from reference import reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,6 +19,8 @@ PAGES = {
     "index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md",
     "formulas.md": "generated/formulas.md",
 }
+#: Notebooks by the name of their page.
+NOTEBOOKS = {f"notebooks/{path.stem}.md": path for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))}
 #: The page of `shardmath page`, which takes a minute where its formulas are not kept yet: `make docs` asks for it.
 LIVE = "live.html"
 WITH_LIVE = bool(os.environ.get("SHARDMATH_LIVE_PAGE"))
@@ -34,6 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
     for path in _linked():
         files.append(File.generated(config, f"files/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference.md", content=reference()))
+    for name, path in NOTEBOOKS.items():
+        files.append(File.generated(config, name, content=page_of(path)))
     if WITH_LIVE:
         from shardmath.commands.page import page
 
@@ -101,6 +106,8 @@ def _displayed(latex: str) -> str:
 def _text(name: str) -> str:
     if name == "reference.md":
         return reference()
+    if name in NOTEBOOKS:
+        return page_of(NOTEBOOKS[name])
     return _pages()[name].read_text(encoding="utf-8")
 
 

@@ -38,6 +38,10 @@ class Picture:
     panels: tuple[Panel, ...]
     tables: tuple[Table, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return the title; a notebook shows the drawing."""
+        return f"<Picture: {self.title}>"
+
     def _repr_svg_(self) -> str:
         """Return the drawing for a notebook."""
         from shardmath.plots.files import drawn
