@@ -14,9 +14,9 @@ from shardmath.configuration.settings import OFFLOADED, ON_HOST
 from shardmath.errors import InputError
 from shardmath.machines import Cluster
 from shardmath.machines.files import cluster_of
-from shardmath.search.rows import legal_rows
 from shardmath.search.spaces import Best, Part, Space
 from shardmath.search.spaces.conditions import HOST
+from shardmath.search.spaces.rows import legal_rows
 
 pytestmark = pytest.mark.slow
 MODEL, GPU = "llama-3.2-1b", "h100-80gb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from oracles.mixed_pipeline import play, splits
 
-from shardmath import Cluster, InputError, explain, read_cluster, recommend, sweep
+from shardmath import Cluster, InputError, explain, explore, read_cluster, recommend, sweep
 from shardmath.account.configured import configured_on_any
 from shardmath.account.kinds import together
 from shardmath.cli.main import exit_code
@@ -18,6 +19,7 @@ from shardmath.compiler.evaluators import times_at
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines import write_cluster
 from shardmath.machines.files import cluster_of, plain
+from shardmath.search.spaces import Best, Space
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +147,7 @@ def test_the_step_of_a_real_split_is_close_to_a_played_one(model: str, options: 
     batch = 32 * 4 // options.get("tensor_parallel", 1)
     ours = configured_on_any(model, BOTH, pipeline_parallel=4, global_batch_size=batch, **options)
     assert ours.mixed is not None
-    values = ours.mixed.machines(ours.job)
+    values = ours.mixed.pipeline(ours.job).stages
     numbers = [times_at(ours.job.evaluator.times, stage) for stage in values]
     forward = [Fraction(stage["stage.forward_computing"]) for stage in numbers]
     backward = [Fraction(stage["stage.microbatch_time"]) - own for stage, own in zip(numbers, forward, strict=True)]
@@ -216,6 +218,50 @@ def test_what_is_refused(options: dict[str, object], line: str) -> None:
     with pytest.raises(InputError) as caught:
         explain(SMALL, BOTH, **options)  # type: ignore[arg-type]
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(("changed", "line"), [
+    ({"fixed": {"num_gpus": 12}}, "fixed.num_gpus = 12: must be all GPUs of the cluster, 8 x h100-80gb + 8 x a100-80gb;"
+     " nearest legal: 16"),
+    ({"fixed": {"pipeline_parallel": 3}}, "fixed.pipeline_parallel = 3: must give each kind of GPU whole stages"),
+    ({"axes": {"pipeline_parallel": [3, 5]}}, "must meet divides(2, pipeline_parallel)"),
+    ({"axes": {"node_size": [4, 8]}}, "axes.node_size = [4, 8]: must be given as gpus_per_node of each kind of GPU"),
+    ({"axes": {"pipeline_place": [1, 2]}}, "must be 0 on several kinds of GPUs"),
+    ({"axes": {"gpu": ["h100-80gb", "h200"]}}, "must not be given: cluster sets it"),
+    ({"kernels": {"gpus": "alike"}}, "kernels.gpus = 'alike': must be mixed with several kinds in the cluster file"),
+    ({"implementation": "huggingface"}, "must be megatron or nanotron on several kinds of GPUs"),
+    ({"cluster": None, "gpu": "h200", "kernels": {"gpus": "mixed"}}, "must not be given without kinds"),
+])
+def test_spaces_that_are_refused(changed: dict[str, Any], line: str) -> None:
+    axes = {"tensor_parallel": [2, 4], **changed.pop("axes", {})}
+    fixed = {"global_batch_size": 16, **changed.pop("fixed", {})}
+    with pytest.raises(InputError) as caught:
+        explore(Space(axes, SMALL, fixed=fixed, questions=(Best("best", ("peak",)),), **{"cluster": BOTH, **changed}))
+    assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("backend", "numba"), ("backend", "numpy"), ("device", "cuda"),
+                                             ("method", "bounds")])
+def test_loops_of_one_kind_are_refused(name: str, value: str) -> None:
+    space = Space({"pipeline_parallel": [2, 4]}, SMALL, cluster=BOTH, fixed={"global_batch_size": 16},
+                  questions=(Best("best", ("peak",)),))
+    with pytest.raises(InputError, match=f"{name} = '{value}': must be .* on several kinds of GPUs"):
+        explore(space, **{name: value})  # type: ignore[arg-type]
+
+
+def test_rows_of_a_space(tmp_path: Path) -> None:
+    space = Space({"pipeline_parallel": [2, 4], "micro_batch_size": [1, 2]}, SMALL, cluster=BOTH,
+                  fixed={"global_batch_size": 16}, questions=(Best("best", ("step.time",)),))
+    answer = explore(space, rows=tmp_path / "rows.csv", terms=("stage.total", "1 * step.time"), among="legal")
+    with open(tmp_path / "rows.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert answer.rows == len(rows) == 4
+    for row in rows:
+        account = explain(SMALL, BOTH, pipeline_parallel=int(row["pipeline_parallel"]), global_batch_size=16,
+                          micro_batch_size=int(row["micro_batch_size"]))
+        assert account.time is not None
+        assert (int(row["peak_bytes"]), row["verdict"], int(row["stage.total"]), float(row["1 * step.time"])) == (
+            account.peak_bytes, account.verdict, account.ranks[0].total, account.time.seconds)
 
 
 _OF_COMMANDS = {

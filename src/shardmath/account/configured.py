@@ -10,6 +10,7 @@ from typing import Any, ParamSpec
 from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
+from shardmath.account.kinds import kernels_on
 from shardmath.account.mixed import Mixed, StageOnGpu, mixed_job
 from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
@@ -55,7 +56,7 @@ class Configuration:
         """Where nodes go, and all parameters of the machine by name; of several kinds of GPUs those of the first."""
         evaluator = self.job.evaluator
         if self.mixed is not None:
-            return None, self.mixed.machines(self.job)[0]
+            return None, dict(self.mixed.pipeline(self.job).stages[0])
         values = {**machine_values(evaluator, self.cluster, self.job.values["num_gpus"]), **self.machine}
         if evaluator.choices["links"] != "measured":
             return None, values
@@ -80,7 +81,7 @@ class Configuration:
             self.machine_values()
         try:
             if self.mixed is not None:
-                return self.mixed.time(self.job), ""
+                return self.mixed.pipeline(self.job).time(), ""
             values = {**self.job.values, **self.machine_values()}
             return step_time(self.job.evaluator, values, self.job.by_rank, self.cluster.error), ""
         except InputError as error:
@@ -128,12 +129,11 @@ def _nearest(
 
 def _configuration(run: Run) -> Configuration:
     """Return the checked configuration of a run, with defaults put in."""
-    if (run.kernels or {}).get("gpus") == "mixed":
-        raise InputError("gpus", "mixed", "must not be given without kinds in a cluster file", "alike")
     machine = {name: checked(name, run.others[name]) for name in MACHINE if name in run.others}
     if (run.kernels or {}).get("links") == "measured" and as_cluster(run.gpu, run.network).links is None:
         raise InputError("links", "measured", "must not be given without measured links in a cluster file", "uniform")
     cluster = on_nodes(as_cluster(run.gpu, run.network), run.node_size)
+    kernels_on(cluster, run.implementation or "", run.kernels, {})
     anchor = None if run.anchor is None else anchored(run.anchor)
     others = {**({} if anchor is None else anchor.constants), **cluster.memory_parameters,
               **{name: value for name, value in run.others.items() if name not in machine}}

@@ -1,22 +1,23 @@
-"""Which kind of GPU each pipeline stage is on, and what the ledger's formulas take from it."""
+"""The GPUs of each pipeline stage on a cluster of several kinds, and what the ledger's formulas take from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import gcd
 
 from shardmath.account.time import machine_values
 from shardmath.compiler.evaluators import Evaluator, times_at
-from shardmath.configuration.job import Job
-from shardmath.configuration.run import Run
+from shardmath.configuration.choosing import options_of
 from shardmath.configuration.settings import libraries
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.input.parameters import MACHINE, refuse_illegal
+from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.machines import Cluster, Kind
 
+#: The axis that says whether stages have GPUs of their own, and its option for that.
+AXIS, MIXED = "gpus", "mixed"
 #: Picoseconds of a second, the unit of figures of all stages.
 _PICO = 10**12
 _SENT = "stage.send"
@@ -25,6 +26,35 @@ _LARGEST = {
     "slowest": "stage.microbatch_time", "data_waiting": "stage.data_waiting", "optimizer": "stage.optimizer_time",
 }
 _OF_ALL = "all_stages_"
+#: Parameters that each kind gives, or that mean one GPU: what nobody may declare, with the rule and a legal value.
+_NOT_DECLARED: Mapping[str, tuple[str, str | None]] = {
+    "node_size": ("must be given as gpus_per_node of each kind of GPU", None),
+    "pipeline_place": ("must be 0 on several kinds of GPUs: a stage is on GPUs that follow each other", "0"),
+}
+
+
+def kernels_on(
+    cluster: Cluster, implementation: str, kernels: Mapping[str, str] | None, declared: Mapping[str, object],
+) -> Mapping[str, str] | None:
+    """Return the kernel choices on a cluster, which has one kind of GPU or several.
+
+    Raises InputError for choices and for ``declared`` parameters that contradict it.
+    """
+    asked = (kernels or {}).get(AXIS)
+    if not cluster.kinds:
+        if asked == MIXED:
+            raise InputError(AXIS, MIXED, "must not be given without kinds in a cluster file", "alike")
+        return kernels
+    for name, (rule, near) in _NOT_DECLARED.items():
+        if declared.get(name):
+            raise InputError(name, declared[name], rule, near)
+    known = [name for name in IMPLEMENTATIONS if MIXED in options_of(name, AXIS)]
+    if implementation in IMPLEMENTATIONS and implementation not in known:
+        raise InputError("implementation", implementation, f"must be {' or '.join(known)} on several kinds of GPUs:"
+                         " others are not counted yet", " or ".join(known))
+    if asked not in (None, MIXED):
+        raise InputError(AXIS, asked, "must be mixed with several kinds in the cluster file", MIXED)
+    return {**(kernels or {}), AXIS: MIXED}
 
 
 def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind, ...]:
@@ -36,7 +66,7 @@ def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind,
     if num_gpus != total:
         numbers = " + ".join(f"{kind.gpus} x {kind.cluster.gpu.name}" for kind in cluster.kinds)
         raise InputError("num_gpus", num_gpus, f"must be all GPUs of the cluster, {numbers}", str(total))
-    shared = gcd(*(kind.gpus for kind in cluster.kinds))
+    shared = largest_stage(cluster)
     if total % stages or shared % (total // stages):
         legal = [total // size for size in divisors(shared)]
         below, above = ([size for size in legal if size < stages], [size for size in legal if size > stages])
@@ -48,38 +78,46 @@ def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind,
     return tuple(kind for kind in cluster.kinds for _ in range(kind.gpus // width))
 
 
-def on_kinds(job: Job, kinds: Sequence[Kind], run: Run) -> Job:
-    """Return the same job with the memory, the libraries and the nodes of each stage's own GPUs.
-
-    Raises InputError for what is not legal on one of them.
-    """
-    by_rank = [
-        {**own, **{name: value for name, value in _memory(kind.cluster).items() if name not in run.others}}
-        for own, kind in zip(job.by_rank, kinds, strict=True)
-    ]
-    placed = replace(job, by_rank=tuple(by_rank))
-    for kind in dict.fromkeys(map(id, kinds)):
-        refuse_illegal(job.evaluator.terms, placed.on_rank([id(own) for own in kinds].index(kind)))
-    return placed
+def largest_stage(cluster: Cluster) -> int:
+    """Return the most GPUs of a stage: every number of them divides this one."""
+    return gcd(*(kind.gpus for kind in cluster.kinds))
 
 
-def _memory(cluster: Cluster) -> dict[str, int]:
-    """Parameters of a kind that change memory or what is legal."""
-    return {**libraries(cluster.gpu), **cluster.memory_parameters, "gpu_memory": cluster.gpu.memory_bytes,
-            "node_size": cluster.node_size}
+@dataclass(frozen=True)
+class Fleet:
+    """A cluster of several kinds of GPUs, and the parameters that a job names itself: ``own`` win over each kind's."""
 
+    cluster: Cluster
+    own: Collection[str] = ()
+    _known: dict[tuple[int, str], dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
 
-def machines_of_stages(job: Job, kinds: Sequence[Kind], machine: Mapping[str, int]) -> list[dict[str, int]]:
-    """Return all parameters of each stage's machine by name; those of ``machine`` win over its cluster.
+    def kinds(self, values: Mapping[str, int]) -> tuple[Kind, ...]:
+        """The kind of each stage. Raises InputError as ``kinds_of_stages`` does."""
+        return kinds_of_stages(self.cluster, values["num_gpus"], values["pipeline_parallel"])
 
-    Figures of all stages together are 1. Raises InputError where a figure is not known.
-    """
-    evaluator, known = job.evaluator, dict[int, dict[str, int]]()
-    for kind in kinds:
-        if id(kind) not in known:
-            values = {**machine_values(evaluator, kind.cluster, job.values["num_gpus"]), **machine}
-            known[id(kind)] = {**values, **dict.fromkeys(of_all(evaluator), 1)}
-    return [known[id(kind)] for kind in kinds]
+    def memory(self, kind: Kind) -> dict[str, int]:
+        """Parameters of a kind that change memory or what is legal."""
+        cluster = kind.cluster
+        return self._others({**libraries(cluster.gpu), **cluster.memory_parameters,
+                             "gpu_memory": cluster.gpu.memory_bytes, "node_size": cluster.node_size})
+
+    def machine(self, evaluator: Evaluator, kind: Kind) -> dict[str, int]:
+        """Parameters of a kind's machine; figures of all stages are 1. Raises InputError where one is not known."""
+        key = next(place for place, own in enumerate(self.cluster.kinds) if own is kind), evaluator.name
+        if key not in self._known:
+            values = self._others(machine_values(evaluator, kind.cluster, self.cluster.num_gpus))
+            self._known[key] = {**values, **dict.fromkeys(of_all(evaluator), 1)}
+        return self._known[key]
+
+    def timed(self, evaluator: Evaluator, ranks: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+        """All values of each stage, from those without its machine. Raises InputError where a figure is not known."""
+        kinds = self.kinds(ranks[0])
+        stages = [{**rank, **self.machine(evaluator, kind)} for rank, kind in zip(ranks, kinds, strict=True)]
+        figures = together(evaluator, stages)
+        return [{**stage, **figures} for stage in stages]
+
+    def _others(self, values: Mapping[str, int]) -> dict[str, int]:
+        return {name: value for name, value in values.items() if name not in self.own}
 
 
 def of_all(evaluator: Evaluator) -> list[str]:
@@ -100,8 +138,3 @@ def together(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> dict[
     peaks = sum(stage["matmul_flops"] for stage in stages) // len(stages)
     whole = {end: -int(-value * _PICO // 1) for end, value in seconds.items()}
     return {**{f"{_OF_ALL}{end}": value for end, value in whole.items()}, f"{_OF_ALL}matmul_flops": peaks}
-
-
-def machine_asked(run: Run) -> dict[str, int]:
-    """Parameters of the machine that a run names itself."""
-    return {name: value for name, value in run.others.items() if name in MACHINE}

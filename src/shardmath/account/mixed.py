@@ -1,35 +1,37 @@
-"""One configuration on several kinds of GPUs: its layers shared out over the stages, and the time of a step."""
+"""A pipeline on several kinds of GPUs: its layers shared out over the stages, their memory, and the time of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.kinds import kinds_of_stages, machine_asked, machines_of_stages, on_kinds, together
+from shardmath.account.kinds import Fleet, kernels_on
 from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.time import StepTime, step_time
 from shardmath.answers import Answer
-from shardmath.compiler.evaluators import Evaluator, times_at
-from shardmath.configuration.choosing import options_of
+from shardmath.compiler.evaluators import Evaluator, terms_at, times_at
 from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_model
-from shardmath.configuration.stages import experts_before, of_layers
+from shardmath.configuration.stages import experts_before, listed, of_layers
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS, num_microbatches, verdict
-from shardmath.input.parameters import checked
-from shardmath.machines import Cluster, Kind
+from shardmath.generated.definitions import num_microbatches, verdict
+from shardmath.input.parameters import MACHINE, UNEVEN, checked, refuse_illegal
+from shardmath.machines import Cluster
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_AXIS, _MIXED = "gpus", "mixed"
 _SECONDS = ("stage.microbatch_time", "stage.data_waiting", "stage.optimizer_time")
 #: Verdicts by which layers are shared out: the first that some split keeps.
 _ALLOWED = (0, 1)
+#: Places of the stages that terms of the whole pipeline name.
+_NAMED = {"first": 0, "second": 1, "penultimate": -2, "last": -1}
 
 
 @dataclass(frozen=True)
@@ -53,47 +55,77 @@ class StageOnGpu(Answer):
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """A job on several kinds of GPUs: the kind of each stage and, where no figure is missing, its machine."""
+class Pipeline:
+    """A pipeline on several kinds of GPUs: all values of each of its stages by name."""
 
-    kinds: tuple[Kind, ...]
-    machine: Mapping[str, int]
+    evaluator: Evaluator
+    stages: tuple[Mapping[str, int], ...]
 
-    def machines(self, asked: Job) -> list[dict[str, int]]:
-        """All values of each stage by name. Raises InputError where a figure is not known."""
-        machines = machines_of_stages(asked, self.kinds, self.machine)
-        return [{**asked.on_rank(rank), **own} for rank, own in enumerate(machines)]
+    @cached_property
+    def totals(self) -> tuple[int, ...]:
+        """Bytes of each stage at its peak."""
+        return tuple(int(terms_at(self.evaluator.terms, stage)["stage.total"]) for stage in self.stages)
 
-    def time(self, asked: Job) -> StepTime:
-        """The time of a step. Raises InputError where a figure is not known."""
-        stages = self.machines(asked)
-        figures = together(asked.evaluator, stages)
-        by_rank = [{**stage, **figures} for stage in stages]
-        time = step_time(asked.evaluator, {**asked.values, **by_rank[0]}, by_rank)
-        numbers = [times_at(asked.evaluator.times, values) for values in by_rank]
-        known = all(values["power_milliwatts"] for values in by_rank), all(
-            values["cents_per_gpu_hour"] for values in by_rank)
+    @cached_property
+    def fullest(self) -> int:
+        """The stage whose memory is fullest; the first of several."""
+        return max(range(len(self.stages)), key=lambda rank: (
+            Fraction(self.totals[rank], self.stages[rank]["gpu_memory"]), -rank))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each stage."""
+        return tuple(stage["stage_layers"] for stage in self.stages)
+
+    def values(self, asked: Mapping[str, int]) -> dict[str, int]:
+        """The values of the stage that is asked for, with the memory of the fullest one, which verdicts are about."""
+        own = {**self.stages[asked["pipeline_rank"]], "gpu_memory": self.stages[self.fullest]["gpu_memory"]}
+        return {**own, **{name: asked[name] for name in UNEVEN}}
+
+    def terms(self, rank: int) -> dict[str, int | float | Fraction]:
+        """Every term of a stage, and of the whole pipeline, by name."""
+        totals = {f"{name}.total": self.totals[max(-len(self.totals), min(place, len(self.totals) - 1))]
+                  for name, place in _NAMED.items()}
+        own = self.stages[rank]
+        return {**terms_at(self.evaluator.terms, own), **times_at(self.evaluator.times, own), **totals,
+                "peak": self.totals[self.fullest]}
+
+    def time(self) -> StepTime:
+        """The time of a step."""
+        evaluator, stages = self.evaluator, self.stages
+        time = step_time(evaluator, stages[0], stages)
+        numbers = [times_at(evaluator.times, values) for values in stages]
+        known = (all(values[name] for values in stages) for name in ("power_milliwatts", "cents_per_gpu_hour"))
         energy, cost = (
             sum(stage[f"step.{name}_per_token"] for stage in numbers) / len(numbers) if is_known else 0.0
             for name, is_known in zip(("energy", "cost"), known, strict=True)
         )
-        alike = {name: value for name, value in time.machine.items()
-                 if all(values[name] == value for values in by_rank)}
+        alike = {name: value for name, value in time.machine.items() if all(own[name] == value for own in stages)}
         return replace(time, joules_per_token=energy, cost_per_token=cost, machine=alike)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A job on several kinds of GPUs, and the parameters of the machine that it names itself."""
+
+    fleet: Fleet
+    machine: Mapping[str, int]
+
+    def pipeline(self, asked: Job) -> Pipeline:
+        """All values of each stage. Raises InputError where a figure is not known."""
+        ranks = [{**asked.on_rank(rank), **self.machine} for rank in range(len(asked.by_rank))]
+        return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)))
 
     def stages(self, asked: Job, step: StepTime | None) -> tuple[StageOnGpu, ...]:
         """Every stage with its GPU, its layers and, where the time of a step is known, its own time."""
-        microbatches = num_microbatches(**asked.values)
-        numbers = [] if step is None else [times_at(asked.evaluator.times, stage) for stage in self.machines(asked)]
+        microbatches, kinds = num_microbatches(**asked.values), self.fleet.kinds(asked.values)
+        seconds = [None] * len(kinds) if step is None else [
+            times_at(asked.evaluator.times, stage)["stage.microbatch_time"] for stage in self.pipeline(asked).stages]
         return tuple(
-            StageOnGpu(
-                rank, kind.cluster.gpu.name, kind.cluster.gpu.memory_bytes, asked.values["num_gpus"] // len(self.kinds),
-                asked.by_rank[rank]["stage_layers"], *(
-                    (None, None) if step is None else (
-                        (own := numbers[rank]["stage.microbatch_time"]), microbatches * own / step.seconds)
-                ),
-            )
-            for rank, kind in enumerate(self.kinds)
+            StageOnGpu(rank, kind.cluster.gpu.name, kind.cluster.gpu.memory_bytes,
+                       asked.values["num_gpus"] // len(kinds), asked.by_rank[rank]["stage_layers"], own,
+                       None if own is None or step is None else microbatches * own / step.seconds)
+            for rank, (kind, own) in enumerate(zip(kinds, seconds, strict=True))
         )
 
 
@@ -103,52 +135,68 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     All stages fit then by the 80 % rule if they can, else into their memory, else the largest share of memory is least.
     Raises InputError for every value that is not legal.
     """
-    if run.node_size is not None:
-        raise InputError("node_size", run.node_size, "must be given as gpus_per_node of each kind of GPU")
     if run.anchor is not None:
         raise InputError("anchor", str(run.anchor), "must not be given with several kinds of GPUs: it is of one")
     implementation = default_implementation(as_model(run.model)) if run.implementation is None else run.implementation
-    known = [name for name in IMPLEMENTATIONS if _MIXED in options_of(name, _AXIS)]
-    if implementation in IMPLEMENTATIONS and implementation not in known:
-        raise InputError("implementation", implementation, f"must be {' or '.join(known)} on several kinds of GPUs:"
-                         " others are not counted yet", " or ".join(known))
-    asked_axis, place = (run.kernels or {}).get(_AXIS, _MIXED), run.others.get("pipeline_place", 0)
-    if asked_axis != _MIXED:
-        raise InputError(_AXIS, asked_axis, "must be mixed with several kinds in the cluster file", _MIXED)
-    if place:
-        rule = "must be 0 on several kinds of GPUs: a stage is on GPUs that follow each other"
-        raise InputError("pipeline_place", place, rule, "0")
-    gpus = cluster.num_gpus if run.num_gpus is None else checked("num_gpus", run.num_gpus)
-    ranks = checked("pipeline_parallel", run.pipeline_parallel)
-    kinds = kinds_of_stages(cluster, gpus, ranks)
-    layers = as_model(run.model).num_layers
+    kernels = kernels_on(cluster, implementation, run.kernels, {**run.others, "node_size": run.node_size})
+    machine = {name: checked(name, value) for name, value in run.others.items() if name in MACHINE}
+    asked = {"num_gpus": cluster.num_gpus if run.num_gpus is None else checked("num_gpus", run.num_gpus),
+             "pipeline_parallel": checked("pipeline_parallel", run.pipeline_parallel)}
+    mixed, ranks = Mixed(Fleet(cluster, tuple(run.others)), machine), asked["pipeline_parallel"]
+    first, layers = mixed.fleet.kinds(asked)[0].cluster, as_model(run.model).num_layers
     if ranks > layers:
         rule = f"must be at most num_layers = {layers}: each stage has a layer or more"
         raise InputError("pipeline_parallel", ranks, rule, str(layers))
-    machine = machine_asked(run)
-    first = kinds[0].cluster
     others = {name: value for name, value in run.others.items() if name not in machine}
-    asked = replace(
-        run, gpu=first.gpu, network=None, num_gpus=gpus, node_size=first.node_size,
-        implementation=implementation, kernels={**(run.kernels or {}), _AXIS: _MIXED},
-        others={**first.memory_parameters, **others},
+    changed = replace(
+        run, gpu=first.gpu, network=None, num_gpus=asked["num_gpus"], node_size=first.node_size,
+        implementation=implementation, kernels=kernels, others={**cluster.memory_parameters, **others},
         pipeline_layout=run.pipeline_layout or even(layers, ranks),
     )
-    mixed, made = Mixed(kinds, {name: checked(name, value) for name, value in machine.items()}), job(asked)
-    made = on_kinds(made, kinds, run)
+    made = _placed(job(changed), mixed.fleet)
     if run.pipeline_layout is None and ranks > 1:
-        layers_of = best_layers(made.evaluator, mixed.machines(made))
-        made = on_kinds(job(replace(asked, pipeline_layout=layers_of)), kinds, run)
+        split = best_layers(made.evaluator, mixed.pipeline(made).stages)
+        made = _placed(job(replace(changed, pipeline_layout=split)), mixed.fleet)
     return made, mixed
 
 
+def _placed(asked: Job, fleet: Fleet) -> Job:
+    """Return the same job with the memory, the libraries and the nodes of each stage's own GPUs.
+
+    Raises InputError for what is not legal on one of them.
+    """
+    kinds = fleet.kinds(asked.values)
+    placed = replace(asked, by_rank=tuple(
+        {**own, **fleet.memory(kind)} for own, kind in zip(asked.by_rank, kinds, strict=True)))
+    for rank, kind in enumerate(kinds):
+        if rank == 0 or kinds[rank - 1] is not kind:
+            refuse_illegal(asked.evaluator.terms, placed.on_rank(rank))
+    return placed
+
+
+def pipeline_of(evaluator: Evaluator, fleet: Fleet, values: Mapping[str, int]) -> Pipeline:
+    """Return the pipeline with the best layers for ``values`` of all else, which are legal on its first kind.
+
+    Raises InputError where a figure is not known.
+    """
+    memory = [fleet.memory(kind) for kind in fleet.kinds(values)]
+
+    def with_layers(layers: Sequence[int]) -> tuple[Mapping[str, int], ...]:
+        ranks = zip(listed(evaluator, values, layers), memory, strict=True)
+        return tuple(fleet.timed(evaluator, [
+            {**values, **of_rank, **own, "pipeline_rank": rank} for rank, (of_rank, own) in enumerate(ranks)]))
+
+    stages = with_layers(even(values["num_layers"], len(memory)))
+    return Pipeline(evaluator, with_layers(best_layers(evaluator, stages)))
+
+
 def even(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of stages that differ by one at most, the first ones longer."""
+    """Share out layers to stages that differ by one at most, the first ones longer."""
     return tuple(layers // stages + (rank < layers % stages) for rank in range(stages))
 
 
 def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
-    """Layers of each stage with which a step is shortest among the splits with the best verdict.
+    """Share out layers so that a step is shortest, among the splits with the best verdict.
 
     ``stages`` have all values of each stage, with any layers.
     """
@@ -176,7 +224,7 @@ def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tu
 
 
 def _pieces(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All pieces of the model that differ in their layers: dense ones and those with experts, a row for each.
+    """Return all pieces of the model that differ in their layers: dense ones and those with experts, a row for each.
 
     With them comes the row of the piece behind so many layers that has n, in column n - 1.
     """
@@ -191,7 +239,7 @@ def _pieces(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _by_layers(stages: Sequence[Mapping[str, int]], pieces: NDArray[np.int64]) -> dict[str, Any]:
-    """Values of all stages as a column, and in a row those with each piece of the model."""
+    """Return the values of all stages as a column, and in a row those with each piece of the model."""
     import numpy as np
 
     dense, expert = pieces.T.astype(np.float64)

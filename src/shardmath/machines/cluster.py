@@ -43,8 +43,8 @@ class Cluster(Record):
     hundredths of your currency. ``pue_per_mille``: power usage effectiveness, what the building draws for 1000 W of
     the GPUs; 1000 counts the GPUs alone. ``links``: measured bandwidths between the nodes, if there are any; the
     network then has the bandwidth of the fastest link, which none exceeds. ``kinds``: several kinds of GPUs, in the
-    order of the pipeline's stages; all else is then that of the first. Raises InputError for anything that breaks a
-    rule.
+    order of the pipeline's stages; ``parameters`` are then those that all have, and all else is that of the first.
+    Raises InputError for anything that breaks a rule.
     """
 
     name: Annotated[str, Field(min_length=1)]

@@ -83,8 +83,8 @@ def _mixed(declared: Mapping[str, Any]) -> Cluster:
             if "network" not in own:
                 raise InputError("network", ABSENT, "must be given: stages on different kinds send over it")
             made.append(Kind(gpus=gpus, cluster=cluster_of(own)))
-    first = made[0].cluster
-    return first.model_copy(update={"kinds": tuple(made)})
+    alike = set.intersection(*({*kind.cluster.parameters.items()} for kind in made))
+    return made[0].cluster.model_copy(update={"kinds": tuple(made), "parameters": dict(sorted(alike))})
 
 
 def write_cluster(cluster: Cluster, path: str) -> None:

@@ -106,7 +106,7 @@ def layout_of(configuration: Configuration) -> Layout:
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
-        host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
+        pipeline_layout=",".join(map(str, configuration.layers)), host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )
 
 

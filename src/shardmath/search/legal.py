@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from shardmath.generated.definitions import ABSENT_DEGREES, VERDICTS
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.chosen import nest_of
+from shardmath.search.nests.configurations import Configuration
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
-from shardmath.search.rows import legal_rows
 from shardmath.search.spaces import Part, Rows
+from shardmath.search.spaces.rows import legal_rows
 
 #: Terms asked of the nest; the peak and the verdict come with every row.
 _ASKED = ("data_parallel", "first.total", "last.total")
@@ -78,4 +79,6 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
 
 def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the seconds of a step of some legal configurations, which no nest computes beside the memory."""
+    if part.fleet is not None:
+        return np.array([float(Configuration(part, number, {}).terms["step.time"]) for number in numbers.tolist()])
     return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

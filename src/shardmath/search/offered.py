@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardmath.account.time import as_cluster, time_unknown
+from shardmath.account.kinds import kernels_on
+from shardmath.account.time import any_cluster, time_unknown
 from shardmath.compiler.evaluators import changed_choices
 from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.configuration.defaults import default_implementation
@@ -47,10 +48,16 @@ def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
     Axes without asked sizes have all candidates of the implementation. The best is the fastest where all speeds are
     known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
     """
-    model, cluster = as_model(search.model), as_cluster(search.gpu, search.network)
+    model, cluster = as_model(search.model), any_cluster(search.gpu, search.network)
     implementation = search.implementation or default_implementation(model)
     changed_choices(implementation)
-    search = replace(search, model=model, gpu=cluster, network=None)
+    kernels = kernels_on(cluster, implementation, search.kernels, {**search.others, "node_size": search.node_size})
+    search = replace(search, model=model, gpu=cluster, network=None, kernels=kernels)
+    if cluster.kinds:
+        if rank_by == "memory":
+            rule = "must be time on several kinds of GPUs: layers are shared out by it"
+            raise InputError("rank_by", rank_by, rule, "time")
+        search = replace(search, virtual_pipeline=search.virtual_pipeline or (1,))
     spaces = []
     for pipeline in _pipelines(search, model, implementation):
         for mode in _kinds_of_recompute(search, implementation, pipeline.get("schedule")):

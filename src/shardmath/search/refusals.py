@@ -14,9 +14,9 @@ from shardmath.errors import InputError
 from shardmath.input.parameters import limits
 from shardmath.search.answered import Answered, asked_again
 from shardmath.search.nests.configurations import Configuration
-from shardmath.search.rows import constrained, legal_rows
 from shardmath.search.spaces import Best, Part
 from shardmath.search.spaces.conditions import HOST
+from shardmath.search.spaces.rows import constrained, legal_rows
 
 #: Configurations of a part, and values beside one's own, that are looked at.
 _SOME, _NEAR = 1 << 18, 1 << 9

@@ -21,7 +21,9 @@ def sizes_of(configuration: Configuration) -> dict[str, int | str]:
     """Return the sizes of a configuration."""
     recompute = configuration.labels["recompute"]
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
-    return {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
+    sizes = {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
+    layers = ",".join(map(str, configuration.layers))
+    return {**sizes, "pipeline_layout": layers} if layers else sizes
 
 
 def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:

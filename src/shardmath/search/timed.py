@@ -14,9 +14,9 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS, verdict
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
-from shardmath.search.rows import Legal, legal_rows
 from shardmath.search.sizes import AXES
 from shardmath.search.spaces import Part, Space
+from shardmath.search.spaces.rows import Legal, legal_rows
 
 #: More candidates than this are not looked at one by one.
 _MANY = 2 * 10**7

@@ -25,24 +25,9 @@ class Untried(Answer):
 _OTHERS = Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")
 
 
-def untried_on_kinds(implementation: str) -> tuple[Untried, ...]:
-    """Return what no search on several kinds of GPUs tries."""
-    return tuple(_on_kinds(implementation))
-
-
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
     """Return the untried parts of a search that the implementation has."""
     return tuple(_untried(parts))
-
-
-def _on_kinds(implementation: str) -> Iterator[Untried]:
-    """Layouts that no search on several kinds of GPUs tries."""
-    yield Untried("other orders of the kinds", "kinds of the cluster file")
-    yield Untried("stages without a layer", "explain --pipeline-layout")
-    if len(options_of(implementation, "recompute_method")) > 1:
-        yield Untried("full recompute of some layers, or of groups of layers",
-                      "--recompute-num-layers, --kernel recompute_method=...")
-    yield _OTHERS
 
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
@@ -52,6 +37,10 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     pipelines = any(max(axis.labels) != 1 for part in parts for axis in part.axes
                     if axis.name == "pipeline_parallel") and "pipeline_parallel" not in fixed
     stages = options_of(implementation, "stages")
+    if parts[0].fleet is not None:
+        yield Untried("other orders of the kinds", "kinds of the cluster file")
+        yield Untried("stages without a layer", "explain --pipeline-layout")
+        stages = ()
     uneven = pipelines and "uneven" in stages and not has_own_pipeline(implementation)
     if uneven and not axes & {*ACCOUNTED}:
         yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))

@@ -17,7 +17,7 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
 from shardmath.search.distinct import with_room
 from shardmath.search.nests.checkpoint import Checkpoint
-from shardmath.search.nests.chosen import BACKENDS
+from shardmath.search.nests.chosen import BACKENDS, refuse_loops
 from shardmath.search.nests.clusters import LOCAL, client_of, on_cluster
 from shardmath.search.nests.cuda import CudaNest, on_gpu
 from shardmath.search.nests.nest import Nest
@@ -67,6 +67,7 @@ def explore(
         for name, value in (("rows", rows), ("checkpoint", checkpoint), ("dask", dask), ("threads", threads)):
             if value is not None:
                 raise InputError(name, str(value), "must not be given with method bounds, which has no rows")
+        refuse_loops(space.parts(), method=method)
         answer = bounded_answer(space, stopped)
         if certificate is not None and answer.complete:
             write_certificate(os.fspath(certificate), space, answer)
@@ -92,6 +93,7 @@ def explore(
         raise InputError("questions", "rows", "must not be among the questions: give rows, terms and among")
     asked = space if table is None else replace(space, questions=(*space.questions, table.question))
     parts = asked.parts()
+    refuse_loops(parts, device=device, backend=backend)
     made = CudaNest if device == "cuda" else BACKENDS[backend]
     nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)

@@ -11,10 +11,8 @@ from shardmath.account.time import any_cluster
 from shardmath.commands.recommend.answer import Advice, Excluded, choice_of
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
-from shardmath.commands.recommend.kinds import advice_on_kinds
 from shardmath.commands.recommend.neighbours import neighbours
 from shardmath.configuration.defaults import default_implementation, default_seq_length
-from shardmath.configuration.run import search_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.input.arguments import typed_like
@@ -52,10 +50,6 @@ def recommend(
     known that the time of a step needs.
     """
     chosen, cluster = as_model(model), any_cluster(gpu, network)
-    if cluster.kinds:
-        return advice_on_kinds(
-            search_of(chosen, cluster, num_gpus, global_batch_size=global_batch_size, seq_length=seq_length,
-                      implementation=implementation, **arguments), cluster)
     implementation = default_implementation(chosen) if implementation is None else implementation
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
@@ -66,14 +60,16 @@ def recommend(
     if not answers.legal:
         raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
-        choice_of(item.role, sizes_of(item.configuration), neighbours(item.configuration),
-                  _explained(item.configuration, chosen, cluster, training))
+        choice_of(item.role, sizes_of(item.configuration),
+                  () if cluster.kinds else neighbours(item.configuration),
+                  _explained(item.configuration, chosen, cluster, training), item.configuration.layers or None)
         for item in choose(answers)
     )
     first = answers.first()
     return Advice(
         chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
-        _excluded(answers, first), () if first is None else tuple(changes(asked, first)), untried(answers.parts),
+        _excluded(answers, first), () if first is None or cluster.kinds else tuple(changes(asked, first)),
+        untried(answers.parts),
     )
 
 

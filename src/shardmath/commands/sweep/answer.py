@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shardmath.answers import Answer, Reported
 from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
+from shardmath.configuration.stages import ANY
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines import Cluster
@@ -19,7 +20,7 @@ from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.refusals import refusal
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.conditions import HOST
+from shardmath.search.spaces.conditions import HOST, KINDS
 from shardmath.search.stages import ONE_STAGE
 from shardmath.search.untried import Untried, untried
 
@@ -27,7 +28,11 @@ from shardmath.search.untried import Untried, untried
 _SAID = {
     ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline"),
     HOST: (HOST, "must hold what the GPUs of a server offload"),
+    KINDS: ("pipeline_parallel", "must give each kind of GPU whole stages of num_gpus / pipeline_parallel of them, and"
+            " each stage a layer: tensor, context and data parallelism over several kinds are not counted yet"),
 }
+#: Values that are those of one stage.
+_OF_STAGES = ("pipeline_rank", *ANY)
 #: Divisor and dividend of a condition such as ``divides(tensor_parallel, num_gpus)``.
 _DIVIDES = re.compile(r"divides\((.+), (\w+)\)")
 
@@ -111,13 +116,14 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         layouts |= {name: placed_layouts(best[name], space.cluster) for name in ("best", "best_by_recompute")}
     shared = set.intersection(*({*nest.part.fixed.items()} for nest in nests))
     values = {name: value for name, value in nests[0].part.fixed.items()
-              if (name, value) in shared and name != "pipeline_rank"}
+              if (name, value) in shared and name not in _OF_STAGES}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
     return SweepResult(
         space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
         answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
         untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
-        next(iter(layouts["smallest"]), None), refusal=str(refusal(answered) or ""),
+        next(iter(layouts["smallest"]), None),
+        tuple(GpusOfKind(kind.gpus, kind.cluster.gpu) for kind in space.cluster.kinds), str(refusal(answered) or ""),
     )
 
 

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardmath.account.time import any_cluster, time_unknown
+from shardmath.account.time import time_unknown
 from shardmath.commands.sweep.answer import SweepResult, result_of
-from shardmath.commands.sweep.kinds import columns_of, result_on_kinds
 from shardmath.configuration.fields import declared, documented
 from shardmath.configuration.run import Search, search_of
 from shardmath.errors import InputError
 from shardmath.input.asking import asked_with, constructor
 from shardmath.machines import Cluster
 from shardmath.search.answered import answered
-from shardmath.search.kinds import looked_at
 from shardmath.search.layout import RULES
 from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
 from shardmath.search.nests.running import Progress
@@ -41,12 +39,6 @@ def _result(asked: Sweep) -> SweepResult:
     """
     if asked.rank_by not in (None, *RULES):
         raise InputError("rank_by", asked.rank_by, "must be time or memory")
-    cluster = any_cluster(asked.gpu, asked.network)
-    if cluster.kinds:
-        looked = looked_at(asked, cluster, asked.progress)
-        if asked.on_layouts is not None:
-            asked.on_layouts(columns_of(looked))
-        return result_on_kinds(asked, cluster, looked, asked.rank_by)
     with as_arguments(asked.num_gpus):
         spaces = spaces_of(asked, asked.rank_by)
         answers = answered(spaces, progress=asked.progress)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from shardmath.errors import InputError
 from shardmath.search.nests.columns import ColumnNest
 from shardmath.search.nests.compiled import CompiledNest, NumbaNest
+from shardmath.search.nests.kinds import KindsNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.spaces import Part, Question
 
@@ -16,8 +18,22 @@ OPERATIONS = 4 * 10**8
 
 def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
     """Return the nest that answers ``questions`` soonest the first time; which one it is depends on the part alone."""
+    if part.fleet is not None:
+        return KindsNest(part, questions)
     nest = ColumnNest(part, questions)
     return CompiledNest(part, questions) if nest.exceeds(OPERATIONS) else nest
+
+
+def refuse_loops(parts: Sequence[Part], **asked: str) -> None:
+    """Raise InputError where layouts on several kinds of GPUs are asked of loops that know one kind.
+
+    ``asked`` are arguments of ``explore``, whose first value looks at each layout.
+    """
+    usual = {"method": "sweep", "device": "cpu", "backend": "auto"}
+    for name, value in asked.items():
+        if value != usual[name] and any(part.fleet is not None for part in parts):
+            rule = f"must be {usual[name]} on several kinds of GPUs: each layout has layers of its own"
+            raise InputError(name, value, rule, usual[name])
 
 
 #: The backends of loops by name: what makes the nest of a part.

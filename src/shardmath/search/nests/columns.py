@@ -16,12 +16,12 @@ from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.compiler.nests.stored import restored, stored
 from shardmath.files.cached import cached_text
-from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import evaluator_source, key_in_cache, posing_of, verdict_source
 from shardmath.search.nests.rows import Table
 from shardmath.search.nests.turns import Loops, Turns
-from shardmath.search.spaces import Best, Part, Question
+from shardmath.search.spaces import Part, Question
 
 
 class ColumnNest(Nest):
@@ -94,27 +94,11 @@ class ColumnNest(Nest):
         return verdicts
 
     def _take(self, turns: Turns, answer: Answer, table: Table | None) -> None:
-        verdicts, items = self._verdict(turns), list(answer.questions)
-        asked_of = zip(self.asked, self.problem.questions, self._keys, strict=True)
-        for place, (asked, question, nodes) in enumerate(asked_of):
-            among = np.flatnonzero(verdicts <= _last(question.among, len(self._verdicts)))
-            if not len(among):
-                continue
-            numbers = turns.numbers[among]
-            keys = np.stack([turns.column(node)[among].astype(np.float64) for node in nodes], axis=-1)
-            if place == len(items):
-                assert table is not None
-                table.append(numbers, verdicts[among], keys)
-                continue
-            item = items[place]
-            if isinstance(item, BestAnswer):
-                assert isinstance(asked, Best)
-                items[place] = item.taken(keys, numbers, self.groups(asked, numbers))
-            elif isinstance(item, FrontAnswer):
-                items[place] = item.taken(keys, numbers)
-            elif isinstance(item, HistogramAnswer):
-                items[place] = item.taken(keys[:, 0])
-        answer.questions = tuple(items)
+        def keys_of(place: int, among: NDArray[np.int64]) -> NDArray[np.float64]:
+            columns = (turns.column(node)[among].astype(np.float64) for node in self._keys[place])
+            return np.stack([*columns], axis=-1)
+
+        self.take(answer, table, turns.numbers, self._verdict(turns), keys_of)
 
 
 def _last(among: int | None, verdicts: int) -> int:

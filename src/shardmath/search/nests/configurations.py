@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from shardmath.account.mixed import Pipeline
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
 from shardmath.generated.definitions import VERDICTS, verdict
@@ -28,8 +29,8 @@ class Configuration:
         return self.part.labels_at(self.number)
 
     @cached_property
-    def values(self) -> dict[str, int]:
-        """The value of every symbol."""
+    def declared(self) -> dict[str, int]:
+        """The value of every symbol, as axes, fixed values and formulas of the space have it."""
         known = dict(self.part.fixed)
         for axis, place in zip(self.part.axes, self.part.places(self.number), strict=True):
             known |= {symbol: values[place] for symbol, values in axis.values.items()}
@@ -42,9 +43,26 @@ class Configuration:
         return known
 
     @cached_property
+    def pipeline(self) -> Pipeline | None:
+        """The stages on several kinds of GPUs; None where all are alike. Raises InputError as ``Part.pipeline``."""
+        return self.part.pipeline(self.declared)
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """The value of every symbol; on several kinds of GPUs those of the stage that the space is about."""
+        return self.declared if self.pipeline is None else self.pipeline.values(self.declared)
+
+    @cached_property
     def terms(self) -> Mapping[str, int | float | Fraction]:
         """Every term by name; see ``Part.terms_at``."""
+        if self.pipeline is not None:
+            return self.pipeline.terms(self.declared["pipeline_rank"])
         return self.part.terms_at(self.values)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each stage on several kinds of GPUs; none where all are alike."""
+        return () if self.pipeline is None else self.pipeline.layers
 
     @property
     def peak_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from shardmath.files.cached import key_of
 from shardmath.search.nests import answers
-from shardmath.search.nests.answers import Answer
+from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.search.nests.posing import VERDICT_NAMES
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Best, Part, Question, Rows
+from shardmath.search.spaces.questions import AMONG
 
 
 class Nest(ABC):
@@ -90,6 +91,31 @@ class Nest(ABC):
 
         Rows go to ``table``, which must be given if they are asked for.
         """
+
+    def take(
+        self, answer: Answer, table: Table | None, numbers: NDArray[np.int64], verdicts: NDArray[np.int64],
+        keys_of: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
+    ) -> None:
+        """Take legal configurations into an answer; ``keys_of`` has the keys of a question for those at some places."""
+        items = list(answer.questions)
+        for place, asked in enumerate(self.asked):
+            among = np.flatnonzero(verdicts <= AMONG.index(asked.among))
+            if not len(among):
+                continue
+            keys = keys_of(place, among)
+            if place == len(items):
+                assert table is not None
+                table.append(numbers[among], verdicts[among], keys)
+                continue
+            item = items[place]
+            if isinstance(item, BestAnswer):
+                assert isinstance(asked, Best)
+                items[place] = item.taken(keys, numbers[among], self.groups(asked, numbers[among]))
+            elif isinstance(item, FrontAnswer):
+                items[place] = item.taken(keys, numbers[among])
+            elif isinstance(item, HistogramAnswer):
+                items[place] = item.taken(keys[:, 0])
+        answer.questions = tuple(items)
 
     def places_on(self, names: Sequence[str], numbers: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
         """Yield the places of configurations on some axes, and the sizes of these."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmath.account.time import as_cluster, on_nodes
+from shardmath.account.kinds import Fleet, kernels_on
+from shardmath.account.time import any_cluster, as_cluster, on_nodes
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, with_schedule
 from shardmath.configuration.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switches
@@ -51,21 +52,32 @@ class Asked:
         fixed = _fixed_symbols(space)
         sharded = bool(fixed["distributed_optimizer"]) if "distributed_optimizer" in fixed else None
         others = {name: value for name, value in fixed.items() if name in OTHERS}
-        kernels, sharded, others_staged = staged(space.zero_stage, implementation, space.kernels, sharded, others)
+        device = gpus(space, declared_by(space))[0]
+        cluster = _cluster(space, device, fixed)
+        on_cluster = kernels_on(cluster, implementation, space.kernels, {
+            name: space.shown(name) for name in (*space.axes, *space.fixed, *space.derived)})
+        kernels, sharded, others_staged = staged(space.zero_stage, implementation, on_cluster, sharded, others)
         kernels = with_schedule(implementation, kernels, space.schedule)
         chunks = 1 if space.schedule is None else chunks_of(implementation, kernels, None)
-        declared = frozenset(
-            symbol for names in (space.axes, space.fixed, space.derived) for name in names for symbol in set_by(name)
-        )
         mode = space.fixed.get("recompute", "none")
         if not isinstance(mode, str):
             raise InputError("recompute", mode, "must be the name of a mode")
-        device = gpus(space, declared)[0]
         return cls(
             space, implementation, kernels, sharded, others_staged, fixed, recompute_switches(mode),
-            device, _cluster(space, device, fixed), _gradients(space, fixed), fixed.get("virtual_pipeline", chunks),
-            declared,
+            device, cluster, _gradients(space, fixed), fixed.get("virtual_pipeline", chunks),
+            declared_by(space),
         )
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The GPUs of the stages on a cluster of several kinds; None where all are alike."""
+        return Fleet(self.cluster, tuple(sorted(self.declared))) if self.cluster.kinds else None
+
+
+def declared_by(space: Space) -> frozenset[str]:
+    """Return the symbols that a space says something of."""
+    return frozenset(
+        symbol for names in (space.axes, space.fixed, space.derived) for name in names for symbol in set_by(name))
 
 
 def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
@@ -100,7 +112,7 @@ def models(space: Space) -> list[Model]:
 
 def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
     """Return the GPUs of a space; a nameless one if only memory is declared. Raises InputError without either."""
-    single = space.gpu if space.cluster is None else as_cluster(space.cluster).gpu
+    single = space.gpu if space.cluster is None else any_cluster(space.cluster).gpu
     names = space.axes.get("gpu", () if single is None else (single,))
     if not names and "gpu_memory" not in declared:
         rule = "must be given: a name of `shardmath gpus`, or declare gpu_memory (bytes) or gpu_memory_gib"
@@ -110,7 +122,7 @@ def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
 
 def _cluster(space: Space, gpu: Gpu, fixed: Mapping[str, int]) -> Cluster:
     """Return the machine of a space: the declared one, or usual servers with its first GPU."""
-    cluster = as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
+    cluster = as_cluster(gpu, space.network) if space.cluster is None else any_cluster(space.cluster)
     return on_nodes(cluster, fixed.get("node_size"))
 
 

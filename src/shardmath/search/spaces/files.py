@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardmath.account.time import as_cluster
+from shardmath.account.time import any_cluster
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.nested import KINDS, LARGEST, parsed
 from shardmath.files.reading import read_text
@@ -70,7 +70,7 @@ def plain(space: Space) -> dict[str, Any]:
     document: dict[str, Any] = {
         "model": getattr(space.model, "name", space.model), "gpu": getattr(space.gpu, "name", space.gpu),
         "network": space.network,
-        "cluster": None if space.cluster is None else plain_cluster(as_cluster(space.cluster)),
+        "cluster": None if space.cluster is None else plain_cluster(any_cluster(space.cluster)),
         "implementation": space.implementation, "schedule": space.schedule, "gradients": space.gradients,
         "zero_stage": space.zero_stage,
         "axes": {name: candidates.written(candidates.read(name, space.axes[name])) for name in space.axes},

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 
+from shardmath.account.kinds import Fleet, of_all
+from shardmath.account.mixed import Pipeline, pipeline_of
 from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.compiler.exactness import refuse_inexact
 from shardmath.configuration.choosing import following
@@ -14,11 +16,12 @@ from shardmath.configuration.defaults import default_seq_length
 from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import refuse_what_changes_nothing
 from shardmath.configuration.settings import settings
+from shardmath.configuration.stages import ANY
 from shardmath.errors import ABSENT, InputError
 from shardmath.models.model import Model
 from shardmath.search.spaces.asking import Asked, families
 from shardmath.search.spaces.axes import axes_of
-from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
+from shardmath.search.spaces.conditions import HOST, constraints_of, of_host, of_kinds
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
 from shardmath.search.spaces.machine import with_machine, with_servers
@@ -38,7 +41,8 @@ class Part:
     models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
     derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
     from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
-    ``timed`` parts have formulas of step time.
+    ``timed`` parts have formulas of step time. ``fleet`` are the GPUs of the stages on several kinds of them: what
+    these decide, such as layers, is any legal value in ``fixed``, and ``pipeline`` finds it.
     """
 
     evaluator: Evaluator
@@ -50,6 +54,14 @@ class Part:
     constraints: tuple[Constraint, ...]
     size: int
     timed: bool = False
+    fleet: Fleet | None = None
+
+    def pipeline(self, values: Mapping[str, int]) -> Pipeline | None:
+        """The pipeline on several kinds of GPUs with the best layers; None where all GPUs are alike.
+
+        Raises InputError as ``pipeline_of`` does.
+        """
+        return None if self.fleet is None else pipeline_of(self.evaluator, self.fleet, values)
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
@@ -150,23 +162,29 @@ def _part(
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
     _refuse_untimed(space, evaluator)
-    times = _times(evaluator)
+    times = _times(evaluator, family.asked.fleet is not None)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
-    timed = any(texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
+    fleet = family.asked.fleet  # by whose times layers are shared out
+    timed = fleet is not None or any(
+        texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
     servers, axes = with_servers(family.asked, evaluator, axes)
     values = {**family.values, **servers}
     if timed:
         figures, axes = with_machine(family.asked, evaluator, axes)
         values = {**figures, **values}
+    if fleet is not None:
+        values = {**ANY, **dict.fromkeys(of_all(evaluator), 1), **values}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
-        if name not in SYMBOLS:
+        if name not in SYMBOLS and name not in values:
             raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
         if name not in values and name not in varied:
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
     fixed = {name: value for name, value in values.items() if name not in varied}
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [HOST, *(name for name, _, _ in evaluator.terms.RULES)]
+    if fleet is not None:
+        without = [*without, *of_kinds(fleet.cluster, {**space.fixed, **derived.fixed})]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     constraints += of_host(texts, axes, derived)
     for question in space.questions:
@@ -174,7 +192,8 @@ def _part(
             field = f"questions.{question.name}.{question.key}"
             texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
     refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
-    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes), timed)
+    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes), timed,
+                fleet)
 
 
 def _formulas_of(space: Space) -> Iterator[str]:
@@ -193,9 +212,9 @@ def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
         evaluator.refuse_untimed()
 
 
-def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
+def _times(evaluator: Evaluator, mixed: bool) -> Mapping[str, tuple[str, str]]:
     """Return the terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
-    if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
+    if (evaluator.choices["stages"] == "listed" and not mixed) or not evaluator.is_timed:
         return {}
     times: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
     return times
@@ -210,6 +229,8 @@ def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict
         others={**asked.cluster.memory_parameters, **asked.others},
     )
     own = {"virtual_pipeline": asked.virtual_pipeline}
+    if asked.cluster.kinds and not asked.declared & {"num_gpus", "data_parallel"}:
+        own["num_gpus"] = asked.cluster.num_gpus
     return {**_SINGLE, **values, **own, **asked.switches, **asked.fixed}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardmath.account.time import as_cluster, on_nodes
+from shardmath.account.time import any_cluster, on_nodes
 from shardmath.configuration.choosing import degrees_of
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.run import Search, search_of
@@ -30,7 +30,7 @@ def space_of(search: Search) -> Space:
     """
     model = as_model(search.model)
     machine = {name: checked(name, search.others[name]) for name in MACHINE if name in search.others}
-    cluster = on_nodes(as_cluster(search.gpu, search.network), search.node_size)
+    cluster = on_nodes(any_cluster(search.gpu, search.network), search.node_size)
     others = {name: value for name, value in search.others.items() if name not in machine}
     asked = other_values({**cluster.memory_parameters, **others})
     if isinstance(search.top, bool) or not 1 <= search.top <= MOST:
@@ -45,7 +45,7 @@ def space_of(search: Search) -> Space:
         "num_gpus": search.num_gpus, "global_batch_size": search.global_batch_size,
         "seq_length": default_seq_length(model) if search.seq_length is None else search.seq_length,
         "distributed_optimizer": search.distributed_optimizer, "vocab_multiple": search.vocab_multiple,
-        "node_size": cluster.node_size if search.node_size is None else search.node_size, **single, **machine,
+        "node_size": search.node_size or (None if cluster.kinds else cluster.node_size), **single, **machine,
         **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(

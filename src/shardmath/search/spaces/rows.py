@@ -77,19 +77,26 @@ def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
     return Legal(part, np.concatenate([rows.numbers for rows in parts]), symbols)
 
 
-def constrained(part: Part, numbers: NDArray[np.int64]) -> Legal:
-    """Return those of some configurations that meet what follows from axes and derived symbols, legal or not."""
+def constrained(part: Part, numbers: NDArray[np.int64], broken: NDArray[np.int64] | None = None) -> Legal:
+    """Return those of some configurations that meet what follows from axes and derived symbols, legal or not.
+
+    ``broken`` counts the others, each by the place of the first constraint that it breaks.
+    """
     symbols: dict[str, Any] = {name: float(value) for name, value in part.fixed.items()}
     places = np.unravel_index(numbers, [axis.size for axis in part.axes])
     for axis, place in zip(part.axes, places, strict=True):
         symbols |= {symbol: np.asarray(values, np.float64)[place] for symbol, values in axis.values.items()}
-    rows = Legal(part, numbers, symbols)
-    automatic = [constraint.text for constraint in part.constraints if constraint.automatic]
-    rows = _kept(rows, (formula_column(text, rows.symbols) for text in automatic))
-    symbols = dict(rows.symbols)
     for name, text in part.derived.items():
         symbols[name] = formula_column(text, symbols)
-    return replace(rows, symbols=symbols)
+    rows = Legal(part, numbers, symbols)
+    kept = np.ones(len(rows), np.bool_)
+    for number, constraint in enumerate(part.constraints):
+        if constraint.automatic:
+            met = np.broadcast_to(formula_column(constraint.text, rows.symbols), len(rows))
+            if broken is not None:
+                broken[number] += np.count_nonzero(kept & ~met)
+            kept &= met
+    return rows.those(kept)
 
 
 def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
