@@ -130,7 +130,7 @@ class _Parsed(HTMLParser):
 
 def _shown(model: Any) -> str:
     from shardmath.commands.page.catalogue import model_data
-    from shardmath.commands.page.packing import packed
+    from shardmath.commands.page.writing import packed
     from shardmath.files.rendering import rendered
     from shardmath.search.spaces.usual import DATA_PARALLEL
 

@@ -110,7 +110,7 @@ SHOW_FORMULAS = {
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
     "shardmath.commands.fit.formula", "shardmath.commands.formula.assuming", "shardmath.commands.formula.calling",
     "shardmath.commands.formula.computing",
-    "shardmath.commands.formula.named", "shardmath.commands.formula.run",
+    "shardmath.commands.formula.report", "shardmath.commands.formula.run",
     "shardmath.commands.moves.formulas", "shardmath.commands.page.typesetting", "shardmath.commands.phases.change",
     "shardmath.commands.phases.run", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
     "shardmath.steps.step",
@@ -128,7 +128,6 @@ LOADING = ("shardmath.compiler.columns", "shardmath.compiler.native", "shardmath
 MUTUAL = {
     ("shardmath.account.anchor", "shardmath.account.accounting"),
     ("shardmath.models.model", "shardmath.models.config_json"),
-    ("shardmath.plots.picture", "shardmath.plots.files"),
     ("shardmath.search.spaces.declared", "shardmath.search.spaces.parts"),
 }
 #: What an answer looks up when it is printed, shown in a notebook or drawn: rooms above it.

@@ -17,8 +17,7 @@ from shardmath.commands.explain import plot as explained
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
 from shardmath.plots.picture import Table
-from shardmath.plots.style import INK
-from shardmath.plots.words import short, three_digits
+from shardmath.plots.style import INK, short, three_digits
 
 pytest.importorskip("matplotlib")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ..terms import TermSet
-from . import amounts, duration, marginal, optimal
+from . import duration, optimal
 from .letters import SYMBOLS
 
 NAME = "plan"
@@ -15,6 +15,6 @@ NAME = "plan"
 def plan_terms() -> TermSet:
     """Return every formula of a plan, each after those that it needs."""
     terms = TermSet(NAME, as_inputs=frozenset(SYMBOLS))
-    for part in (duration, amounts, marginal, optimal):
-        part.add(terms)
+    for add in (duration.add, duration.add_gains, optimal.add):
+        add(terms)
     return terms

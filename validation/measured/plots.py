@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardmath.plots.axes import plain_logarithmic
-from shardmath.plots.files import in_black, svg_of
-from shardmath.plots.style import COLUMN, INK, MARKERS, SMALL, STYLE
+from shardmath.plots.picture import in_black, svg_of
+from shardmath.plots.style import COLUMN, INK, MARKERS, SMALL, STYLE, plain_logarithmic
 from validation.measured.case import GIB
 from validation.measured.metrics import Pair
 

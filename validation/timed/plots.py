@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardmath.plots.axes import plain_logarithmic
-from shardmath.plots.style import COLUMN, INK, MARKERS, STYLE
+from shardmath.plots.style import COLUMN, INK, MARKERS, STYLE, plain_logarithmic
 from validation.measured.plots import BAND, HEIGHT, svg
 from validation.timed.metrics import spread
 from validation.timed.results import CALIBRATED, Result

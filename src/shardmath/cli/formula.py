@@ -35,8 +35,7 @@ def formula(
     parts: bool, listing: bool, form: str | None, json: bool,
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
-    from shardmath.commands.formula.named import in_parts
-    from shardmath.commands.formula.report import show, show_terms
+    from shardmath.commands.formula.report import in_parts, show, show_terms
     from shardmath.commands.formula.run import Formulas, names
     from shardmath.commands.formula.run import formula as derive
 

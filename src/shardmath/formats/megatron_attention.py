@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardmath.errors import InputError
+from shardmath.formats.megatron_layout import layer_pattern
 from shardmath.formats.options import Options
-from shardmath.formats.patterns import layer_pattern
 from shardmath.models.windows import step_of
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats.megatron_attention import attention_of, is_bounded
+from shardmath.formats.megatron_layout import MOST_LAYERS, layer_pattern
 from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of, rotary_part_of
 from shardmath.formats.options import Options
-from shardmath.formats.patterns import MOST_LAYERS, layer_pattern
 from shardmath.models.expert_families import first_layer_and_step
 from shardmath.models.model import LARGEST, Model
 

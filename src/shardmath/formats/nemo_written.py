@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.formats.megatron_layout import layer_pattern
 from shardmath.formats.megatron_written import Flag, groups_of
 from shardmath.formats.nemo import FLAG_OF, OPPOSITE, TORCH_TYPES
-from shardmath.formats.patterns import layer_pattern
 from shardmath.formats.run import REPLACE, notes, title
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""Large numbers and durations as people type them: 15T tokens, 90d, 20M of a currency."""
+"""Quantities and lists as people type them: 15T tokens, 90d, 20M of a currency, conditions between commas."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from shardmath.errors import InputError
@@ -58,3 +58,21 @@ def _read(
         rule = f"must be from {least} to {largest}"
         raise InputError(field, value, rule, str(least if number < least else largest))
     return number
+
+
+def separated(field: str, text: str) -> Iterator[str]:
+    """Yield the parts of a text between commas that stand in no brackets, without those that are empty.
+
+    Raises InputError about ``field`` for a bracket that is not closed.
+    """
+    depth, clause = 0, ""
+    for character in f"{text},":
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth <= 0:
+            if clause.strip():
+                yield clause.strip()
+            clause = ""
+        else:
+            clause += character
+    if clause.strip():
+        raise InputError(field, text, "must close every bracket that it opens")

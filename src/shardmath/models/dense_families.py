@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from shardmath.errors import InputError
 from shardmath.generated.definitions import WORDS
 from shardmath.models.model import Count, Model, Size
-from shardmath.models.rotary_keys import rotary_of
+from shardmath.models.rotary import rotary_of
 from shardmath.models.windows import windows_of
 
 __all__ = ["DENSE", "GELU", "Epsilon", "Family", "GatedFamily", "Gelu", "Llama", "NoBias", "keys", "only",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardmath.plots.files import refuse_unplottable, write_picture
-from shardmath.plots.picture import Panel, Picture
+from shardmath.plots.picture import Panel, Picture, refuse_unplottable, write_picture
 
 __all__ = ["Panel", "Picture", "refuse_unplottable", "write_picture"]

@@ -1,11 +1,11 @@
-"""The look that all pictures share: sizes of a paper's column, colours that the colour-blind can tell apart, marks."""
+"""The look of all pictures: a paper's column, colours for the colour-blind, marks, axes, short words and numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from shardmath.generated.definitions import ROLES, VERDICTS
+from shardmath.generated.definitions import ABSENT_DEGREES, ROLES, SHORT, VERDICTS
 
 #: Inches of a column of a paper.
 COLUMN = 3.4
@@ -45,3 +45,36 @@ STYLE: dict[Any, Any] = {
         ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "hatch.color"), INK,
     ),
 }
+
+
+#: An axis over more than so many times its least number has only powers of ten, or some of its numbers.
+_DECADES, _WIDE = 300, 20
+
+
+def plain_logarithmic(axis: Any, low: float, high: float) -> None:
+    """Give a logarithmic axis from ``low`` to ``high`` as many numbers as it has room for, without powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    steps = (1,) if high >= _DECADES * low else (1, 2, 5) if high >= _WIDE * low else (1, 1.5, 2, 3, 4, 6, 8)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+#: Sizes in the order in which people say them.
+_SAID = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
+         "expert_parallel", "data_parallel", "micro_batch_size")
+
+
+def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """Get the sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
+    parts = [f"{SHORT[name]} {layout[name]}" for name in _SAID
+             if name not in without and layout.get(name, 1) != 1]
+    if "recompute" not in without and layout.get("recompute", "none") != "none":
+        parts.append(f"recompute {layout['recompute']}")
+    return " ".join(parts) or "DP"
+
+
+def three_digits(number: float) -> str:
+    """Format a non-negative number with three digits, or all before its point; never a power of ten."""
+    return f"{number:.{min(2, max(0, 3 - len(str(int(number)))))}f}"

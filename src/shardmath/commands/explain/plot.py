@@ -8,9 +8,7 @@ from shardmath.account.accounting import Explanation, RankAccount
 from shardmath.commands.explain.report import heading
 from shardmath.generated.definitions import ROLES
 from shardmath.machines.gpu import GIB
-from shardmath.plots.bars import HEIGHT, Bar, draw
-from shardmath.plots.groups import HEIGHT as GROUPS_HEIGHT
-from shardmath.plots.groups import draw_groups
+from shardmath.plots.bars import GROUPS_HEIGHT, HEIGHT, Bar, draw, draw_groups
 from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.reports.tables import gib
 

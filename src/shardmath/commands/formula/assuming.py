@@ -13,7 +13,7 @@ from shardmath.configuration.settings import WORDS
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.input.parameters import checked
-from shardmath.input.separated import separated
+from shardmath.input.quantities import separated
 
 if TYPE_CHECKING:
     from sympy import Expr, Symbol

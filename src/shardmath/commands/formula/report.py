@@ -1,12 +1,13 @@
-"""A formula in the terminal: rows, derivation, and what its symbols stand for."""
+"""A formula in the terminal: rows, derivation, meanings of its symbols, and its named parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 
-from shardmath.commands.formula.run import Formula, Listed
+from shardmath.commands.formula.run import Formula, Listed, Step, forms_of
 from shardmath.reports.tables import console, table
 
 
@@ -55,3 +56,17 @@ def show_terms(terms: Sequence[Listed]) -> None:
     for group, members in groupby(terms, key=lambda term: term.group):
         out.print(table(("term", "unit", "meaning"), [(term.name, term.unit, term.meaning) for term in members],
                         title=group, spare=("unit",)))
+
+
+def in_parts(formula: Formula) -> Formula:
+    """Return a formula whose last form is over named parts, with all parts in computing order in ``uses``."""
+    from shardmath.symbolic.algebra.parts import parts_of
+    from shardmath.symbolic.printers.text import LinePrinter
+    from shardmath.symbolic.terms import operations
+
+    formulas, line = formula._formulas, LinePrinter()
+    *parts, (_, last) = parts_of(formulas, formulas.terms[formula.name]).items()
+    total = sum(operations(value) for _, value in parts) + operations(last)
+    step = Step(f"of {len(parts)} named parts, {total} operations in all", line.doprint(last), operations(last))
+    return replace(formula, steps=(*formula.steps, step), forms=forms_of(last, formulas.terms),
+                   uses={line.doprint(part): line.doprint(value) for part, value in parts})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmath.commands.phases.answers import Phases
 from shardmath.commands.phases.report import layout_in_words
-from shardmath.plots.groups import HEIGHT, draw_groups
+from shardmath.plots.bars import GROUPS_HEIGHT, draw_groups
 from shardmath.plots.picture import Panel, Picture, Table
 
 
@@ -17,7 +17,7 @@ def picture(answer: Phases) -> Picture:
     }
     said = ", ".join(f"{name} {'cannot' if value is None else f'{value:,.4g} hours'}" for name, value in known.items())
     panel = Panel(lambda part: draw_groups(part, list(known), {"hours": list(known.values())}, "", "hours in all"),
-                  HEIGHT, f"Bars of hours of a training: {said}.")
+                  GROUPS_HEIGHT, f"Bars of hours of a training: {said}.")
     rows = [[phase.name, layout_in_words(phase), f"{phase.seconds / 3600:,.2f}", f"{phase.mfu:.1%}", phase.verdict]
             for phase in answer.phases]
     kept = [[item.of, "" if item.seconds is None else f"{item.seconds / 3600:,.2f}", item.verdict or item.reason]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardmath.errors import InputError
-from shardmath.input.separated import separated
+from shardmath.input.quantities import separated
 
 #: The name of the positive step from one value of a parameter to a larger one.
 MORE = "more"

@@ -6,7 +6,7 @@ trial seldom meets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import combinations
 
@@ -189,3 +189,20 @@ def _first(batches: Iterator[Columns], most: int) -> Iterator[dict[str, int]]:
             return
 
 
+_SIMPLE = (0, 1, 2, 4, 8, 16)
+#: Kinds of parameters that stay as they are in a layout of a real model.
+_OF_MODEL = ("model", "machine")
+
+
+def smaller(point: Mapping[str, int], refutes: Callable[[Mapping[str, int]], bool], *, real: bool) -> dict[str, int]:
+    """Return the point with small values where it still refutes; with ``real``, the model stays."""
+    best = dict(point)
+    names = [name for name in point if not (real and name in PARAMETERS and PARAMETERS[name][4] in _OF_MODEL)]
+    for name in sorted(names, key=lambda name: -best[name]):
+        for value in _SIMPLE:
+            if value >= best[name]:
+                break
+            if (name not in PARAMETERS or value >= PARAMETERS[name][2]) and refutes({**best, name: value}):
+                best[name] = value
+                break
+    return best

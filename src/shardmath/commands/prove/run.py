@@ -12,10 +12,9 @@ from shardmath.commands.prove.answers import Counterexample, Proof
 from shardmath.commands.prove.claim import FREE, read_claim
 from shardmath.commands.prove.exact import Number, Values
 from shardmath.commands.prove.listed import claims
-from shardmath.commands.prove.points import Points
+from shardmath.commands.prove.points import Points, smaller
 from shardmath.commands.prove.posed import Posed, pose
 from shardmath.commands.prove.sides import Sides
-from shardmath.commands.prove.smaller import smaller
 from shardmath.compiler.proofs.case import Case
 from shardmath.compiler.proofs.goals import Effort, proved
 from shardmath.configuration.fields import FIRST

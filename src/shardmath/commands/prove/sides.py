@@ -13,7 +13,7 @@ from shardmath.configuration.settings import WORDS
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
 from shardmath.input.parameters import long_name
-from shardmath.input.separated import separated
+from shardmath.input.quantities import separated
 
 _HOLE = "_side"
 

@@ -9,8 +9,7 @@ from typing import Any
 from shardmath.commands.scale import Point, Scaling
 from shardmath.errors import InputError
 from shardmath.plots.picture import Panel, Picture, Table
-from shardmath.plots.style import INK
-from shardmath.plots.words import short
+from shardmath.plots.style import INK, short
 from shardmath.reports.tables import gib
 
 _HEIGHT = 1.9

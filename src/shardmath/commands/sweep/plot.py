@@ -10,10 +10,19 @@ from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.gathered import Gathered
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
-from shardmath.plots.axes import plain_logarithmic
 from shardmath.plots.picture import Panel, Picture, Table
-from shardmath.plots.style import BLACK, GROUNDS, INK, SIGNS, SMALL, STRONG, VERDICT_MARKERS
-from shardmath.plots.words import short, three_digits
+from shardmath.plots.style import (
+    BLACK,
+    GROUNDS,
+    INK,
+    SIGNS,
+    SMALL,
+    STRONG,
+    VERDICT_MARKERS,
+    plain_logarithmic,
+    short,
+    three_digits,
+)
 from shardmath.reports.tables import gib
 
 GIB = 2**30
