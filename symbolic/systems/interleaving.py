@@ -5,7 +5,8 @@ The host updates k - 1 subgroups, while weights and moments of the k-th come to 
 once. So those of the subgroup before leave first, when the GPU has updated them. The host makes 16-bit weights of
 what it has updated and sends them. Gradients of its subgroups leave beside the backward pass; those of the GPU's stay.
 
-Subgroups are counted as equal. Both directions of the link work at a time.
+Subgroups are counted as equal. Both directions of the link work at a time, but what they carry is read from and written
+to the host's memory, which the host's updates use too: an update takes no less than all of it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ STREAMED = Integer(4 * 4 + 3 * 4 + 4 + 2 + 2 + 2)
 #: Bytes of an element of GPU memory: weight, gradient and moments read, all but the gradient written, 16-bit weight.
 ON_GPU = Integer(4 * 4 + 3 * 4 + 2)
 HALF, FP32 = Integer(2), Integer(4)
+#: Bytes of host memory that copies of an element move: 16-bit weights read; or weights and moments read, and written.
+HALF_READ, STATES_MOVED = HALF, 2 * STATES
 
 
 def resident(elements: Expr) -> Expr:
@@ -63,7 +66,10 @@ def add_times(terms: TermSet, elements: Expr) -> None:
         product(1 - some, by_rounds), product(some, groups, total(update, sent))), "s",
         "rank r: all subgroups updated, on the host and on the GPU")
     on_host = product(total(groups, product(Integer(-1), rounds)), size)
+    through = terms.add("stage.host_streamed_time", host_stream_time(total(
+        product(STREAMED + HALF_READ, on_host), product(STATES_MOVED, rounds, size))), "s",
+        "rank r: all that updates and copies move through the host's memory")
     gradients = host_link_time(product(FP32, on_host))
     hidden = terms["stage.backward_computing"].symbol
-    terms.add("stage.host_waiting", total(Max(Integer(0), gradients - hidden), updating), "s",
+    terms.add("stage.host_waiting", total(Max(Integer(0), gradients - hidden), Max(updating, through)), "s",
               "rank r: waiting for gradients on their way to the host, and for updates by subgroups")
