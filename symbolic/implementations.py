@@ -157,7 +157,7 @@ HUGGINGFACE = Implementation(
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
              "context": ("ring",), "mask": ("kernel",),
-             "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
+             "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",)},
 )

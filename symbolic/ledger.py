@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sympy import Expr
@@ -92,6 +92,10 @@ SITES: Mapping[str, Site] = {
 }
 
 
+#: Bytes of a number of 16 bits.
+_HALF = 2
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """One row of the ledger.
@@ -126,6 +130,12 @@ class Tensor:
             raise ValueError(f"row {self.name}: unknown source {self.source!r}")
         if bool(self.sites) != (self.lifetime is Lifetime.SITE) or not set(self.sites) <= set(SITES):
             raise ValueError(f"row {self.name}: sites {self.sites} do not go with {self.lifetime}")
+
+    def in_precision(self, choices: Mapping[str, str]) -> Tensor:
+        """Return the row as wide as the precision makes it: numbers of 16 bits have twice as many in fp32."""
+        if choices["precision"] != "fp32" or self.bytes != _HALF:
+            return self
+        return replace(self, bytes=2 * _HALF, meaning=self.meaning.replace("bf16", "fp32"))
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if an implementation with these kernel choices has the row."""

@@ -19,6 +19,7 @@ GPU = "h100-80gb"
 #: Jobs of Hugging Face, by the way in which they are sharded.
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {}, "ddp in 8 bits": {"kernels": {"optimizer": "adamw_8bit"}, "recompute": "full", "micro_batch_size": 2},
+    "fp32": {"kernels": {"precision": "fp32"}},
     "fsdp": {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32"},
     "fsdp without resharding": {"kernels": {"data_parallel": "fsdp", "precision": "mixed", "reshard": "never"},
                                 "gradients": "fp32", "global_batch_size": 32},
@@ -32,6 +33,7 @@ JOBS: dict[str, dict[str, Any]] = {
 ZERO: dict[str, dict[str, Any]] = {
     "zero 1": {"zero_stage": 1, "reduce_bucket_size": 10**8}, "zero 2": {"zero_stage": 2, "overlap_comm": 1},
     "zero 3 with the optimizer on the host": {"zero_stage": 3, "kernels": {"zero_offload": "optimizer"}},
+    "zero 3 in fp32": {"zero_stage": 3, "kernels": {"precision": "fp32", "adapters": "all_linear"}, "lora_rank": 8},
     "zero 3": {"zero_stage": 3, "param_persistence_threshold": 10**4},
 }
 

@@ -20,15 +20,18 @@ NAMES = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation"
          "stage.frozen_parameters")
 
 
-def needed(adapters: str, base_weights: str) -> list[Term]:
-    terms = build(HUGGINGFACE.with_choices(adapters=adapters, base_weights=base_weights))
+def needed(adapters: str, base_weights: str, precision: str = "bf16") -> list[Term]:
+    terms = build(HUGGINGFACE.with_choices(adapters=adapters, base_weights=base_weights, precision=precision))
     return terms.closure(name for name in NAMES if name in terms)
 
 
-@pytest.mark.parametrize("row", table("lora"), ids=lambda row: " ".join(row.values()))
-def test_adapters(row: dict[str, str]) -> None:
+@pytest.mark.parametrize(("name", "row"), [
+    (name, row) for name in ("lora", "lora_in_fp32") for row in table(name)
+], ids=lambda item: item if isinstance(item, str) else " ".join(item.values()))
+def test_adapters(name: str, row: dict[str, str]) -> None:
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-    found = evaluate(needed(row["adapters"], row["base_weights"]), known)
+    precision = "bf16" if name == "lora" else "fp32"
+    found = evaluate(needed(row["adapters"], row.get("base_weights", "full"), precision), known)
     assert found["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
     assert found["stage.gradient"] == int(row["gradients"]) == int(row["adapter_weights"])
     assert found["stage.optimizer"] == int(row["states"])
@@ -51,6 +54,8 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"base_weights": "nf4"}, "4-bit weights without adapters"),
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
     ({"adapters": "attention", "layers": "experts"}, "adapters for experts"),
+    ({"precision": "fp32", "layers": "experts"}, "precision = fp32 with layers = experts"),
+    ({"precision": "fp32", "peak": "torch"}, "precision = fp32 with peak = torch"),
     ({"adapter_kind": "dora"}, "adapter_kind = dora without adapters"),
     ({"adapter_precision": "fp32"}, "adapter_precision = fp32 without adapters"),
     ({"adapters": "qkv", "adapter_precision": "fp32", "adapter_kind": "dora"}, "adapter_precision = fp32 with another"),

@@ -21,8 +21,10 @@ OFFLOADED = {"optimizer_offload_percent": 50}
 WORK = {"optimizer_offload": {"cpu": "the host's updates"}}
 
 
-def test_all_work_has_rows() -> None:
-    assert not any(UNTIMED.values())
+def test_all_work_but_that_of_fp32_has_rows() -> None:
+    """PyTorch's switch of TF32 decides how fast products in fp32 are."""
+    assert {axis: options for axis, options in UNTIMED.items() if options} == {
+        "precision": {"fp32": "products in fp32"}}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sympy import Eq, Expr, Ge, Gt, Integer
 
 from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
-from ..parallel.deepspeed import KEEPS_TENSORS
+from ..parallel.deepspeed import KEEPS_TENSORS, compute_bytes
 from ..parameters import symbols
 from ..terms import TermSet, total
 from .frozen_moments import units_of, weight_rows
@@ -21,8 +21,6 @@ D, c, R, w, m, rfull = symbols("D c R w m rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
 bk, pf, ml, mr, sg, ovl = symbols("bk pf ml mr sg ovl")
 
-#: Bytes of a gathered element, and of one in a bucket.
-COMPUTE = Integer(2)
 #: 1 in stages 1 and 2.
 _FLAT = zero1 * (1 - zero3)
 
@@ -32,6 +30,11 @@ def _largest(implementation: Implementation, inside: bool, trained: bool = False
     return Max(Integer(0), *(
         size for row in weight_rows(implementation, inside, trained) for size in units_of(row, implementation, True)
     ))
+
+
+def _width(implementation: Implementation) -> Expr:
+    """Return the bytes of a gathered element, and of one in a bucket."""
+    return compute_bytes(implementation.choices["precision"])
 
 
 def _part(terms: TermSet) -> Expr:
@@ -44,31 +47,31 @@ def _cut(terms: TermSet, implementation: Implementation) -> Expr:
     inner, outer = _largest(implementation, True, True), _largest(implementation, False, True)
     parameters, part = terms["stage.parameters"].symbol, _part(terms)
     other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
-    return COMPUTE * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
+    return _width(implementation) * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
 
 
 def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
     """Return two of them if they are reduced while the next is filled, which stage 3 does with one."""
-    return COMPUTE * bk * (_FLAT * (1 + ovl) + zero3)
+    return _width(implementation) * bk * (_FLAT * (1 + ovl) + zero3)
 
 
 def _lasting_bucket(terms: TermSet, implementation: Implementation) -> Expr:
     """In the forward pass: stage 3 makes it once; stage 1 keeps it until the last micro-batch is reduced."""
-    return COMPUTE * bk * (zero3 + zero1 * (1 - zero2) * (1 + ovl) * Iverson(m > 1))
+    return _width(implementation) * bk * (zero3 + zero1 * (1 - zero2) * (1 + ovl) * Iverson(m > 1))
 
 
 def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * bk * zero3
+    return _width(implementation) * bk * zero3
 
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
     """Return a copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
-    return COMPUTE * zero1 * Min(bk, terms["stage.buffer_elements"].symbol)
+    return _width(implementation) * zero1 * Min(bk, terms["stage.buffer_elements"].symbol)
 
 
 def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> Expr:
     """With a bucket that gets full, it is reduced between layers."""
-    return COMPUTE * zero1 * bk * Iverson(Gt(terms["stage.buffer_elements"].symbol, bk))
+    return _width(implementation) * zero1 * bk * Iverson(Gt(terms["stage.buffer_elements"].symbol, bk))
 
 
 def gathered(terms: TermSet, implementation: Implementation) -> Expr:
@@ -84,7 +87,7 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
     ahead = Iverson(pf > 0) * (ml + inner)
     gathered = Min(whole, Max(inner, outer) + Max(stays, ahead))
-    return COMPUTE * zero3 * gathered
+    return _width(implementation) * zero3 * gathered
 
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:

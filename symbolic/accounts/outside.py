@@ -15,6 +15,7 @@ from ..functions import CeilDiv, Iverson, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import Lifetime, Role
 from ..parallel.data import states
+from ..parallel.deepspeed import compute_bytes
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from . import deepspeed_moments, frozen_moments
@@ -84,6 +85,7 @@ def _evaluated(terms: TermSet, implementation: Implementation) -> Expr:
                 row.tensor.lifetime is Lifetime.ONCE or "loss_forward" in row.tensor.sites)]
     batch: dict[Symbol, Symbol] = {b: eb}
     logits = next(row for row in rows if row.tensor.name == "returned_logits").expression.xreplace(batch)
-    loss = total(*(row.expression.xreplace(batch) for row in rows), product(_BF16, s, eb, h))
+    width = compute_bytes(implementation.choices["precision"])
+    loss = total(*(row.expression.xreplace(batch) for row in rows), product(width, s, eb, h))
     earlier = product(D, logits)
     return Max(loss + Max(Integer(0), ek - 1) * earlier, 2 * ek * earlier)

@@ -43,9 +43,10 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     absent: dict[str, Expr] = {}
     shapes: dict[str, tuple[Expr | int, ...]] = {}
     for component in components_of(implementation):
-        for tensor in component.tensors:
-            if not tensor.chosen(implementation.choices):
+        for row in component.tensors:
+            if not row.chosen(implementation.choices):
                 continue
+            tensor = row.in_precision(implementation.choices)
             shape = local_shape(tensor.shape, implementation.choices)
             kept = keep(component, tensor) * tensor.when.xreplace(absent_now)
             if tensor.storage:

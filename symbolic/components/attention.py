@@ -50,8 +50,10 @@ SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _TOKENS = (SEQUENCE, BATCH)
 
-_LOW = ("mixed", "bf16", "fp16")
+_LOW = ("mixed", "bf16", "fp16", "fp32")
 _CAST = ("autocast",)
+#: Precisions that make a 16-bit copy of what was computed in fp32.
+_ROUNDED = ("mixed", "bf16", "fp16", "autocast")
 _TRAINED = ("none",)
 #: Where the output projection or its adapter reads its input again in the backward pass.
 _READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low",)}
@@ -259,7 +261,7 @@ def _core() -> tuple[Tensor, ...]:
               "bf16 softmax of the scores, multiplied with v where there is no dropout", when=adrop,
               attention=("eager",), positions=_LEARNED, precision=_LOW),
         saved("probabilities", at, SCORES, 2, "transformers", "bf16 softmax after dropout, multiplied with v",
-              attention=("eager",), sinks=_PLAIN),
+              attention=("eager",), sinks=_PLAIN, precision=_ROUNDED),
         saved("probabilities_of_megatron", at, SCORES, 2, "megatron_core",
               "bf16 softmax after dropout, multiplied with v", attention=("unfused",)),
         saved("window_mask", "softmax", (SEQUENCE, KEY_SEQUENCE), 1, "megatron_core",

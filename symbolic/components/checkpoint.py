@@ -10,7 +10,7 @@ COMPONENTS = (
         "layer_input", "Layer input kept by full recompute", 15, Place.LAYER,
         (
             saved("input", "checkpoint", (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_core",
-                  "input of the layer", checkpoint="layer", precision=("mixed", "bf16", "fp16")),
+                  "input of the layer", checkpoint="layer", precision=("mixed", "bf16", "fp16", "fp32")),
             saved("input_fp32", "checkpoint", (SEQUENCE_SP, BATCH, HIDDEN), 4, "pytorch",
                   "input of the layer, fp32 under autocast", checkpoint="layer", precision=("autocast",)),
         ),

@@ -19,7 +19,7 @@ def mlp_input(module: str, meaning: str, **options: Any) -> tuple[Tensor, ...]:
     """Return the 16-bit input of a projection: the output of the MLP's norm, or with one norm that of attention's."""
     return tuple(
         saved(f"{module}.{name}", module, (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_core", meaning, storage=storage,
-              precision=("mixed", "bf16", "fp16"), residual=residuals, **options)
+              precision=("mixed", "bf16", "fp16", "fp32"), residual=residuals, **options)
         for name, storage, residuals in (
             ("input", "mlp.normed", ("sequential", "parallel")),
             ("input_of_layer", "attention.normed", ("parallel_one",)),

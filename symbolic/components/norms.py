@@ -9,7 +9,7 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..work_rows import norm_work
 
-_LOW = ("mixed", "bf16", "fp16")
+_LOW = ("mixed", "bf16", "fp16", "fp32")
 _RMS, _LAYER, _PLAIN, _UNBIASED = ("rms",), ("layer",), ("layer_plain",), ("layer_unbiased",)
 _LAYERS = (*_LAYER, *_UNBIASED, *_PLAIN)
 #: Kernels of Transformers, in single operations.

@@ -24,7 +24,7 @@ from .mlp_rows import MLP_BIAS, mlp_input
 
 ts = symbol("ts")
 
-_LOW = ("mixed", "bf16", "fp16")
+_LOW = ("mixed", "bf16", "fp16", "fp32")
 _CAST = ("autocast",)
 _NONE = ("none",)
 #: Where gate and up come out of one projection, and where each has its own.

@@ -79,7 +79,7 @@ COMPONENTS = (
                      "megatron_core", "fp32 rotary angles of every position of all slices",
                      options={**_ANGLES, "slices": ("tokens", "1f1b"), "positions": (positions,)})
               for positions, suffix, width in _ROTARY),
-            *_shared("bf16", 2, ("mixed", "bf16")),
+            *_shared("bf16", 2, ("mixed", "bf16", "fp32")),
             *_shared("fp32", 4, ("autocast",)),
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32, "wide"),
             *_shared("bf16", 2, ("mixed", "bf16"), _HALF, "half", whole=HALF_HEAD),
@@ -101,7 +101,7 @@ COMPONENTS = (
             saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
                   "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
                   rope=_HUGGINGFACE, positions=("rotary", "partial")),
-            *_mask("mask.eager", 2, ("mixed", "bf16")),
+            *_mask("mask.eager", 2, ("mixed", "bf16", "fp32")),
             *_mask("mask.eager_fp32", 4, ("autocast",)),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
                    "bool causal mask, shared by all layers", options={"attention": ("unfused",), "window": ("none",)}),

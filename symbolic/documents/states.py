@@ -8,8 +8,8 @@ from typing import Any
 from ..accounts import build
 from ..choices import BY_NAME
 from ..implementations import MEGATRON, Implementation
-from ..parallel.data import FSDP_MIXED, PRECISIONS, states
-from ..parallel.deepspeed import STATES as DEEPSPEED
+from ..parallel.data import PRECISIONS, states
+from ..parallel.deepspeed import states_in
 from ..parallel.fp8 import fp8_states, fp8_weight
 from ..parallel.groups import GROUPS
 from ..parallel.nf4 import nf4_states
@@ -44,8 +44,8 @@ def _all_states() -> dict[str, Any]:
     return {"state_tables": [
         _table("Precision", "With AdamW's moments.", {
             **{code(name): states({**_PLAIN, "precision": name}) for name in PRECISIONS},
-            f"{code('mixed')}, FSDP2": FSDP_MIXED,
-            f"{code('mixed')}, DeepSpeed": DEEPSPEED,
+            f"{code('mixed')}, FSDP2": PRECISIONS["fp32"],
+            f"{code('mixed')}, DeepSpeed": states_in("mixed"),
         }),
         _table("Optimizer", f"States beside weight, gradient and master weight, in the precision {code('mixed')}.", {
             code(name): optimizer_states({**_PLAIN, "optimizer": name}) for name in OPTIMIZERS

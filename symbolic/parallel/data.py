@@ -27,6 +27,10 @@ START_ALIGNMENT = Integer(64)
 END_ALIGNMENT = Integer(128)
 
 
+_FP32: tuple[State, ...] = (
+    State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
+    State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
+)
 #: Weights, gradients and master weights of each precision; the optimizer's own states follow.
 PRECISIONS: dict[str, tuple[State, ...]] = {
     "mixed": (
@@ -41,10 +45,8 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
         State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "pytorch"),
         State("gradient", Role.GRADIENT, Integer(2), "bf16 gradient", "pytorch"),
     ),
-    "autocast": (
-        State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
-        State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
-    ),
+    "autocast": _FP32,
+    "fp32": _FP32,
     "fp16": (
         State("weight", Role.WEIGHT, Integer(2), "fp16 weight", "megatron_core"),
         State("main_gradient", Role.GRADIENT, w, "gradient, fp32 or fp16", "megatron_core"),
@@ -54,11 +56,6 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
     ),
 }
 
-#: FSDP2 with mixed precision: the shards are fp32, and bf16 copies are made of them when they are gathered.
-FSDP_MIXED: tuple[State, ...] = (
-    State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
-    State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
-)
 #: Transformer Engine's optimizer keeps it instead of a master weight, and reads gradients of any width.
 _REMAINDER = State("master_weight", Role.OPTIMIZER, wm,
                    "lower half of an fp32 master weight whose upper half is the weight, or a whole one",
@@ -69,9 +66,9 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
     """Return all that a rank keeps for the parameters of a group under these choices."""
     precision = PRECISIONS[choices["precision"]]
     if choices["data_parallel"] == "fsdp" and choices["precision"] == "mixed":
-        precision = FSDP_MIXED
+        precision = _FP32  # of the shards; bf16 copies are made of them when they are gathered
     if choices["data_parallel"] == "deepspeed":
-        precision = deepspeed.STATES
+        precision = deepspeed.states_in(choices["precision"])
     if group.frozen:
         kept = tuple(state for state in precision if state.role is Role.WEIGHT)
         if choices["base_weights"] == "full":

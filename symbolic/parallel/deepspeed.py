@@ -24,7 +24,7 @@ zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
 #: Every rank's part of the buffer of stages 1 and 2 starts at a multiple of so many elements.
 START_ALIGNMENT = 2
 
-#: 1 where a rank keeps the bf16 gradients of its part of the buffer, and no more of them.
+#: 1 where a rank keeps the bf16 gradients of its part of the buffer, and no more of them; in fp32 none.
 KEEPS_TENSORS = Iverson(Eq(w, 2)) * (1 - zero3) * (zero2 + zero1 * (1 - zero2) * Iverson(Eq(m, 1)))
 
 
@@ -37,15 +37,24 @@ def _persisted(weight: Weight) -> Expr:
     return persisted(weight.elements)
 
 
-STATES: tuple[State, ...] = (
-    State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "deepspeed"),
-    State("persisted", Role.WEIGHT, 2 * zero3, "bf16 weight that stays gathered in stage 3", "deepspeed", _persisted),
-    State("whole_gradient", Role.GRADIENT, 2 * (1 - zero1) + 2 * zero1 * (1 - zero2) * Iverson(m > 1),
-          "bf16 gradient, whole", "deepspeed", elements),
-    State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),
-          "gradient, fp32 or bf16, of the rank's part", "deepspeed"),
-    State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "deepspeed"),
-)
+def states_in(precision: str) -> tuple[State, ...]:
+    """Return what a rank keeps in a precision: 16-bit weights and fp32 master weights, or both in fp32."""
+    size, word = compute_bytes(precision), "fp32" if precision == "fp32" else "bf16"
+    return (
+        State("weight", Role.WEIGHT, size, f"{word} weight", "deepspeed"),
+        State("persisted", Role.WEIGHT, size * zero3, f"{word} weight that stays gathered in stage 3", "deepspeed",
+              _persisted),
+        State("whole_gradient", Role.GRADIENT, size * (1 - zero1) + size * zero1 * (1 - zero2) * Iverson(m > 1),
+              f"{word} gradient, whole", "deepspeed", elements),
+        State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),
+              "gradient, fp32 or bf16, of the rank's part", "deepspeed"),
+        State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "deepspeed"),
+    )
+
+
+def compute_bytes(precision: str) -> Integer:
+    """Return the bytes of an element that layers compute with."""
+    return Integer(4 if precision == "fp32" else 2)
 
 
 def freed(choices: Mapping[str, str]) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ _FP8_SIZES: Mapping[str, tuple[int, int]] = {
 
 
 #: Precisions and kinds of data parallelism that adapters were counted with.
-_ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp"), ("mixed", "deepspeed"))
+_ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp"), ("mixed", "deepspeed"),
+            ("fp32", "ddp"), ("fp32", "deepspeed"))
 
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -109,7 +110,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     Raises ValueError with the combination.
     """
     refused = (
-        *_of_models(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
+        *_of_models(choices), *_of_fp32(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
         *_of_adapters(choices), *_of_deepspeed(choices),
         *(refusal for system in SYSTEMS for refusal in system.refused(choices)),
     )
@@ -143,6 +144,18 @@ def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] 
                if choices[axis] in options and choices[axis] not in counted.get(axis, ())
                and not (choices[axis] in (*UNGATED, "geglu") and choices["router"] not in TRANSFORMERS_ROUTERS))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
+
+
+def _of_fp32(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    """Refuse what is not counted in fp32: other layers than Llama's, frozen 4-bit weights, moments of a step."""
+    counted = {
+        "normalisation": ("rms",), "mlp": ("swiglu",), "positions": ("rotary",), "heads": ("grouped",),
+        "layers": ("dense",), "peak": ("saved",), "base_weights": ("full",), "norm": ("eager", "fused"),
+        "rope": ("shared",), "loss": ("huggingface", "huggingface_freed"), "adapter_kind": ("lora",),
+        "optimizer": ("adamw", "adamw_8bit", "sgd", "sgd_momentum"), "zero_offload": ("none",),
+    }
+    return tuple((f"precision = fp32 with {axis} = {choices[axis]}", choices["precision"] == "fp32"
+                  and (choices[axis] not in options or bool(_special(choices)))) for axis, options in counted.items())
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
@@ -282,7 +295,8 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     deepspeed = choices["data_parallel"] == "deepspeed"
     precision, optimizer = choices["precision"], choices["optimizer"]
     return (
-        (f"DeepSpeed with precision {precision}: choose precision = mixed", deepspeed and precision != "mixed"),
+        (f"DeepSpeed with precision {precision}: choose precision = mixed or fp32",
+         deepspeed and precision not in ("mixed", "fp32")),
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in ("adamw", "sgd_momentum", "sgd")),
         ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
         ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),

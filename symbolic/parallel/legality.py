@@ -242,8 +242,12 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["data_parallel"] != "deepspeed":
         return ()
     return (
-        Rule("deepspeed_gradients", "w", Or(Eq(w, 2), Eq(zero2, 1)),
-             "must be 2 (bf16) in stages 0 and 1: fp32 sums are counted in stages 2 and 3"),
+        *((Rule("deepspeed_gradients", "w", Or(Eq(w, 2), Eq(zero2, 1)),
+                "must be 2 (bf16) in stages 0 and 1: fp32 sums are counted in stages 2 and 3"),)
+          if choices["precision"] != "fp32" else ()),
+        *((Rule("deepspeed_fp32", "zero3", Eq(zero3, 1),
+                "must be 1 (stage 3) with precision = fp32, which is not counted yet in other stages"),)
+          if choices["precision"] == "fp32" else ()),
         Rule("deepspeed_replicas", "R", Eq(R, 1), "must be 1: groups of ranks (MiCS) are not counted yet"),
     )
 

@@ -27,6 +27,7 @@ MOMENTS: Mapping[str, tuple[str, int, str]] = {
     "mixed": ("fp32", 4, "megatron_core"),
     "bf16": ("bf16", 2, "pytorch"),
     "autocast": ("fp32", 4, "pytorch"),
+    "fp32": ("fp32", 4, "pytorch"),
     "fp16": ("fp32", 4, "megatron_core"),
 }
 

@@ -23,7 +23,7 @@ def _states(choices: Choices) -> Sequence[State]:
     if choices[NAME] == "none":
         return ()
     shards = (choices["precision"], choices["data_parallel"]) == ("mixed", "fsdp")
-    wide = shards or choices["precision"] == "autocast"
+    wide = shards or choices["precision"] in ("autocast", "fp32")
     return (State(NAME, Role.WEIGHT, Integer(4 if wide else 2), "weight of the reference model", "trl", resting=True),)
 
 

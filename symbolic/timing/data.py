@@ -148,8 +148,8 @@ def _elements(group: Group) -> str:
 
 
 def _weights(terms: TermSet, group: Group, choices: Mapping[str, str]) -> Expr:
-    """Bytes of weights: 16 bits, 8 where FP8 weights are the only ones, 32 where autocast makes copies of them."""
-    size = 1 if group.fp8 else 4 if choices["precision"] == "autocast" else 2
+    """Bytes of weights: 16 bits, 8 where FP8 weights are the only ones, 32 where they are kept so."""
+    size = 1 if group.fp8 else 4 if choices["precision"] in ("autocast", "fp32") else 2
     return product(Integer(size), terms[_elements(group)].symbol)
 
 

@@ -37,6 +37,20 @@ def test_layer(draw: Random, attention: str, implementation) -> None:
     assert live.now == expected + output.nbytes + shared
 
 
+@pytest.mark.cases(10, 150)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_layer_in_fp32(draw: Random, attention: str) -> None:
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    model = causal_lm(family, shape | {"L": 1}, attention, dtype=torch.float32)
+    hidden = torch.zeros(shape["b"], shape["s"], shape["h"], requires_grad=True)
+    with Saved() as saved:
+        output, tables = run_layer(model, hidden.clone())
+    expected, = ledger(HUGGINGFACE.with_choices(attention=attention, precision="fp32"), "layer.saved", **shape)
+    assert saved.bytes(model, tables) == expected
+    assert output.dtype == torch.float32
+
+
 @pytest.mark.cases(15, 150)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_layer_under_autocast(draw: Random, attention: str) -> None:

@@ -57,7 +57,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
         arguments |= part
-    kernels |= precision_of(options, kernels, switched(options, "bf16"))
+    kernels |= precision_of(options, kernels, switched(options, "bf16") or options.is_on("fp16"))
     return model, {**arguments, "kernels": kernels}, micro * passes
 
 

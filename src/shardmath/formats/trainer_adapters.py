@@ -49,11 +49,12 @@ def adapters_of(options: Options) -> dict[str, Any]:
 def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
     """Return the choices for adapters, which PEFT makes fp32; warn where these are not counted.
 
-    ``half`` is a trainer's autocast to bf16. DeepSpeed makes bf16 of all.
+    ``half`` is a trainer's autocast to 16 bits. DeepSpeed makes bf16 of all.
     """
     if options.word("lora_dtype", "float32", ("float32", "bfloat16", "float16", "none")) != "float32":
         return {}
-    if "adapters" not in kernels or kernels.get("data_parallel") == "deepspeed":
+    whole = kernels.get("data_parallel") == "deepspeed" or kernels.get("precision") == "fp32"
+    if "adapters" not in kernels or whole:
         return {}
     plain = (kernels.get("precision"), kernels.get("data_parallel", "ddp"), kernels.get("adapter_kind", "lora"))
     if half and plain == ("bf16", "ddp", "lora"):

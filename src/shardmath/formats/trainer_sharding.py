@@ -13,6 +13,8 @@ STRATEGIES = {
     "hybrid_shard": "always", "4": "always", "hybrid_shard_zero2": "never", "5": "never", "no_shard": "", "3": "",
 }
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
+#: Warning of training in fp16.
+FP16 = "fp16 is counted as bf16, which is as wide: a scaler of the loss keeps three numbers more"
 _ZERO = "deepspeed.zero_optimization."
 #: Sizes of DeepSpeed, and what they are here; with ``auto`` Transformers puts in what follows from the hidden size.
 SIZES = {
@@ -30,6 +32,8 @@ def sharding_of(
     half = "fp16" if options.is_on("fp16") else "bf16" if switched(options, "bf16") else ""
     if f"{_ZERO}stage" in options:
         return _deepspeed(options, model, half)
+    if half == "fp16":
+        options.warnings.append(FP16)
     if options.is_on("fsdp"):
         return _fsdp(options, num_gpus, half, weights, adapted)
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
@@ -41,12 +45,13 @@ def switched(options: Options, name: str) -> bool:
 
 
 def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
-    if half == "fp16":
-        return "fp16"
     if weights == "bfloat16":
+        if half == "fp16" and not adapted:
+            rule = "must be false, or dtype = float32: weights of 16 bits under fp16 are not counted yet"
+            raise options.error("fp16", rule, "false")
         return "bf16"
     if not half:
-        raise options.error("bf16", "must be true, or dtype = bfloat16: training in fp32 is not counted yet", "true")
+        return "fp32"
     return "bf16" if adapted and options.is_on("load_in_4bit") else "autocast"
 
 
@@ -73,28 +78,23 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
             rule = "must be full_shard where the number of nodes is not known: give --set num_nodes=N"
             raise options.error("fsdp_config.reshard_after_forward", rule)
         recompute["data_parallel_replicas"] = nodes
-    if half == "fp16":
-        kernels["precision"] = "fp16"
-    elif half and not adapted:
+    if half and not adapted:
         kernels["precision"], recompute["gradients"] = "mixed", "fp32"
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
     else:
-        raise options.error("bf16", "must be true: training in fp32 is not counted yet", "true")
+        kernels["precision"] = "fp32"
     return {**recompute, "kernels": kernels}
 
 
 def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
-    """ZeRO with bf16 weights and gradients, and fp32 master weights and moments."""
+    """ZeRO with 16-bit weights and gradients, and fp32 master weights and moments; or all of it in fp32."""
     stage = options.size(f"{_ZERO}stage", 0)
     offload = _offloaded(options, stage)
     bf16, fp16 = (_enabled(options, kind, half) for kind in ("bf16", "fp16"))
     if fp16 and not bf16:
-        kernels = {"precision": "fp16"}
-    elif bf16 or half:
-        kernels = {"precision": "mixed"}
-    else:
-        raise options.error("deepspeed.bf16.enabled", "must be true: training in fp32 is not counted yet", "true")
+        options.warnings.append(FP16)
+    kernels = {"precision": "mixed" if bf16 or fp16 or half else "fp32"}
     sizes: dict[str, int] = {}
     square = model.hidden_size**2
     automatic = {"reduce_bucket_size": square, "stage3_prefetch_bucket_size": square * 9 // 10,

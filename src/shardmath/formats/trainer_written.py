@@ -83,9 +83,9 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
     inputs, choices = explanation.inputs, explanation.choices
     micro = inputs["micro_batch_size"]
     yield "model_name_or_path", explanation.model.name
-    yield "dtype", "float32" if choices["precision"] in ("autocast", "mixed") and choices["adapters"] == "none" else (
-        "bfloat16")
-    yield "bf16", True
+    wide = choices["precision"] in ("autocast", "mixed") and choices["adapters"] == "none"
+    yield "dtype", "float32" if wide or choices["precision"] == "fp32" else "bfloat16"
+    yield "bf16", choices["precision"] != "fp32"
     yield "max_length", inputs["seq_length"]
     yield "per_device_train_batch_size", micro
     yield "gradient_accumulation_steps", inputs["global_batch_size"] // (micro * inputs["data_parallel"])
@@ -127,7 +127,7 @@ def _zero(explanation: Explanation) -> dict[str, Any]:
                  "overlap_comm": bool(explanation.inputs["overlap_comm"])}
     if stage == 3:
         zero |= {key: explanation.inputs[name] for key, name in SIZES.items() if name != "reduce_bucket_size"}
-    return {"bf16": {"enabled": True}, "zero_optimization": zero}
+    return {"bf16": {"enabled": explanation.choices["precision"] != "fp32"}, "zero_optimization": zero}
 
 
 def _yaml(settings: Mapping[str, Any], indent: str = "") -> Iterator[str]:

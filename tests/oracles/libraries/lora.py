@@ -23,14 +23,14 @@ def has(row: Mapping[str, str]) -> bool:
     return row["base_weights"] == "full"
 
 
-def adapted(row: Mapping[str, str], **config: Any) -> Any:
+def adapted(row: Mapping[str, str], dtype: torch.dtype = torch.bfloat16, **config: Any) -> Any:
     """Make the model of a row with adapters; inputs need a gradient, as with recompute."""
     peft = import_module("peft")
     shape = sizes(row)
-    model: Any = causal_lm(row["family"], shape, "sdpa")
+    model: Any = causal_lm(row["family"], shape, "sdpa", dtype=dtype)
     model.enable_input_require_grads()
     lora = peft.LoraConfig(r=int(row["rl"]), target_modules=list(TARGETS[row["adapters"]]), lora_dropout=0.0, **config)
-    return peft.get_peft_model(model, lora, autocast_adapter_dtype=False).to(torch.bfloat16)
+    return peft.get_peft_model(model, lora, autocast_adapter_dtype=False).to(dtype)
 
 
 def sizes(row: Mapping[str, str]) -> dict[str, int]:
@@ -40,17 +40,21 @@ def sizes(row: Mapping[str, str]) -> dict[str, int]:
 
 def count(row: Mapping[str, str]) -> dict[str, int]:
     """Train one step with AdamW."""
-    model, shape = adapted(row), sizes(row)
-    ids = token_ids(shape)
-    trained = [one for one in model.parameters() if one.requires_grad]
+    return trained(adapted(row), row)
+
+
+def trained(model: Any, row: Mapping[str, str]) -> dict[str, int]:
+    """Train a model with adapters for one step of AdamW."""
+    ids = token_ids(sizes(row))
+    adapters = [one for one in model.parameters() if one.requires_grad]
     with Saved() as saved:
         output = model(input_ids=ids, labels=ids)
     kept = saved.bytes(model, ids)
     output.loss.backward()
-    optimizer = torch.optim.AdamW(trained)
+    optimizer = torch.optim.AdamW(adapters)
     optimizer.step()
     states = [state for states in optimizer.state.values() for state in states.values() if state.ndim]
-    whole, own = storages_in(list(model.parameters())).bytes(), storages_in(trained).bytes()
+    whole, own = storages_in(list(model.parameters())).bytes(), storages_in(adapters).bytes()
     return {"weights": whole - own, "adapter_weights": own,
-            "gradients": storages_in([one.grad for one in trained]).bytes(), "states": storages_in(states).bytes(),
+            "gradients": storages_in([one.grad for one in adapters]).bytes(), "states": storages_in(states).bytes(),
             "saved": kept}
