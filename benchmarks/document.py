@@ -102,6 +102,12 @@ seconds, which only spaces of some 10¹⁰ configurations give back. The thresho
 rate, and takes many times as long for it as LLVM given the same loops. So LLVM compiles nests, Numba the flat
 evaluators and CUDA, and spaces that NumPy goes through within a second are compiled by nothing.
 
+*Branch and bound*: `python -m benchmarks.whole_space` sweeps every configuration of one large space, which is
+docs/spaces/llama-70b-512.toml with fewer candidates, and compares the answers. On 24 November 2026: 36,427,776,000
+configurations, 163,814 boxes in 4.2 s of a processor, the sweep in 11.2 s of one. The ten best distinct values and all
+53 points of the front were equal. The whole file has forty times as many configurations; branch and bound takes three
+times as long for them.
+
 The commands run as fresh processes from start to exit, with files already in the system's cache. A first use finds
 nothing in the user's cache, which is a folder of its own; the repeated sweeps find what the first one left.
 

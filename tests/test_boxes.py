@@ -137,6 +137,25 @@ def test_intervals_enclose_what_operations_give() -> None:
         assert np.array_equal(point[1], value), op
 
 
+def test_unbounded_ends_close_nothing() -> None:
+    """A divisor that may be 0 leaves a quotient without bounds: 0 times it is 0, and a comparison with it may hold."""
+    graph = Graph()
+    left, right = graph.name("a"), graph.name("b")
+    every, naught, unit = ((np.asarray([low]), np.asarray([high])) for low, high in (
+        (-np.inf, np.inf), (0.0, 0.0), (0.0, 1.0)))
+    product, quotient = graph.mul((left, right)), graph.binary(ops.DIV, left, right)
+    with np.errstate(all="ignore"):
+        assert ranged(product, [naught, every], [0, -np.inf]) == naught
+        assert ranged(product, [unit, every], [0, -np.inf]) == every
+        for dividend, divisor in ((unit, unit), (every, unit), (every, every)):
+            assert ranged(quotient, [dividend, divisor], [float(dividend[0][0]), float(divisor[0][0])]) == every
+    unknown = np.asarray([np.nan]), np.asarray([np.nan])
+    for op in (ops.EQ, ops.LE, ops.LT):
+        surely, maybe = ranged(graph.binary(op, left, right), [unknown, unit], [-np.inf, 0])
+        assert maybe.all()
+        assert not surely.any()
+
+
 def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison notices a minimum that takes the place of a maximum."""
     from shardmath.search.boxes import intervals

@@ -35,17 +35,26 @@ def _sum(args: Sequence[Interval], _: Sequence[float]) -> Interval:
 def _product(args: Sequence[Interval], least: Sequence[float]) -> Interval:
     if min(least) >= 0:
         return reduce(np.multiply, (low for low, _ in args)), reduce(np.multiply, (high for _, high in args))
-    return reduce(_times, args)
+    return reduce(_times if min(least) > -np.inf else _times_unbounded, args)
 
 
 def _times(left: Interval, right: Interval) -> Interval:
-    corners = [factor * other for factor in left for other in right]
-    return reduce(np.fmin, corners), reduce(np.fmax, corners)
+    corners = [end * other for end in left for other in right]
+    return reduce(np.minimum, corners), reduce(np.maximum, corners)
+
+
+def _times_unbounded(left: Interval, right: Interval) -> Interval:
+    """Multiply where an end may be infinite, though no value is: 0 times it is 0."""
+    corners = [np.where((end == 0) | (other == 0), 0.0, end * other) for end in left for other in right]
+    return reduce(np.minimum, corners), reduce(np.maximum, corners)
 
 
 def _quotient(args: Sequence[Interval], smallest: Sequence[float]) -> Interval:
     """Return bounds of a quotient by something positive; none where it may be 0 or less."""
     (low, high), (least, most) = args
+    if smallest[0] == -np.inf:  # nothing is known of the quotient of an infinite end
+        low, high = (np.where(np.isfinite(low) & np.isfinite(high), end, sign * np.inf)
+                     for sign, end in ((-1, low), (1, high)))
     if smallest[0] >= 0:
         below, above = low / most, high / least
     else:
@@ -78,7 +87,7 @@ def _selected(args: Sequence[Interval], _: Sequence[float]) -> Interval:
 
 def _equal(args: Sequence[Interval], _: Sequence[float]) -> Interval:
     (low, high), (least, most) = args
-    return (low == high) & (least == most) & (low == least), (low <= most) & (least <= high)
+    return (low == high) & (least == most) & (low == least), np.logical_not((low > most) | (least > high))
 
 
 def _multiple(args: Sequence[Interval], _: Sequence[float]) -> Interval:
@@ -99,8 +108,8 @@ _RULES: Mapping[str, _Rule] = {
     ops.ADD: _sum, ops.MUL: _product, ops.DIV: _quotient, ops.CEIL_DIV: _rounded(np.ceil),
     ops.FLOOR_DIV: _rounded(np.floor), ops.MAX: _ends(np.maximum), ops.MIN: _ends(np.minimum),
     ops.SELECT: _selected, ops.LCM: _multiple, ops.EQ: _equal, ops.DIVIDES: _divides,
-    ops.LE: lambda args, _: (args[0][1] <= args[1][0], args[0][0] <= args[1][1]),
-    ops.LT: lambda args, _: (args[0][1] < args[1][0], args[0][0] < args[1][1]),
+    ops.LE: lambda args, _: (args[0][1] <= args[1][0], np.logical_not(args[0][0] > args[1][1])),
+    ops.LT: lambda args, _: (args[0][1] < args[1][0], np.logical_not(args[0][0] >= args[1][1])),
     ops.AND: _ends(np.logical_and), ops.OR: _ends(np.logical_or),
     ops.NOT: lambda args, _: (np.logical_not(args[0][1]), np.logical_not(args[0][0])),
 }
