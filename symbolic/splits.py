@@ -73,29 +73,39 @@ def _shared(first: Monomial, *more: Monomial) -> Monomial:
     return shared
 
 
+def _is_multiple(number: Number, factor: Number) -> bool:
+    """Tell whether a number is a whole multiple of a factor."""
+    if type(number) is int and type(factor) is int:
+        return number % factor == 0
+    return _common(number, factor) == factor
+
+
 def _without(powers: Monomial, shared: Monomial) -> Monomial:
     return tuple(map(int.__sub__, powers, shared))
 
 
-def _divides(shared: Monomial, powers: Monomial) -> bool:
-    return all(0 <= part <= whole or whole <= part <= 0 for part, whole in zip(shared, powers, strict=True))
+def _multiples(polynomial: Polynomial, shared: Monomial) -> Polynomial:
+    """Return the summands that a monomial divides."""
+    parts = [(place, part) for place, part in enumerate(shared) if part]
+    return tuple(item for item in polynomial if all(
+        part <= item[0][place] if part > 0 else item[0][place] <= part for place, part in parts))
 
 
 def splits(polynomial: Polynomial) -> Iterator[Split]:
     """Yield the splits at what two summands or more share, and at sums that come up twice."""
     sums: dict[Polynomial, None] = {}
     for shared in _monomials(polynomial):
-        inside = tuple((powers, number) for powers, number in polynomial if _divides(shared, powers))
+        inside = _multiples(polynomial, shared)
         for number in _numbers(inside):
-            taken = tuple((powers, part) for powers, part in inside if _common(part, number) == number)
+            taken = tuple(item for item in inside if _is_multiple(item[1], number))
             if len(taken) < 2 or (number == 1 and not any(shared)):
                 continue
-            quotient = divided(taken, shared, number)
-            yield ((shared, number),), quotient, tuple(item for item in polynomial if item not in taken)
+            quotient, gone = divided(taken, shared, number), {powers for powers, _ in taken}
+            yield ((shared, number),), quotient, tuple(item for item in polynomial if item[0] not in gone)
             if number == 1:
                 sums.setdefault(content(quotient)[1], None)
-    for left, right in combinations(tuple(sums), 2):
-        both = tuple(item for item in left if item in right)
+    for left, right in combinations([(part, frozenset(part)) for part in sums], 2):
+        both = tuple(item for item in left[0] if item in right[1])
         if len(both) > 1:
             sums.setdefault(content(both)[1], None)
     yield from filter(None, (_at(polynomial, divisor) for divisor in sums))
@@ -128,10 +138,16 @@ def _at(polynomial: Polynomial, divisor: Polynomial) -> Split | None:
     quotient: dict[Monomial, Number] = {}
     used: set[Monomial] = set()
     for powers, part in polynomial:
+        if powers in used:
+            continue
         times_this, factor = _without(powers, first), ratio(part, number)
-        covered = [powers, *(tuple(map(int.__add__, times_this, other)) for other, _ in more)]
-        values = [part, *(factor * other for _, other in more)]
-        if used.isdisjoint(covered) and all(known.get(at) == value for at, value in zip(covered, values, strict=True)):
+        covered = [powers]
+        for other, times in more:
+            at = tuple(map(int.__add__, times_this, other))
+            if at in used or known.get(at) != factor * times:
+                break
+            covered.append(at)
+        else:
             quotient[times_this] = factor
             used.update(covered)
     if len(quotient) < 2:

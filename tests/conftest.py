@@ -29,9 +29,10 @@ os.environ["SHARDMATH_OPTIONS"] = "usual"
 #: Health checks that no test should fail by: one reads a clock, and random nests may outgrow the other.
 _LEFT_OUT = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
-# `make test` draws the same cases on every machine and every time; `make oracle` draws new ones.
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=_LEFT_OUT, print_blob=True)
-settings.register_profile("drawn", deadline=None, suppress_health_check=_LEFT_OUT, print_blob=True)
+# `make test` draws a few cases, the same on every machine and every time; `make oracle` draws new ones, and more.
+settings.register_profile("fixed", derandomize=True, max_examples=40, deadline=None, suppress_health_check=_LEFT_OUT,
+                          print_blob=True)
+settings.register_profile("drawn", max_examples=100, deadline=None, suppress_health_check=_LEFT_OUT, print_blob=True)
 settings.load_profile("drawn" if os.environ.get("ORACLES") == "full" else "fixed")
 
 #: Markers of the tests that `make quick` leaves out.

@@ -22,14 +22,14 @@ from shardmath.search.nests.running import Run, run
 from shardmath.search.spaces import Front
 
 pytestmark = pytest.mark.slow
-few = settings(max_examples=300 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate),
+few = settings(max_examples=300 if THOROUGH else 15, phases=(Phase.reuse, Phase.generate),
                suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=[None, 2], ids=["room for all", "little room"])
+@pytest.fixture
 def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param is not None:
-        monkeypatch.setattr(cuda, "_ROOM", request.param)
+    if request.param == "little":
+        monkeypatch.setattr(cuda, "_ROOM", 2)
         monkeypatch.setattr(answers, "_ROOM", 1)
 
 
@@ -38,6 +38,7 @@ def _made(literal: bool) -> Made:
 
 
 @pytest.mark.usefixtures("room")
+@pytest.mark.parametrize("room", ["enough", "little"], indirect=True)
 @few
 @given(literal=st.booleans(), data=st.data())
 def test_a_kernel_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
@@ -51,9 +52,10 @@ def test_rows_are_all_that_belong(literal: bool, data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("room")
-@pytest.mark.parametrize(("name", "verdicts"), [
-    ("saved tensors", {None, 0, 1}), ("a larger model", {None, 0, 1, 2}), ("huggingface", {0, 1}),
-])
+@pytest.mark.parametrize(("name", "verdicts", "room"), [
+    ("saved tensors", {None, 0, 1}, "enough"), ("a larger model", {None, 0, 1, 2}, "little"),
+    ("huggingface", {0, 1}, "enough"), *([("saved tensors", {None, 0, 1}, "little")] if THOROUGH else []),
+], indirect=["room"])
 def test_every_configuration_of_a_space(name: str, verdicts: set[int | None]) -> None:
     nest = CudaNest(real.part_of(name), (*real.QUESTIONS, Front("ties", ("num_gpus", "-micro_batch_size"), "legal")))
     rows = real.counted(nest)

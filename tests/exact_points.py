@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import reduce
 from random import Random
 
+from oracles.extent import FULL
 from read_formulas import Tree, Value, computed, node, quotient
 from sympy import Add, And, Basic, Eq, Ge, Gt, Le, Lt, Mul, Ne, Not, Or, Piecewise, Pow, Rational, Symbol
 
@@ -98,9 +99,12 @@ def _along(sign: str, *columns: Column) -> Column:
 
 
 def _sizes(random: Random, fixed: Mapping[str, int], layout: Layout) -> Iterator[dict[str, int]]:
-    """Draw layouts on a random rank and on both end ranks, then take a real one; few of them keep every rule."""
+    """Draw layouts, each on a random rank, the first or the last, then take a real one; few of them keep every rule.
+
+    ``ORACLES=full`` has each layout on all three ranks.
+    """
     values: dict[str, int] = {}
-    for edge in _EDGES:
+    for place, edge in enumerate(_EDGES):
         values = {
             item.letter: random.randint(0, 1) if item.is_switch else max(item.minimum, random.choice(_SIZES))
             for item in PARAMETERS if item.kind is not Kind.DERIVED
@@ -108,8 +112,7 @@ def _sizes(random: Random, fixed: Mapping[str, int], layout: Layout) -> Iterator
         for letter, parts in _MULTIPLES.items():
             if letter not in {**edge, **fixed}:
                 values[letter] *= math.prod(values[part] for part in parts.split())
-        yield {**values, "r": random.randrange(values["p"])}
-        yield {**values, "r": 0}
-        yield {**values, "r": values["p"] - 1}
+        ranks = random.randrange(values["p"]), 0, values["p"] - 1
+        yield from ({**values, "r": rank} for rank in (ranks if FULL else ranks[place % 3:][:1]))
     real = {**values, **layout.values(), **fixed}
     yield from ({**real, "r": rank} for rank in dict.fromkeys((0, real["p"] - 1)))

@@ -15,7 +15,6 @@ from read_latex import read_latex
 from sympy import Rational
 from typesetting import NEEDS_LATEX, bodies, formulas_in, pages, refuse_complaints, typeset
 
-from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.documents import beside, differences, display, figure, matrix, moments, variants
 from shardmath.symbolic.documents import numbers as worked
 from shardmath.symbolic.documents.case import OFF, Case
@@ -27,6 +26,7 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON
 from shardmath.symbolic.parameters import PARAMETERS as LETTERS
 from shardmath.symbolic.published.beside import ledger_of
 from shardmath.symbolic.terms import TermSet
+from shardmath.symbolic.write import GENERATED
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,8 @@ LIMIT = 10
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return derive_documents()["appendix.tex"]
+    """Read the stored file, which test_generated.py derives again."""
+    return (GENERATED / "appendix.tex").read_text(encoding="utf-8")
 
 
 def rows(text: str, label: str, table: int = 0) -> list[list[str]]:

@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
@@ -177,7 +178,7 @@ CLUSTERS = st.builds(
 
 @pytest.mark.slow
 @given(CLUSTERS)
-@settings(max_examples=200)
+@settings(max_examples=200 if FULL else 60)
 def test_clusters_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> None:
     path = tmp_path_factory.mktemp("clusters") / "c.toml"
     write_cluster(cluster, str(path))
@@ -215,7 +216,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 
 @pytest.mark.slow
 @given(st.dictionaries(KEYS | st.text(max_size=5), VALUES, max_size=6), VALUES, VALUES)
-@settings(max_examples=500)
+@settings(max_examples=500 if FULL else 120)
 def test_any_table_is_a_cluster_or_an_input_error(table: dict[str, Any], gpu: Any, network: Any) -> None:
     for declared in (table, {"gpu": "h200", **table}, {"gpu": gpu}, {"gpu": "h200", "network": network}):
         assert outcome(lambda declared=declared: cluster_of({"name": "c", **declared}).values()).isprintable()

@@ -38,7 +38,7 @@ LINES = (
     "snapshot {folder}/memory.pickle", "phases {folder}/plan.toml",
     "formula swiglu.saved", "formula swiglu.saved --unicode", "formula swiglu.saved --latex",
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
-    "prove --list", "prove sequence-parallel-gain",
+    "prove --list", "prove zero1-never-more-than-ddp",
     "appendix -o {folder}/appendix.tex", "page llama-3.2-1b --only -o {folder}/page.html",
     "models", "gpus", "networks", "schema", "schema --markdown", "schema explain", "mcp --help",
     "completion bash",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from options import with_option
+from oracles.extent import FULL
 from random_layouts import batches, by_letter, legal_rows
 
 from shardmath.compiler.evaluators import find
@@ -61,7 +62,7 @@ def check_terms(module: Any, terms: TermSet, row: dict[str, int]) -> None:
 
 @pytest.mark.slow
 @EVERY_MODULE
-@settings(max_examples=30)
+@settings(max_examples=30 if FULL else 8)
 @given(st.data())
 def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
     terms, implementation = STORED[name]
@@ -74,7 +75,7 @@ def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", OTHERS, ids=lambda implementation: implementation.name)
-@settings(max_examples=5)
+@settings(max_examples=5 if FULL else 3)
 @given(st.data())
 def test_every_term_is_exact_with_other_kernels(implementation: Implementation, data: st.DataObject) -> None:
     module = derived(implementation)
@@ -94,7 +95,7 @@ def derived(implementation: Implementation) -> Any:
 
 @pytest.mark.slow
 @EVERY_IMPLEMENTATION
-@settings(max_examples=15)
+@settings(max_examples=15 if FULL else 8)
 @given(st.data())
 def test_every_rule_is_the_condition_in_exact_numbers(name: str, data: st.DataObject) -> None:
     module, implementation = stored(name), IMPLEMENTATIONS[name]
@@ -151,7 +152,7 @@ def test_no_variable_of_a_term_is_called_like_an_input(implementation: Implement
 
 @pytest.mark.slow
 @EVERY_IMPLEMENTATION
-@settings(max_examples=40)
+@settings(max_examples=40 if FULL else 15)
 @given(st.data())
 def test_no_count_of_bytes_or_elements_is_a_fraction(name: str, data: st.DataObject) -> None:
     module = stored(name)
@@ -162,7 +163,7 @@ def test_no_count_of_bytes_or_elements_is_a_fraction(name: str, data: st.DataObj
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=60 if FULL else 25)
 @given(st.data())
 def test_nanotron_keeps_states_of_the_first_slice_of_every_parameter(data: st.DataObject) -> None:
     """As ``_partition_parameters`` of nanotron cuts them: the first ranks have one element more than the last."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 from numba import njit
+from oracles.extent import FULL
 from test_nests_random import Drawn
 
 from shardmath.compiler.expressions import ops
@@ -68,7 +69,7 @@ def values(flat: Flat, row: dict[str, int]) -> tuple[int, list[Fraction | bool]]
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=400 if FULL else 80)
 @given(st.data())
 def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
     flat, plan, _, rows = problem(data.draw)
@@ -77,7 +78,7 @@ def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=150 if FULL else 40)
 @given(st.data())
 def test_the_source_of_a_plan_computes_it(data: st.DataObject) -> None:
     flat, plan, columns, rows = problem(data.draw)
@@ -137,7 +138,7 @@ def _multiplications(root: Node) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=200 if FULL else 60)
 @given(st.data())
 def test_nothing_multiplies_what_a_quotient_was_rounded_to(data: st.DataObject) -> None:
     """Where a sum of multiples of quotients is whole, it is so in floats, whole or not as each of them may be."""

@@ -20,7 +20,7 @@ from fuzzing.readers import READERS
 from shardmath.errors import InputError
 
 #: Inputs of a reader; of those that compute with what they read, fewer.
-USUAL, FEW = 150, 40
+USUAL, FEW = 60, 20
 COSTLY = {"command-line", "checkpoint", "nemo", "megatron-script", "space-yaml", "table-csv", "table-parquet",
           "table-arrow",
           "table-stream"}

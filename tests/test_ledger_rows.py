@@ -156,7 +156,7 @@ Case = tuple[Implementation, dict[str, int]]
 
 
 @pytest.mark.slow
-@settings(max_examples=100 if FULL else 10)
+@settings(max_examples=100 if FULL else 6)
 @given(CASES)
 def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
     implementation, known = case

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from random_layouts import legal_rows
 
 from shardmath.account.accounting import every_line, explain, explanation
@@ -21,7 +22,7 @@ from shardmath.compiler.evaluators import find
 from shardmath.models.model import load_model
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
-RANDOM = settings(max_examples=12)
+RANDOM = settings(max_examples=12 if FULL else 5)
 #: Small against the distance of any number here to where its branch ends.
 NEAR = Fraction(1, 10**15)
 #: Symbols that are moved in every implementation.

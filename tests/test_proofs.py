@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact
@@ -122,14 +123,14 @@ CONDITIONS = st.lists(st.sampled_from([
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600 if FULL else 150, deadline=None)
 @given(FORMULAS, FORMULAS, CONDITIONS, st.booleans())
 def test_nothing_false_is_proved(smaller: str, larger: str, conditions: list[str], strict: bool) -> None:
     if holds(smaller, larger, *conditions, strict=strict):
         assert holds_on_small(smaller, larger, *conditions, strict=strict)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 25, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=5))
 def test_signs_of_polynomials(parts: list[tuple[int, int, int]]) -> None:
     text = " + ".join(f"({count}) * x**{first} * y**{other}" for count, first, other in parts)

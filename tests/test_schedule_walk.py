@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from sympy import Integer
 
 from shardmath.symbolic.parallel.schedules import SCHEDULES
@@ -90,7 +91,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=400 if FULL else 100)
 @given(pipelines())
 def test_every_pass_of_every_micro_batch_runs_once_and_nothing_is_left(pipeline: Pipeline) -> None:
     schedule, p, m, V, group = pipeline
@@ -119,7 +120,7 @@ def needed(action: Action, place: int, stages: int) -> list[tuple[str, int, int]
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=400 if FULL else 100)
 @given(pipelines())
 def test_the_ranks_together_come_to_an_end(pipeline: Pipeline) -> None:
     """No rank waits for ever for another one, whatever each action takes."""
@@ -152,7 +153,7 @@ def test_every_stage_has_one_rank_and_the_ends_are_where_the_closed_forms_say(sc
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=400 if FULL else 100)
 @given(pipelines(), st.data())
 def test_uneven_chunks_hold_the_most_of_any_moment(pipeline: Pipeline, data: st.DataObject) -> None:
     schedule, p, m, V, group = pipeline

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from sympy import Expr, Gt, Integer, lambdify, simplify, true
 
 from shardmath.generated.definitions import model_ranks, num_microbatches
@@ -101,7 +102,7 @@ def largest(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=lambda schedule: schedule.name)
 class TestAgainstTheWalk:
     @pytest.mark.slow
-    @settings(max_examples=300)
+    @settings(max_examples=300 if FULL else 80)
     @given(st.data())
     def test_peaks(self, schedule: Schedule, data: st.DataObject) -> None:
         at = data.draw(layouts(schedule))
@@ -111,7 +112,7 @@ class TestAgainstTheWalk:
         assert largest({(value(a, at), value(b, at)) for a, b in schedule.peaks}) == largest(pairs)
 
     @pytest.mark.slow
-    @settings(max_examples=300)
+    @settings(max_examples=300 if FULL else 80)
     @given(st.data())
     def test_first_and_last_chunk_are_counted_at_the_peak(self, schedule: Schedule, data: st.DataObject) -> None:
         at = data.draw(layouts(schedule))

@@ -8,6 +8,7 @@ from operator import add, mul
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from random_layouts import by_letter, legal_rows
 from sympy import Add, Eq, Expr, Gt, Integer, Mul, Piecewise, Pow, Rational, Symbol, count_ops, preorder_traversal
 
@@ -97,7 +98,7 @@ def applied(rule: Rule, expression: Expr) -> Expr:
 
 
 @EVERY_IMPLEMENTATION
-@settings(max_examples=15)
+@settings(max_examples=15 if FULL else 5)
 @given(st.data())
 def test_a_rule_keeps_the_value_of_every_term(name: str, data: st.DataObject) -> None:
     """One point serves all rules: what costs is to compute the terms there."""
@@ -112,7 +113,7 @@ def test_a_rule_keeps_the_value_of_every_term(name: str, data: st.DataObject) ->
 
 
 @EVERY_RULE
-@settings(max_examples=15)
+@settings(max_examples=15 if FULL else 5)
 @given(legal_points("megatron"))
 def test_a_rule_keeps_the_value_of_other_expressions(rule: Rule, known: Values) -> None:
     for expression in SYNTHETIC:
@@ -147,7 +148,7 @@ def test_a_rule_does_what_it_says(rule: str, before: Expr, after: str) -> None:
 
 
 @EVERY_IMPLEMENTATION
-@settings(max_examples=15)
+@settings(max_examples=15 if FULL else 5)
 @given(st.data())
 def test_every_form_of_a_derivation_and_the_compiled_form_agree(name: str, data: st.DataObject) -> None:
     terms, known = build(IMPLEMENTATIONS[name]), data.draw(legal_points(name))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from random_layouts import Batch, batches
 
 from shardmath import InputError, evaluate
@@ -22,7 +23,7 @@ from shardmath.symbolic.parameters import PARAMETERS
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("pyarrow")
-FEW = settings(max_examples=15)
+FEW = settings(max_examples=15 if FULL else 5)
 #: One small dense model on one rank of every kind but data parallelism.
 DENSE = {"num_attention_heads": 3, "num_kv_heads": 3, "head_dim": 8, "num_layers": 2, "vocab_size": 1001,
          "seq_length": 16, "gpu_memory": 2**36, "node_size": 8, "tied_embeddings": 0, "qkv_bias": 0, "qk_norm": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 
 from shardmath.symbolic.parallel.resharding import Mesh, Tensors, loaded, received, saved
 from tests.oracles.resharding import Layout, Network, lacking, placed
@@ -37,14 +38,14 @@ def mesh_of(layout: Layout) -> Mesh:
     return Mesh(layout.tp, layout.cp, layout.dp, layout.pp, (LAYERS // stages,) * stages, layout.rows, layout.zero)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 @given(MODELS, layouts(), layouts())
 def test_every_rank_receives_what_it_lacks(model: Network, old: Layout, new: Layout) -> None:
     counted = [(rank.weights, rank.states) for rank in received(tensors_of(model), mesh_of(old), mesh_of(new))]
     assert counted == lacking(model, old, new)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50 if FULL else 20, deadline=None)
 @given(MODELS, layouts())
 def test_a_checkpoint_has_every_element_once_and_ranks_read_what_they_keep(model: Network, layout: Layout) -> None:
     tensors, ranks = tensors_of(model), list(placed(model, layout))

@@ -78,8 +78,8 @@ def best_lengths(
     """Return the lengths of ``slices`` slices of ``units`` units, for the least time of all passes.
 
     ``seconds`` is the time of a slice, there and back, of its length and start in units. For every bound on the longest
-    slice, the least sum of all slices follows from the least sums up to each start. Raises ValueError for more slices
-    than units.
+    slice, the least sum of all slices follows from the least sums up to each start; bounds between two that have one
+    sum, or that cannot win, are passed over. Raises ValueError for more slices than units.
     """
     import numpy as np
 
@@ -89,15 +89,25 @@ def best_lengths(
     for length in range(1, units + 1):
         for start in range(units + 1 - length):
             table[length, start] = seconds(length, start)
-    least, best = np.inf, tuple[int, ...]()
-    unbound = _least_sum(table, slices, np.inf)[0]
-    for longest in np.unique(table[np.isfinite(table)]):
-        if sequences * unbound + (ranks - 1) * longest >= least:
-            break
-        total, lengths = _least_sum(table, slices, longest)
-        if sequences * total + (ranks - 1) * longest < least:
-            least, best = sequences * total + (ranks - 1) * longest, lengths
-    return best
+    bounds = np.unique(table[np.isfinite(table)])
+    tried: dict[int, tuple[float, int, float, tuple[int, ...]]] = {}  # time, place of the bound, sum, lengths
+
+    def attempt(place: int) -> None:
+        total, lengths = _least_sum(table, slices, bounds[place])
+        tried[place] = sequences * total + (ranks - 1) * bounds[place], place, total, lengths
+
+    between = [(0, len(bounds) - 1)]
+    for place in between[0]:
+        attempt(place)
+    while between:
+        low, high = between.pop()
+        # A longer bound never makes the sum longer: where both ends have one sum, so have all between them.
+        least = sequences * tried[high][2] + (ranks - 1) * bounds[min(low + 1, high)], low + 1
+        if high - low > 1 and tried[low][2] > tried[high][2] and least < min(tried.values())[:2]:
+            middle = (low + high) // 2
+            attempt(middle)
+            between += [(middle, high), (low, middle)]
+    return min(tried.values())[3]
 
 
 def _least_sum(table: NDArray[np.float64], slices: int, longest: float) -> tuple[float, tuple[int, ...]]:

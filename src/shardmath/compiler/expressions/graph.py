@@ -264,23 +264,36 @@ def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]
 
 
 def exact(roots: Iterable[Node], values: Mapping[str, int | Fraction]) -> list[Fraction | bool]:
-    """The values of ``roots`` as exact fractions and truths: what compiled nests are compared with."""
+    """Compute ``roots`` as exact fractions and truths: what compiled nests are compared with.
+
+    Raises KeyError for a name without a value, and ZeroDivisionError.
+    """
     roots = list(roots)
-    known: dict[Node, Fraction | bool] = {}
-    graph = Graph()
+    known: dict[Node, int | Fraction | bool] = {}
     for node in ordered(roots):
         if node.op == ops.NAME:
-            known[node] = Fraction(values[str(node.value)])
-        elif node.op in (ops.NUMBER, ops.TRUTH):
-            known[node] = node.value  # type: ignore[assignment]
+            value = values[str(node.value)]
+            known[node] = value if type(value) is int else Fraction(value)
+        elif node.args:
+            known[node] = _EXACT[node.op](*[known[arg] for arg in node.args])
         else:
-            args = tuple(_constant(graph, known[arg]) for arg in node.args)
-            known[node] = graph.rebuilt(node, args).value  # type: ignore[assignment]
-    return [known[root] for root in roots]
+            known[node] = node.value  # type: ignore[assignment]
+    return [value if isinstance(value, bool) else Fraction(value) for value in map(known.__getitem__, roots)]
 
 
-def _constant(graph: Graph, value: Fraction | bool) -> Node:
-    return graph.truth(value) if isinstance(value, bool) else graph.number(value)
+def _over(over: int | Fraction, under: int | Fraction, _: object = None) -> int | Fraction:
+    """Divide, also by way of a reciprocal; a graph takes 0 / 0 as 0."""
+    return Fraction(over) / under if over else 0
+
+
+#: Values of operations from those of their arguments; integers stay integers, with which Python is many times faster.
+_EXACT: dict[str, Callable[..., int | Fraction | bool]] = {
+    **_NUMBERS, **_OF_QUOTIENTS, **_TRUTHS, ops.DIV: _over, ops.QUOTIENT: _over,
+    ops.CEIL_DIV: lambda over, under: -(-over // under), ops.FLOOR_DIV: lambda over, under: over // under,
+    ops.ADD: lambda *parts: sum(parts), ops.MUL: lambda *parts: prod(parts), ops.MAX: lambda *parts: max(parts),
+    ops.MIN: lambda *parts: min(parts), ops.SELECT: lambda condition, yes, no: yes if condition else no,
+    ops.AND: lambda *parts: all(parts), ops.OR: lambda *parts: any(parts), ops.NOT: lambda part: not part,
+}
 
 
 def _value(node: Node) -> Fraction:
