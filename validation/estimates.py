@@ -63,14 +63,19 @@ def estimates(run: Run, distributed_optimizer: bool = True, saved_only: bool = F
     """
     if run.data_parallel is None:
         return {}
-    account = explain(
+    account = account_of(run, distributed_optimizer, saved_only)
+    return {name: _estimate(total) for name, total in _totals(account).items()}
+
+
+def account_of(run: Run, distributed_optimizer: bool = True, saved_only: bool = False) -> Explanation:
+    """Account for a run as ``estimates`` does."""
+    return explain(
         MODEL, GPU, seq_length=SEQ_LENGTH, global_batch_size=GLOBAL_BATCH_SIZE,
         micro_batch_size=run.micro_batch_size, tensor_parallel=run.tensor_parallel,
         context_parallel=run.context_parallel, pipeline_parallel=run.pipeline_parallel, num_gpus=run.num_gpus,
         recompute="none", implementation="megatron", gradients="fp32",
         distributed_optimizer=distributed_optimizer, vocab_multiple=1, kernels=SAVED if saved_only else None,
     )
-    return {name: _estimate(total) for name, total in _totals(account).items()}
 
 
 def contingency(cells: Iterable[Cell], estimator: str) -> Counter[tuple[str | None, str]]:

@@ -10,7 +10,7 @@ from sympy import Basic, Expr, Symbol
 
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER
-from ..printers.javascript import JavascriptPrinter
+from ..printers.javascript import JavascriptPrinter, RealJavascriptPrinter
 from ..printers.python import EvaluatorPrinter, PythonPrinter, RealPrinter, identifier
 from ..run_out import ALLOCATED, CERTAIN, FORECASTS, MARGIN, PROBABILITY, PROCESS, M, margin, run_out_probability
 from ..simplify import computed
@@ -53,7 +53,7 @@ def script(
     data = evaluator(title, terms, rules, printer, computed)
     memory = {item["name"]: item for item in data["terms"]}
     return {
-        **data, "name": name, "verdicts": verdicts(), "forecast": forecast(),
+        **data, "name": name, "verdicts": verdicts(), "forecast": forecast(RealJavascriptPrinter),
         "tests": [
             {"inputs": _inputs(terms, own, [rule]), "terms": [memory[term.name] for term in own],
              "source": item["source"]}
@@ -105,10 +105,10 @@ def verdicts() -> list[dict[str, str]]:
     ]
 
 
-def forecast() -> dict[str, Any]:
-    """Return the probability of running out as source that Python and JavaScript read alike, and the forecasts."""
+def forecast(printer: type[RealPrinter] = RealPrinter) -> dict[str, Any]:
+    """Return the probability of running out and the conditions of the forecasts as source."""
     names = {ALLOCATED: "allocated", PROCESS: "process", M: "gpu_memory", MARGIN: "margin", PROBABILITY: "probability"}
-    source = RealPrinter(names).doprint
+    source = printer(names).doprint
     return {
         "certain": source(CERTAIN), "margin": source(margin()), "probability": source(run_out_probability(MARGIN)),
         "items": [{"name": item.name, "meaning": item.meaning, "source": source(item.condition)} for item in FORECASTS],

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sympy import Expr, Mul
 
-from .python import EvaluatorPrinter, ordered
+from .python import EvaluatorPrinter, RealPrinter, ordered
 
 _OPERATORS = {"==": "===", "!=": "!=="}
 
@@ -57,6 +57,13 @@ class JavascriptPrinter(EvaluatorPrinter):
 
     def _listed(self, parts: Iterable[Expr]) -> str:
         return ", ".join(map(self._print, ordered(parts)))
+
+
+class RealJavascriptPrinter(RealPrinter):
+    """Prints formulas of real numbers, as doubles compute them."""
+
+    def _print_exp(self, expr: Expr) -> str:
+        return f"Math.exp({self._print(expr.args[0])})"
 
 
 def _is_quotient(term: Expr) -> bool:

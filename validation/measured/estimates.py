@@ -36,6 +36,8 @@ class Estimate:
     share: float
     verdict: str
     published: Fraction | None
+    process: int = 0
+    """Bytes of the process on the fullest rank."""
     reserved: int | None = None
     """Reserved bytes of a replay, where there is one."""
 
@@ -81,7 +83,7 @@ def _read(account: Explanation) -> Estimate:
         ),
         sites=tuple(rank.site for rank in account.ranks),
         share=account.peak.share, verdict=account.peak.verdict,
-        published=_published(account),
+        published=_published(account), process=account.process.total,
     )
 
 

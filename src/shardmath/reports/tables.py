@@ -130,7 +130,7 @@ def gib(size: int | Fraction) -> str:
 
 def chance(probability: float) -> str:
     """Write a probability in percent; a little is not shown as nothing, nor nearly all as all."""
-    if 0 < probability < 0.001:
+    if probability < 0.001:
         return "<0.1%"
     return ">99.9%" if 0.999 < probability < 1 else f"{probability:.1%}"
 

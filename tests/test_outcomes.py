@@ -1,0 +1,66 @@
+"""The constants of the probability of running out: fitted to runs drawn with known ones, and how they are judged."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shardmath.symbolic.run_out import OFFERED
+from validation.measured.outcomes import Fitted, Outcome, brier, chances, fitted
+from validation.measured.reliability import classes, targets_of
+
+GIB = 2**30
+
+
+def drawn(constants: Fitted, count: int, table: str = "hagemann") -> list[Outcome]:
+    """Runs on 80 GiB whose unpredicted factor is Weibull-distributed."""
+    draw, offered = Random(24), float(OFFERED) * 80 * GIB
+    runs = []
+    for _ in range(count):
+        process = draw.randint(20 * GIB, 79 * GIB)
+        factor = draw.weibullvariate(100 / constants.scale, constants.steepness)
+        runs.append(Outcome(table, process - GIB, process, 80 * GIB, factor * process > offered))
+    return runs
+
+
+def test_known_constants_are_found_again() -> None:
+    asked = Fitted(80, 8, 0)
+    refit = fitted(drawn(asked, 4000))
+    assert abs(refit.scale - asked.scale) <= 2
+    assert abs(refit.steepness - asked.steepness) <= 1
+
+
+def test_other_crashes_are_told_from_lack_of_memory() -> None:
+    runs, draw = drawn(Fitted(80, 8, 0), 4000, "nanotron"), Random(7)
+    crashed = [Outcome(run.table, run.allocated, run.process, run.memory, run.ran_out or draw.random() < 0.15)
+               for run in runs]
+    refit = fitted(crashed)
+    assert abs(refit.background - 15) <= 3
+    assert abs(refit.scale - 80) <= 2
+
+
+def test_probabilities_are_those_of_the_ledger_with_its_constants() -> None:
+    runs = drawn(Fitted(78, 6, 0), 100)
+    assert chances(runs, Fitted(78, 6, 0)) == pytest.approx([run.probability for run in runs], rel=1e-12)
+
+
+def test_a_brier_score_is_a_mean_of_squares() -> None:
+    good, bad = Outcome("a", 1, 1, 80, False), Outcome("a", 1, 1, 80, True)
+    assert brier([0.25, 0.5], [good, bad]) == pytest.approx((0.0625 + 0.25) / 2)
+    with pytest.raises(ValueError, match="no runs"):
+        brier([], [])
+
+
+def test_classes_hold_every_run_once() -> None:
+    runs = [*drawn(Fitted(78, 6, 0), 300), Outcome("hagemann", 81 * GIB, 82 * GIB, 80 * GIB, True)]
+    lines = [line.split(" | ") for line in classes(runs).splitlines()[2:]]
+    assert sum(int(line[1]) for line in lines) == len(runs)
+    assert lines[-1] == ["| 1", "1", "100.0%", "1", "100.0% |"]
+
+
+def test_a_failed_run_that_is_said_to_fit_misses_the_target() -> None:
+    trained = Outcome("hagemann", 30 * GIB, 32 * GIB, 80 * GIB, False)
+    failed = Outcome("hagemann", 30 * GIB, 32 * GIB, 80 * GIB, True)
+    assert [item.met for item in targets_of([trained])] == [True, True]
+    assert [item.met for item in targets_of([trained, failed])] == [False, True]

@@ -1,0 +1,174 @@
+"""A section of docs/validation.md: how often runs failed beside the predicted probability, and its diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from shardmath.plots.picture import in_black, svg_of
+from shardmath.plots.style import COLUMN, INK, MARKERS, SMALL, STYLE
+from shardmath.symbolic.run_out import FITS_BELOW, SCALE, STEEPNESS, process_limit
+from validation.measured.metrics import Target
+from validation.measured.outcomes import FUJII, UNRECORDED, Outcome, brier, chances, fitted, outcomes
+from validation.measured.sections import paragraph, targets
+from validation.tables import markdown
+
+NAME = "run_out.svg"
+#: Ends of the classes of probability.
+EDGES = (0.0, 0.01, 0.05, 0.2, 0.5, 0.8, 0.99, 1.0)
+#: Inches.
+HEIGHT = 3.3
+#: Tables of which the target is about.
+OF_TARGET = (FUJII, "hagemann")
+
+
+def section() -> str:
+    """The section. Raises ValueError if the constants of the ledger are not those that the runs give."""
+    runs, constants = outcomes(), fitted(outcomes())
+    if (constants.scale, constants.steepness) != (100 * SCALE, STEEPNESS):
+        raise ValueError(f"symbolic/run_out.py has {SCALE} and {STEEPNESS}, the runs give {constants}")
+    recorded = [run for run in runs if run.table != UNRECORDED]
+    others = [run for run in runs if run.table == UNRECORDED]
+    shift = constants.background / 100
+    return "\n\n".join([
+        "## Probability of running out of memory",
+        paragraph(f"""{len(runs)} runs that trained or failed, with the probability that `explain` gives each of them.
+        Its two constants ({float(SCALE)} and {STEEPNESS}) are those with which these outcomes are most probable; they
+        are fitted to the same runs, so the second table fits them without one table each and judges that one. What
+        nanotron's runs
+        crashed for is not recorded: each is taken to crash for another reason with {shift:.0%}, which is fitted
+        too. Recipes that are known to run were chosen because they run, and pull the probability down."""),
+        f"![Reliability of the probability of running out](validation/{NAME})",
+        targets(targets_of(runs)),
+        by_table(runs),
+        without_each(runs),
+        paragraph(f"""Classes of probability, of the {len(recorded)} runs whose outcome is recorded. *fits* is the
+        first one, a process of at most {float(process_limit(FITS_BELOW)):.0%} of the GPU:"""),
+        classes(recorded),
+        paragraph(f"The {len(others)} runs of nanotron, with their background of other crashes:"),
+        classes(others, lambda chance: shift + (1 - shift) * chance),
+        paragraph(f"""No limit on bytes can say *fits* to every run that trained and to none that failed:
+        {_twins(runs)} of the failed runs of Fujii and Hagemann need as many bytes, to the byte, as one of their
+        table that trained. The limit
+        is on the safe side, so it says *uncertain* to runs that the 80 % rule lets pass."""),
+    ])
+
+
+def by_table(runs: Sequence[Outcome]) -> str:
+    """Runs of each table: how many failed, how many should have, and who is said to fit by both."""
+    lines = []
+    for table in _tables(runs):
+        own = [run for run in runs if run.table == table]
+        chance = [run.probability for run in own]
+        fits, rule = [[run for run in own if says(run)] for says in (_fits, _by_rule)]
+        lines.append((table, len(own), sum(run.ran_out for run in own), f"{sum(chance):.1f}",
+                      f"{brier(chance, own):.4f}", *_split(fits), *_split(rule)))
+    return markdown(("table", "runs", "failed", "expected", "Brier score", "fits: trained", "failed",
+                     "80 % rule fits: trained", "failed"), lines)
+
+
+def without_each(runs: Sequence[Outcome]) -> str:
+    """Constants fitted without a table, judged by it."""
+    lines = []
+    for table in _tables(runs):
+        own, rest = ([run for run in runs if (run.table == table) is same] for same in (True, False))
+        constants = fitted(rest)
+        chance = chances(own, constants)
+        fits = [run for run, probability in zip(own, chance, strict=True) if probability < FITS_BELOW]
+        lines.append((table, constants.scale / 100, constants.steepness, f"{chance.sum():.1f}",
+                      f"{brier(chance, own):.4f}", *_split(fits)))
+    heads = ("fitted without", "scale", "steepness", "expected", "Brier score", "fits: trained", "failed")
+    return markdown(heads, lines)
+
+
+def classes(runs: Sequence[Outcome], seen: Callable[[float], float] = lambda chance: chance) -> str:
+    """Mean prediction and share of failures of every class; ``seen`` adds what else a failure may be."""
+    lines = []
+    for low, high, own in _classes(runs):
+        mean = np.mean([seen(run.probability) for run in own])
+        failed = sum(run.ran_out for run in own)
+        words = "1" if low == high else f"{low:.0%} to {high:.0%}"
+        lines.append((words, len(own), f"{mean:.1%}", failed, f"{failed / len(own):.1%}"))
+    return markdown(("probability", "runs", "predicted", "failed", "share"), lines)
+
+
+def picture() -> str:
+    """The reliability diagram as SVG: share of failed runs over the predicted one, with 90 % intervals."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    runs = outcomes()
+    background = fitted(runs).background / 100
+    groups = (
+        ("outcome recorded", [run for run in runs if run.table != UNRECORDED], 0.0),
+        ("nanotron, with other crashes", [run for run in runs if run.table == UNRECORDED], background),
+    )
+    with rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN, HEIGHT), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot((0, 1), (0, 1), color=INK, linewidth=0.6, zorder=0)
+        for place, (label, own, shift) in enumerate(groups):
+            points = [_point(members, shift) for _, _, members in _classes(own)]
+            predicted, share, below, above = zip(*points, strict=True)
+            axes.errorbar(predicted, share, yerr=(below, above), linestyle="none", marker=MARKERS[place], markersize=4,
+                          markerfacecolor="none", markeredgewidth=0.7, elinewidth=0.5, capsize=2,
+                          label=f"{label} ({len(own)})", gid=f"group-{place}")
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="predicted probability of running out",
+                 ylabel="share of runs that failed")
+        axes.legend(fontsize=SMALL, loc="upper left")
+        return in_black(svg_of(figure))
+
+
+def _point(runs: Sequence[Outcome], background: float) -> tuple[float, float, float, float]:
+    """Mean prediction, share that failed, and how far Wilson's 90 % interval reaches below and above it."""
+    mean = float(np.mean([background + (1 - background) * run.probability for run in runs]))
+    count, share, z = len(runs), sum(run.ran_out for run in runs) / len(runs), 1.645
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    reach = z / (1 + z * z / count) * (share * (1 - share) / count + z * z / (4 * count * count)) ** 0.5
+    return mean, share, max(0.0, share - middle + reach), max(0.0, middle + reach - share)
+
+
+def _classes(runs: Sequence[Outcome]) -> list[tuple[float, float, list[Outcome]]]:
+    """Runs by class of probability, without empty classes; those that are certain have one of their own."""
+    ends = (*pairwise(EDGES), (1.0, 1.0))
+    inside = [[run for run in runs if low <= run.probability < high or low == high == run.probability]
+              for low, high in ends]
+    return [(low, high, own) for (low, high), own in zip(ends, inside, strict=True) if own]
+
+
+def targets_of(runs: Sequence[Outcome]) -> list[Target]:
+    """What was asked of the forecast, and what it reached."""
+    own = [run for run in runs if run.table in OF_TARGET]
+    failed = sum(run.ran_out for run in own if run.is_said_to_fit)
+    trained, rule = (sum(not run.ran_out for run in own if says(run)) for says in (_fits, _by_rule))
+    return [
+        Target("Fujii and Hagemann: failed runs that are said to fit", "none", str(failed), not failed),
+        Target("Fujii and Hagemann: trained runs that are said to fit", f"{rule}, as by the 80 % rule", str(trained),
+               trained >= rule),
+    ]
+
+
+def _twins(runs: Sequence[Outcome]) -> int:
+    """Count the failed runs with as many bytes as one of the same table that trained."""
+    trained = {(run.table, run.allocated) for run in runs if not run.ran_out}
+    return sum(run.ran_out and run.table in OF_TARGET and (run.table, run.allocated) in trained for run in runs)
+
+
+def _tables(runs: Sequence[Outcome]) -> list[str]:
+    return list(dict.fromkeys(run.table for run in runs))
+
+
+def _split(runs: Sequence[Outcome]) -> tuple[int, int]:
+    """How many trained, and how many failed."""
+    failed = sum(run.ran_out for run in runs)
+    return len(runs) - failed, failed
+
+
+def _fits(run: Outcome) -> bool:
+    return run.is_said_to_fit
+
+
+def _by_rule(run: Outcome) -> bool:
+    return run.fits_by_rule
