@@ -168,7 +168,7 @@ def _backends(costs: Sequence[BackendCost]) -> Table:
 
 
 def _limits(roofline: Roofline) -> Table:
-    table = _table("What the machine can do at most, measured")
+    table = _table("Limits of the machine, measured")
     table.add_column("what")
     for name in ("threads", "10⁹/s", ""):
         table.add_column(name, justify="right")

@@ -274,4 +274,4 @@ def test_every_schedule_and_state(text: str) -> None:
     for name in OPTIMIZERS:
         for state in states({**MEGATRON.choices, "optimizer": name}):
             assert f"{code(state.name)} & {state.role.value} &" in text
-    assert all(code(BY_LETTER[item.letter].name) in section(text, "What a process takes") for item in OVERHEADS)
+    assert all(code(BY_LETTER[item.letter].name) in section(text, "Memory of a process") for item in OVERHEADS)

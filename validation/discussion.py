@@ -112,7 +112,7 @@ def _others(cells: Sequence[Cell]) -> list[str]:
 
 
 def _check_words(cells: Sequence[Cell]) -> None:
-    """The words around the numbers say the following; after a change of the ledger it may be otherwise."""
+    """Check the words around the numbers, which a change of the ledger may falsify."""
     wrong = {name: [cell for cell in cells if cell.contradicts(name)] for name in (_PUBLISHED, _LEDGER)}
     both = [cell for cell in cells if cell.estimates]
     said = {

@@ -112,7 +112,7 @@ def total_groups(terms: TermSet) -> tuple[Group, ...]:
         Group("One layer on one rank", of("layer", "expert_layer")),
         Group("Rank $r$ by component and role", tuple(name for name in of("stage") if name in every_line), True),
         Group("Rank $r$ by role, and in all", tuple(name for name in of("stage") if name not in every_line)),
-        Group("What a process takes", of("process")),
+        Group("Memory of a process", of("process")),
         Group("Parameters of the model", of("model")),
         Group("Peak over the ranks that can have it", (*(f"{name}.total" for name in CANDIDATES), "peak")),
     ]

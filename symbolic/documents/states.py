@@ -36,7 +36,7 @@ def _states_of(main: Implementation) -> dict[str, Any]:
         escape(group.words): states(main.choices, group)
         for group in GROUPS if f"stage.{group.prefix}parameters" in present
     }
-    return _table("Parameters", "What a rank keeps for each.", groups)
+    return _table("Parameters", "Bytes that a rank keeps for each.", groups)
 
 
 def _all_states() -> dict[str, Any]:

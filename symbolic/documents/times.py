@@ -53,7 +53,7 @@ def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
         Group("Blocks, for one micro-batch on one rank", of("layer", "input", "output")),
         Group("Rank $r$", of("stage")),
         Group("One step", of("step")),
-        Group("What rank $r$ does with the time of a step", of("spent")),
+        Group("Parts of rank $r$'s step time", of("spent")),
     )
     return tuple(group for group in all_groups if group.terms)
 

@@ -134,7 +134,7 @@ def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
 
 
 def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
-    """Letters that have only one value with a precision, an optimizer, a kind of data parallelism or a system."""
+    """Return the letters fixed by a precision, an optimizer, a kind of data parallelism or a system."""
     gradient = next(state.bytes for state in PRECISIONS[choices["precision"]] if state.role is Role.GRADIENT)
     fixed = {"w": int(gradient)} if gradient.is_Integer else {}
     if choices["data_parallel"] == "fsdp":
@@ -156,7 +156,7 @@ SECOND_CUT = Iverson(e > 1) * Iverson(e * De / R > E)
 def aligned(
     shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr, expert: bool = False
 ) -> Expr:
-    """Elements that one parameter takes: at an aligned start in one buffer, its first dimension padded, or as slices.
+    """Return a parameter's elements: aligned in one buffer, its first dimension padded, or as slices.
 
     nanotron cuts every parameter into one slice of optimizer states a rank, of which the first are one element longer
     where it cannot be divided (``ZeroDistributedOptimizer._partition_parameters``). Of experts torchtitan
@@ -176,7 +176,7 @@ def aligned(
 def buffer_elements(
     parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr, frozen: bool
 ) -> Expr:
-    """Elements of a rank's parameters with their padding, where they lie one by one or in a buffer of DeepSpeed's."""
+    """Return the padded elements of a rank's parameters, one by one or in a buffer of DeepSpeed's."""
     if choices["data_parallel"] == "deepspeed":
         return deepspeed.buffer_elements(parameters, aligned_parameters, ranks, frozen)
     return parameters if choices["data_parallel"] == "torch_ddp" else aligned_parameters

@@ -82,7 +82,7 @@ def _has_parts_apart(choices: Mapping[str, str]) -> bool:
 
 
 def _inner_sizes(choices: Mapping[str, str]) -> tuple[tuple[str, Expr, str], ...]:
-    """Sizes of experts and of latent attention that FP8 products need as multiples, with the rule for each."""
+    """Return sizes of experts and of latent attention that FP8 products need as multiples, with the rule for each."""
     experts: tuple[tuple[str, Expr, str], ...] = (
         ("fe", fe / et, "must give every rank a multiple of {} for FP8"),
         ("fs", fs / t, "must give every rank a multiple of {} for FP8"),

@@ -31,12 +31,12 @@ HALF_READ, STATES_MOVED = HALF, 2 * STATES
 
 
 def resident(elements: Expr) -> Expr:
-    """Bytes on the GPU for the subgroup that it updates; the program keeps them from its first step on."""
+    """Return bytes on the GPU for the subgroup that it updates; the program keeps them from its first step on."""
     return product(RESIDENT, Min(sg, elements))
 
 
 def pinned(elements: Expr) -> Expr:
-    """Bytes on the host in which 16-bit weights wait for the link."""
+    """Return bytes on the host in which 16-bit weights wait for the link."""
     return product(HALF, total(gk, Integer(-1)), Min(sg, elements))
 
 

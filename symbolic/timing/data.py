@@ -98,7 +98,7 @@ def _written(terms: TermSet, choices: Mapping[str, str]) -> Expr:
 
 
 def trained_elements(terms: TermSet) -> Expr:
-    """Parameters of rank r that have gradients, and their padding."""
+    """Return parameters of rank r that have gradients, and their padding."""
     names = [_elements(group) for group in GROUPS if not group.frozen]
     return total(*(terms[name].symbol for name in names if name in terms))
 
@@ -148,7 +148,7 @@ def _elements(group: Group) -> str:
 
 
 def _weights(terms: TermSet, group: Group, choices: Mapping[str, str]) -> Expr:
-    """Bytes of weights: 16 bits, 8 where FP8 weights are the only ones, 32 where they are kept so."""
+    """Return the bytes of a weight: 2, 1 where FP8 weights are the only ones, 4 where they are fp32."""
     size = 1 if group.fp8 else 4 if choices["precision"] in ("autocast", "fp32") else 2
     return product(Integer(size), terms[_elements(group)].symbol)
 

@@ -1,4 +1,4 @@
-"""What one layer of Hugging Face's models saves, against ``layer.saved``: two counters, random shapes.
+"""Saved tensors of a layer of Hugging Face's models against ``layer.saved``: two counters, random shapes.
 
 PyTorch on CPU is no GPU. Its sdpa saves the same tensors as FlashAttention on a GPU: q, k, v, output and
 log-sum-exp. A GPU keeps two integers of random state besides, and pads a head_dim that is no multiple of 8 with

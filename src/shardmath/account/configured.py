@@ -69,7 +69,7 @@ class Configuration:
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
     def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:
-        """Stages on several kinds of GPUs, with the time of a ``step``; none where all GPUs are alike."""
+        """Return stages on several kinds of GPUs, with the time of a ``step``; none where all GPUs are alike."""
         return () if self.mixed is None else self.mixed.stages(self.job, step)
 
     def time(self) -> tuple[StepTime | None, str]:

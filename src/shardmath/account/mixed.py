@@ -78,12 +78,12 @@ class Pipeline:
         return tuple(stage["stage_layers"] for stage in self.stages)
 
     def values(self, asked: Mapping[str, int]) -> dict[str, int]:
-        """The values of the stage that is asked for, with the memory of the fullest one, which verdicts are about."""
+        """Return the values of the asked stage, with the memory of the fullest one for verdicts."""
         own = {**self.stages[asked["pipeline_rank"]], "gpu_memory": self.stages[self.fullest]["gpu_memory"]}
         return {**own, **{name: asked[name] for name in UNEVEN}}
 
     def terms(self, rank: int) -> dict[str, int | float | Fraction]:
-        """Every term of a stage, and of the whole pipeline, by name."""
+        """Return every term of a stage, and of the whole pipeline, by name."""
         totals = {f"{name}.total": self.totals[max(-len(self.totals), min(place, len(self.totals) - 1))]
                   for name, place in _NAMED.items()}
         own = self.stages[rank]
@@ -91,7 +91,7 @@ class Pipeline:
                 "peak": self.totals[self.fullest]}
 
     def time(self) -> StepTime:
-        """The time of a step."""
+        """Return the time of a step."""
         evaluator, stages = self.evaluator, self.stages
         time = step_time(evaluator, stages[0], stages)
         numbers = [times_at(evaluator.times, values) for values in stages]
@@ -112,12 +112,12 @@ class Mixed:
     machine: Mapping[str, int]
 
     def pipeline(self, asked: Job) -> Pipeline:
-        """All values of each stage. Raises InputError where a figure is not known."""
+        """Return all values of each stage. Raises InputError where a figure is not known."""
         ranks = [{**asked.on_rank(rank), **self.machine} for rank in range(len(asked.by_rank))]
         return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)))
 
     def stages(self, asked: Job, step: StepTime | None) -> tuple[StageOnGpu, ...]:
-        """Every stage with its GPU, its layers and, where the time of a step is known, its own time."""
+        """Return every stage with its GPU, its layers and, where the time of a step is known, its own time."""
         microbatches, kinds = num_microbatches(**asked.values), self.fleet.kinds(asked.values)
         seconds = [None] * len(kinds) if step is None else [
             times_at(asked.evaluator.times, stage)["stage.microbatch_time"] for stage in self.pipeline(asked).stages]

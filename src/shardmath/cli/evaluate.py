@@ -65,7 +65,7 @@ def evaluate(
 
 
 def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:
-    """Values by parameter name from ``name=value`` texts. Raises InputError for a text that is none."""
+    """Return values by parameter name from ``name=value`` texts. Raises InputError for a text that is none."""
     values: dict[str, int | str] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))

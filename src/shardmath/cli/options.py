@@ -89,7 +89,7 @@ def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
-    """Values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
+    """Return values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")

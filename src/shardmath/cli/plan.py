@@ -47,7 +47,7 @@ from shardmath.reports.answers import answer
 @under(
     "Limits, prices and failures",
     click.option("--deadline", metavar="DURATION", help="Time until the training must end, such as 90d."),
-    click.option("--budget", metavar="NUMBER", help="What the training may cost, such as 20M."),
+    click.option("--budget", metavar="NUMBER", help="Most that the training may cost, such as 20M."),
     click.option("--price", "prices", multiple=True, metavar="GPU=PRICE",
                  help="Price of one GPU for an hour, in the currency of --budget. May be repeated."),
     click.option("--carbon", metavar="GRID", help="CO2 of electricity: us, world-2023, or grams per kWh."),

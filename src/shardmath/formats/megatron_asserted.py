@@ -29,7 +29,7 @@ _RULES: tuple[tuple[str, Condition, Condition, str], ...] = (
     ("expert_scores", lambda run: run.model.moe_topk == 1, lambda run: run.model.expert_scores != "softmax",
      "must be softmax_all or sigmoid where a token goes to one expert"),
 )
-"""What has a condition: its name, where it applies, what must hold there, and the rule."""
+"""Conditions: a name, where it applies, the test, and the rule."""
 
 
 def refuse_what_does_not_start(run: Explanation) -> None:

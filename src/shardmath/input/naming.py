@@ -30,7 +30,7 @@ def by_name(
 
 
 def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -> str:
-    """Names that begin with the same words, or else with words most like these, joined by "or"; all if none does."""
+    """Join by "or" the names that begin with the same words, or with words most like these; all if none does."""
     for number in range(len(words) - 1, 0, -1):
         if same := [key for key in known if _words(key, ignored)[:number] == words[:number]]:
             return " or ".join(same)

@@ -53,7 +53,7 @@ def limits(name: str) -> tuple[int, int]:
 
 
 def checked(name: str, value: object) -> int:
-    """``value`` as an integer that is legal for the parameter ``name`` on its own.
+    """Return ``value`` as an integer that is legal for the parameter ``name`` on its own.
 
     Raises InputError that names the parameter, the value, the range and the nearest legal value.
     """
@@ -69,7 +69,7 @@ def checked(name: str, value: object) -> int:
 
 
 def other_values(others: Mapping[str, int]) -> dict[str, int]:
-    """Values of parameters that few people set. Raises InputError for an unknown name and an illegal value."""
+    """Return values of parameters that few people set. Raises InputError for an unknown name and an illegal value."""
     for name in others:
         if name not in OTHERS:
             raise InputError("parameter", name, "must be a parameter of the job", nearest_parameter(name, OTHERS))

@@ -59,7 +59,7 @@ def show_stages(out: Console, explanation: Explanation) -> None:
 
 
 def best_slices(slicing: Slicing) -> str:
-    """Lengths of slices with which the step is shortest, and its seconds."""
+    """Return lengths of slices with which the step is shortest, and its seconds."""
     runs = ((length, len(list(alike))) for length, alike in groupby(slicing.lengths))
     lengths = ", ".join(f"{number} x {length:,}" if number > 1 else f"{length:,}" for length, number in runs)
     bound = "" if slicing.exact else "at least "

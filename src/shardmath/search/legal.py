@@ -55,7 +55,7 @@ def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Colu
 
 
 def _derived(part: Part) -> tuple[str, ...]:
-    """Sizes of stages that follow from others."""
+    """Return sizes of stages that follow from others."""
     return tuple(name for name in _STAGES if name in part.derived)
 
 

@@ -101,7 +101,7 @@ def _pipelines(search: Search, model: Model, implementation: str) -> Iterator[di
 
 
 def _chunks(schedule: str, asked: Sequence[int] | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of chunks that a schedule has."""
+    """Return numbers of chunks that a schedule has."""
     own = SCHEDULES[schedule]
     sizes = tuple(usual) if own is None and schedule != "gpipe" else (own or 1,)
     return sizes if asked is None else tuple(asked)

@@ -40,7 +40,7 @@ class FitAnswer(Answer):
     largest: bool
     """True if the largest value that fits is asked for, false if the smallest."""
     at: Bound | None
-    """That value; null if no value fits."""
+    """The value that fits; null if none does."""
     beyond: Bound | None
     """The next legal one, which does not fit; null if there is none."""
     method: str

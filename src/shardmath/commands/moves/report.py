@@ -56,7 +56,7 @@ def show_formulas(formulas: SlopeFormulas) -> None:
     rows.append(("all", _exact(formulas.slope), ""))
     out = console()
     out.print(table(("term", f"d/d{formulas.letter}, bytes", "formula"), rows, right=(1,),
-                    title=f"What the peak's sensitivity to {formulas.name} consists of"))
+                    title=f"Parts of the peak's sensitivity to {formulas.name}"))
     if formulas.uses:
         out.print("where " + ", ".join(f"{letter} = {text}" for letter, text in formulas.uses.items()), markup=False)
 

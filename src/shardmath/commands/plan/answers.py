@@ -131,7 +131,7 @@ class Plan(Drawn, room="plan", table="offers"):
     deadline_days: float | None
     """Days until the training must end; null without a deadline."""
     budget: float | None
-    """What it may cost in your currency; null without a budget."""
+    """Most that it may cost in your currency; null without a budget."""
     failures: str
     """Source of the failure rate; empty where failures are not counted."""
     electricity: str

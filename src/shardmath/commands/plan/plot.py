@@ -55,7 +55,7 @@ def picture(plan: Plan) -> Picture:
     return Picture(
         f"{plan.model.name}, {short(plan.tokens)} tokens", f"{short(plan.batch_tokens)} tokens in a step",
         tuple(panels),
-        (Table("What the training takes", ("GPUs", *(label for label, _ in shown)), rows),),
+        (Table("Resources of the training", ("GPUs", *(label for label, _ in shown)), rows),),
     )
 
 

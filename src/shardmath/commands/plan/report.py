@@ -22,7 +22,7 @@ def show(plan: Plan) -> None:
     titles = ("GPUs", *columns)
     rows = [[f"{offer.num_gpus:,} {offer.gpu}", *(text for title, text in _columns(offer) if title in columns)]
             for offer in plan.offers]
-    out.print(table(titles, rows, right=range(1, len(titles)), title="What the training takes, with bands",
+    out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
                     spare=("interruptions", "kept", "tokens/J", "MFU")))
     for offer in plan.offers:
         _show_layouts(out, offer)

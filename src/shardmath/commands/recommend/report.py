@@ -142,7 +142,7 @@ def _changes(changes: Iterable[Change]) -> Table:
         rows.append((item.what, _seconds(item.seconds), f"{item.speed - 1:+.1%}", gib(item.peak_bytes),
                      "the same layout" if item.same else in_words(item.layout)))
     titles = ("with", "seconds", "speed", "peak", "best that fits then")
-    return table(titles, rows, right=(1, 2, 3), title="What would change the answer, asked again")
+    return table(titles, rows, right=(1, 2, 3), title="Changes of inputs, with a new search each")
 
 
 def _launched(choice: Choice) -> str:

@@ -58,7 +58,7 @@ class Point(Answer):
     """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
 
     refusal: str = ""
-    """What the layout that breaks fewest rules breaks, where none is legal; empty elsewhere."""
+    """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
 
     @property
     def missing(self) -> str:

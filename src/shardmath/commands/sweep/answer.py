@@ -96,7 +96,7 @@ class SweepResult(Reported, room="sweep", table="best"):
     kinds: tuple[GpusOfKind, ...] = ()
     """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
     refusal: str = ""
-    """What the layout that breaks fewest rules breaks, where none is legal; empty elsewhere."""
+    """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:

@@ -22,7 +22,7 @@ _LOCK = threading.Lock()
 
 @cache
 def native(module: ModuleType, name: str, options: Callable[[], Options] = usual) -> Native:
-    """A function of a generated module, compiled when it is called for the first time; see ``Native``."""
+    """Return a function of a generated module, compiled when it is called for the first time; see ``Native``."""
     return Native(module, name, options)
 
 
@@ -36,7 +36,7 @@ class Native:
     def __init__(self, module: ModuleType, name: str, options: Callable[[], Options] = usual) -> None:
         self._module, self._name, self._options = module, name, options
         self._functions: dict[tuple[NumpyKind, ...], Callable[..., int | None]] = {}
-        #: What holds the machine code.
+        #: Engines that hold the machine code.
         self._engines: list[Any] = []
 
     def __call__(self, *arguments: Any) -> int | None:

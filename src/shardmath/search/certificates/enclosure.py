@@ -129,7 +129,7 @@ class Enclosure:
         return np.zeros((1, len(self.order)), np.int16)
 
     def _everywhere(self, masks: dict[Node, int]) -> dict[Node, Outward]:
-        """The values of nodes that depend on no axis."""
+        """Return the values of nodes that depend on no axis."""
         values: dict[Node, Outward] = {}
         for node in self._nodes:
             if node.op in (ops.NUMBER, ops.TRUTH):

@@ -130,7 +130,7 @@ def _chosen(args: Sequence[Outward], _: Sequence[str]) -> Outward:
 
 
 def _multiple(args: Sequence[Outward], _: Sequence[str]) -> Outward:
-    """The least common multiple of numbers above 0: no less than either, no more than the product."""
+    """Return the least common multiple of numbers above 0: no less than either, no more than the product."""
     (less, most), (other_less, other_most) = args
     point = (less == -most) & (other_less == -other_most)
     exact = np.lcm(*(np.where(point, end, 1).astype(np.int64) for end in (most, other_most))).astype(np.float64)

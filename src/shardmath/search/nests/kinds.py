@@ -82,7 +82,7 @@ class KindsNest(Nest):
         return answer
 
     def _legal_on_first(self, numbers: NDArray[np.int64], answer: Answer) -> list[int]:
-        """Configurations that meet what follows from axes, and the rules of the first kind of GPU."""
+        """Return configurations that meet what follows from axes, and the rules of the first kind of GPU."""
         rows = constrained(self.part, numbers, answer.broken)
         kept = np.ones(len(rows), np.bool_)
         for place, met in zip(self._rules, rules_met(self.part.evaluator.terms, rows.symbols), strict=True):
@@ -92,7 +92,7 @@ class KindsNest(Nest):
         return chosen
 
     def _on_all(self, number: int, answer: Answer) -> Configuration | None:
-        """A configuration that is legal on all kinds and meets what is declared; else it counts as broken."""
+        """Return a configuration that is legal on all kinds and meets what is declared; else it counts as broken."""
         item, terms = Configuration(self.part, number, {}), self.part.evaluator.terms
         assert item.pipeline is not None
         for stage in item.pipeline.stages:
@@ -107,7 +107,7 @@ class KindsNest(Nest):
         return item
 
     def _value(self, text: str, item: Configuration) -> Fraction | bool:
-        """A formula or a condition of the space for a configuration."""
+        """Return a formula or a condition of the space for a configuration."""
         if text not in self._nodes:
             self._nodes[text] = parse(text, self._graph, self._graph.name)
         node = self._nodes[text]

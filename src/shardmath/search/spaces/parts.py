@@ -57,7 +57,7 @@ class Part:
     fleet: Fleet | None = None
 
     def pipeline(self, values: Mapping[str, int]) -> Pipeline | None:
-        """The pipeline on several kinds of GPUs with the best layers; None where all GPUs are alike.
+        """Return the pipeline on several kinds of GPUs with the best layers; None where all GPUs are alike.
 
         Raises InputError as ``pipeline_of`` does.
         """
