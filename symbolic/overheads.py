@@ -51,6 +51,15 @@ OVERHEADS: tuple[Overhead, ...] = (
     Overhead("nccl", 0, 500 * _MIB, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
 )
 
+#: Memory of a process for which no published number was at hand.
+UNCOUNTED: tuple[str, ...] = (
+    "handles of cuBLAS and cuDNN beside the workspaces of the ledger",
+    "buffers of NVSHMEM and DeepEP",
+    "user buffers of Transformer Engine (overlap of tensor parallelism)",
+    "private pools of CUDA graphs and of torch.compile",
+    "buffers that are registered with NCCL, and its channels by transport and version",
+)
+
 
 def communicators(absent: Mapping[Expr, Expr]) -> Expr:
     """Count a rank's communicators: one per parallel dimension of several ranks; ``absent`` ones have one rank."""

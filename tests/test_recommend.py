@@ -49,6 +49,14 @@ def test_columns_agree_with_the_plain_evaluator(model: str) -> None:
         assert found.columns["peak"][row] == terms["peak"]
 
 
+def test_choices_have_the_forecast_of_their_account(advice: Any) -> None:
+    for choice in advice.choices:
+        account = choice.explanation
+        assert (choice.run_out_probability, choice.forecast) == (account.run_out_probability, account.forecast)
+        assert choice.forecast in ("fits", "uncertain")
+        assert 0 < choice.run_out_probability < 1
+
+
 def test_choices_are_few_and_differ(advice: Any) -> None:
     assert 3 <= len(advice.choices) <= 5
     assert len({tuple(choice.layout.values()) for choice in advice.choices}) == len(advice.choices)

@@ -9,7 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured import reliability, replays
+from validation.measured import outside, reliability, replays
 from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
@@ -39,6 +39,8 @@ plots are 10 % off. Targets stand beside what was reached, also where they were 
 
 {sections}
 
+{outside}
+
 {run_out}
 
 {time}
@@ -52,7 +54,7 @@ plots are 10 % off. Targets stand beside what was reached, also where they were 
 def page() -> str:
     """The text of docs/validation.md. Raises ValueError if a sentence in it would not be true."""
     return _TEXT.format(
-        sections="\n\n".join(map(section, DATASETS)), run_out=reliability.section(),
+        sections="\n\n".join(map(section, DATASETS)), outside=outside.section(), run_out=reliability.section(),
         time=timed.section(), fujii=contradiction_counts(),
     )
 

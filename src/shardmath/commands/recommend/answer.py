@@ -39,7 +39,11 @@ class Choice(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory by the 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory, from how known runs went."""
+    forecast: str
+    """fits (a probability below 1 %), uncertain, or out of memory (certain)."""
     binds: Mapping[str, float]
     """Parts of a step other than computing, the longest first, as shares of it."""
     neighbours: tuple[Neighbour, ...]
@@ -121,6 +125,7 @@ def choice_of(
     return Choice(
         role, layout, values["data_parallel"], num_microbatches(**values), time, peak.total,
         account.memory_of(peak) - peak.total, peak.share, peak.verdict,
+        account.run_out_probability, account.forecast,
         dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
         tuple(near), script, account, layers, account.host_bytes,
     )
