@@ -284,6 +284,19 @@ def test_the_compiler_knows_no_formulas() -> None:
     assert met == {"shardmath.files.rendering"}
 
 
+def test_one_module_parses_generated_source() -> None:
+    """The others parse what a user typed: formulas, formulas of a space (for answers and for the page), a script."""
+    parsing = {
+        module for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "ast.parse"
+    }
+    assert parsing == {
+        "shardmath.compiler.expressions.formulas", "shardmath.compiler.expressions.source",
+        "shardmath.search.spaces.texts", "shardmath.commands.page.spaces", "shardmath.formats.python_file",
+    }
+
+
 def test_generated_files_stand_alone() -> None:
     roots = {found.target.partition(".")[0] for found in _of("shardmath.generated")}
     assert roots <= {*sys.stdlib_module_names, "llvmlite", "numba", "numpy"}

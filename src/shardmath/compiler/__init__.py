@@ -12,4 +12,9 @@
 ``nesting`` calls them in this order, and ``native`` makes machine code of the result. Columns of layouts take a shorter
 way: ``flat`` plans one loop over rows, and ``inverses`` solves for a symbol. ``evaluators`` finds the formulas of an
 implementation with its kernel choices, and has them derived where they are not there yet.
+
+Formulas come as the source of generated evaluators, which lies ready; only ``expressions.formulas`` reads it: 14 ms for
+the tree of one with 1,500 lines, 8 ms for its peak. The same terms from the ledger take 0.65 s: 0.41 s to import it
+and SymPy, 0.24 s to build them. Whatever else is parsed was typed by a user, but for nests: LLVM and Numba compile one
+Python text of a nest, so that both compute the same.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,12 +13,12 @@ from typing import Any
 from shardmath.commands.prove.posed import Posed
 from shardmath.commands.prove.sides import Setting
 from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.formulas import assignments, tree_of
 from shardmath.compiler.expressions.graph import Node, exact, ordered
 from shardmath.files.cached import source_of
 from shardmath.input.parameters import limits
 
 Number = int | Fraction
-_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def _called(module: ModuleType, function: Callable[..., Any]) -> Callable[[Mappi
 def _only(module: ModuleType, terms: tuple[str, ...]) -> Callable[..., dict[str, Number]]:
     """Return the function ``terms`` of an evaluator without the lines that ``terms`` do not need."""
     source = source_of(module)
-    function = next(item for item in ast.parse(source).body
+    function = next(item for item in tree_of(source).body
                     if isinstance(item, ast.FunctionDef) and item.name == "terms")
     last = function.body[-1]
     assert isinstance(last, ast.Return)
@@ -127,16 +126,8 @@ def _only(module: ModuleType, terms: tuple[str, ...]) -> Callable[..., dict[str,
     pairs = [(key, value) for key, value in zip(last.value.keys, last.value.values, strict=True)
              if isinstance(key, ast.Constant) and key.value in terms]
     last.value = ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
-    needed, lines = {word for _, value in pairs for word in _WORD.findall(ast.unparse(value))}, source.splitlines()
-    kept: list[ast.stmt] = [last]
-    for statement in reversed(function.body[:-1]):
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            if statement.targets[0].id not in needed:
-                continue
-            for line in lines[statement.lineno - 1:statement.end_lineno]:
-                needed.update(_WORD.findall(line))
-            kept.insert(0, statement)
-    function.body = kept
+    roots = {node.id for _, value in pairs for node in ast.walk(value) if isinstance(node, ast.Name)}
+    function.body = [*assignments(function, source.splitlines(), roots), last]
     space = dict(vars(module))
     exec(compile(ast.fix_missing_locations(ast.Module([function], [])), "<terms>", "exec"), space)
     only: Callable[..., dict[str, Number]] = space["terms"]

@@ -72,8 +72,29 @@ def formulas(
     return Formulas(graph, inputs, terms, tuple(zip(names, rules, strict=True)))
 
 
+def tree_of(source: str) -> ast.Module:
+    """Return the tree of a generated module: whoever needs the tree of one asks here."""
+    return ast.parse(source)
+
+
 #: A search reads the same evaluator for several questions; nobody changes the tree.
-_parsed = lru_cache(maxsize=2)(ast.parse)
+_parsed = lru_cache(maxsize=2)(tree_of)
+
+
+def assignments(function: ast.FunctionDef, lines: Sequence[str], roots: Collection[str]) -> list[ast.Assign]:
+    """Return the assignments of a function that the variables ``roots`` need; ``lines`` are those of its module."""
+    needed, chain = set(roots), list[ast.Assign]()
+    for statement in reversed(function.body):
+        if isinstance(statement, ast.Assign) and _variable(statement) in needed:
+            chain.append(statement)
+            for line in lines[statement.lineno - 1:statement.end_lineno]:
+                needed.update(_WORD.findall(line))
+    return chain[::-1]
+
+
+def _variable(statement: ast.Assign) -> str:
+    (target,) = statement.targets
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _result(function: ast.FunctionDef) -> ast.expr | None:
@@ -87,30 +108,15 @@ def _run(
     function: ast.FunctionDef, lines: Sequence[str], roots: Collection[str], graph: Graph, known: dict[str, Node],
 ) -> set[str]:
     """Read into ``known`` the assignments that ``roots`` need; return the names that were assigned."""
-    needed, chain = set(roots), list[tuple[str, ast.expr]]()
-    for statement in reversed(function.body):
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name = statement.targets[0].id
-            if name in needed:
-                chain.append((name, statement.value))
-                for line in lines[statement.lineno - 1:statement.end_lineno]:
-                    needed.update(_WORD.findall(line))
-    reader = EvaluatorReader(graph, known.__getitem__)
-    for name, value in reversed(chain):
-        known[name] = reader.quantity(value)
-    return {name for name, _ in chain}
-
-
-def function_source(source: str, name: str) -> str:
-    """Return the source of one function of a module."""
-    tree = ast.parse(source)
-    function = next(item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == name)
-    return ast.get_source_segment(source, function) or ""
+    reader, chain = EvaluatorReader(graph, known.__getitem__), assignments(function, lines, roots)
+    for statement in chain:
+        known[_variable(statement)] = reader.quantity(statement.value)
+    return set(map(_variable, chain))
 
 
 def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> list[Node]:
     """Return the conditions of a function that is one chain of if, elif and else, in order."""
-    function = ast.parse(source).body[0]
+    function = tree_of(source).body[0]
     assert isinstance(function, ast.FunctionDef)
     reader, conditions = EvaluatorReader(graph, resolve), []
     branch = function.body[-1]

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import ast
 
+from ..expressions.formulas import tree_of
+
 #: The function that such a sum becomes: of two factors and a number.
 FUSED = "fused"
 
 
 def with_fused_sums(source: str) -> ast.Module:
-    """Return the tree of a module in which sums and differences of a product and a number are calls of ``FUSED``."""
-    return ast.fix_missing_locations(_Fusing().visit(ast.parse(source)))  # type: ignore[no-any-return]
+    """Return the tree of a module in which sums and differences of a product and a number are calls of ``FUSED``.
+
+    These calls stand in no line, which Python's own compiler asks for.
+    """
+    return _Fusing().visit(tree_of(source))  # type: ignore[no-any-return]
 
 
 class _Fusing(ast.NodeTransformer):

@@ -5,6 +5,7 @@ The numbers are those of ``objects``, to the last bit.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable
 from functools import cache
@@ -30,7 +31,8 @@ def jitted(module: ModuleType, name: str) -> Callable[..., Any]:
 def _compiled(module: ModuleType) -> dict[str, Any]:
     """Return the names of a module, with functions that Numba compiles."""
     names: dict[str, Any] = {"__name__": module.__name__, FUSED: _fused}
-    exec(compile(with_fused_sums(source_of(module)), str(module.__file__), "exec"), names)
+    tree = ast.fix_missing_locations(with_fused_sums(source_of(module)))
+    exec(compile(tree, str(module.__file__), "exec"), names)
     own = [name for name, value in names.items() if inspect.isfunction(value) and value.__module__ == module.__name__]
     names |= {name: njit(error_model="numpy", nogil=True)(names[name]) for name in own}
     return names

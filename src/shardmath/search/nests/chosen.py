@@ -9,11 +9,12 @@ from shardmath.search.nests.columns import ColumnNest
 from shardmath.search.nests.compiled import CompiledNest, NumbaNest
 from shardmath.search.nests.kinds import KindsNest
 from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.posing import is_large
 from shardmath.search.spaces import Part, Question
 
 #: Operations on single numbers that columns are good for: they take a processor about a second, and compiling takes two
-#: to seven.
-OPERATIONS = 4 * 10**8
+#: to seven. The nest of a large part serves that part alone, and is seldom used again: two seconds on columns are less.
+OPERATIONS, OF_LARGE = 4 * 10**8, 10**9
 
 
 def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
@@ -21,7 +22,7 @@ def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
     if part.fleet is not None:
         return KindsNest(part, questions)
     nest = ColumnNest(part, questions)
-    return CompiledNest(part, questions) if nest.exceeds(OPERATIONS) else nest
+    return CompiledNest(part, questions) if nest.exceeds(OF_LARGE if is_large(part) else OPERATIONS) else nest
 
 
 def refuse_loops(parts: Sequence[Part], **asked: str) -> None:
