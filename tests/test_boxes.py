@@ -13,11 +13,14 @@ from shardmath import InputError
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import operated
 from shardmath.compiler.expressions.graph import Graph
+from shardmath.compiler.nests.posing import posed
 from shardmath.search.boxes.answered import bounded
+from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
 from shardmath.search.boxes.intervals import ranged
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer
 from shardmath.search.nests.columns import ColumnNest
+from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best, Front, Histogram, Space
 
 pytestmark = pytest.mark.slow
@@ -166,6 +169,19 @@ def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = [drawn("dense", draws) for _ in range(6)]
     with pytest.raises(AssertionError):
         list(map(compared, spaces))
+
+
+def test_idle_axes_are_not_cut() -> None:
+    """Layers of a recompute that is off change nothing: boxes are cut into the first of them alone."""
+    base, axes = KINDS["dense"]
+    names = ("recompute", "recompute_num_layers", "pipeline_parallel")
+    space = Space(axes={name: axes[name] for name in names}, questions=QUESTIONS[:1],
+                  fixed={"num_gpus": 64, "global_batch_size": 64, "tensor_parallel": 4}, **base)
+    part, = space.parts()
+    problem, _ = posed(posing_of(part, space.questions, literal=True), evaluator_source(part), verdict_source())
+    bounds = Bounds(part, problem)
+    modes = bounds.children(bounds.root, 0)
+    assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
 
 
 def test_a_search_that_is_stopped_says_how_far_it_came() -> None:

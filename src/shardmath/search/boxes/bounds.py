@@ -19,6 +19,7 @@ from shardmath.compiler.expressions.arrays import constants, operated
 from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
+from shardmath.search.boxes.idle import idle_places
 from shardmath.search.boxes.intervals import Interval, ranged
 from shardmath.search.boxes.tables import NUMBERS, Table, homes
 from shardmath.search.spaces import Part
@@ -86,6 +87,7 @@ class Bounds:
         ]
         self._nodes = ordered([*self._conditions, *self._counting, *self._keys])
         self._mask = dependencies([*self._conditions, *self._counting, *self._keys], problem.axes)
+        self._idle = idle_places(part, problem, [*self._conditions, *self._counting, *self._keys])
         self._common = self._everywhere()
         self._large = [node for node in self._nodes if self._rows(self._mask[node]) > NUMBERS]
         self._home = self._tables()
@@ -106,6 +108,8 @@ class Bounds:
         boxes = parents[rows]
         boxes[:, axis] = places
         alive = np.ones(len(boxes), np.bool_)
+        for other, place in self._idle[axis]:
+            alive &= (boxes[:, other] != place) | (places == 0)
         for table in plan.tables:
             alive &= table.legal[table.rows(boxes)]
         rows, boxes = rows[alive], boxes[alive]
