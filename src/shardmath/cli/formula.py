@@ -29,6 +29,7 @@ from shardmath.reports.waiting import say
 @click.option("--latex", "form", flag_value="latex", help="Print the simplified form as LaTeX.")
 @click.option("--python", "form", flag_value="python", help="Print the simplified form as Python.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the simplified form as Unicode text.")
+@click.option("--bibtex", "form", flag_value="bibtex", help="Print the sources of the formula as BibTeX.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def formula(
     term: str | None, implementation: str | None, kernels: tuple[str, ...], assume: tuple[str, ...], expand: bool,
@@ -48,6 +49,10 @@ def formula(
         return show_terms(terms)
     if term is None:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")
+    if form == "bibtex":
+        from shardmath.commands.formula.citing import bibliography
+
+        return say(bibliography(term, implementation, choices).strip())
     derived = derive(term, implementation, choices, assume=assume, expand=expand)
     if parts:
         if expand:
