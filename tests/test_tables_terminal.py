@@ -11,6 +11,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from shardmath.cli.main import exit_code
 from shardmath.reports.tables import table
 
 EXPLAIN = "explain llama-3.1-70b --gpu h100-80gb --tp 4 --pp 8 --num-gpus 64"
@@ -50,8 +51,13 @@ def piped(command: str, **environment: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_line_is_wider_than_the_terminal(command: str) -> None:
-    lines = piped(command, COLUMNS="80").splitlines()
+def test_no_line_is_wider_than_the_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert exit_code(command.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) > 60
     wide = [line for line in lines if len(line.rstrip()) > 80 and not line.startswith(("    ", "where "))]
     assert wide == []  # but for formulas, which the terminal wraps
 
