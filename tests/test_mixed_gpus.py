@@ -16,7 +16,7 @@ from shardmath.account.configured import configured_on_any
 from shardmath.account.kinds import together
 from shardmath.cli.main import exit_code
 from shardmath.compiler.evaluators import times_at
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import DEFAULTS, VERDICTS
 from shardmath.machines import write_cluster
 from shardmath.machines.files import cluster_of, plain
 from shardmath.search.spaces import Best, Space
@@ -114,6 +114,20 @@ def replaced(cluster: Cluster, place: int, **fields: object) -> Cluster:
     kind = cluster.kinds[place]
     other = kind.model_copy(update={"cluster": kind.cluster.model_copy(update=fields)})
     return cluster.model_copy(update={"kinds": (*cluster.kinds[:place], other, *cluster.kinds[place + 1:])})
+
+
+def test_parameters_of_one_kind_are_not_those_of_another() -> None:
+    tables = [{"gpu": "h100-80gb", "gpus": 8, "parameters": {"context_bytes": 2**30, "matmul_per_mille": 600}},
+              {"gpu": "a100-80gb", "gpus": 8, "parameters": {"matmul_per_mille": 700}}]
+    both = {"name": "ours", "network": "ndr-400", "parameters": {"overlap_grad_reduce": 1}}
+    cluster = cluster_of({**both, "kinds": tables})
+    assert cluster.parameters == {"overlap_grad_reduce": 1}
+    ours = configured_on_any(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2)
+    assert ours.mixed is not None
+    stages = ours.mixed.pipeline(ours.job).stages
+    assert [stage["matmul_per_mille"] for stage in stages] == [600, 700]
+    assert [stage["context_bytes"] for stage in stages] == [2**30, DEFAULTS["context_bytes"]]
+    assert explain(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2).switches["overlap_grad_reduce"] == 1
 
 
 @pytest.mark.parametrize(("model", "cluster", "options"), [
@@ -230,6 +244,8 @@ def test_what_is_refused(options: dict[str, object], line: str) -> None:
     ({"axes": {"gpu": ["h100-80gb", "h200"]}}, "must not be given: cluster sets it"),
     ({"kernels": {"gpus": "alike"}}, "kernels.gpus = 'alike': must be mixed with several kinds in the cluster file"),
     ({"implementation": "huggingface"}, "must be megatron or nanotron on several kinds of GPUs"),
+    ({"cluster": mixed(("h100-80gb", 8), ("mi250x-64gb-per-gcd", 8))}, "gpu.link_mb_per_s = absent: must be given in a"
+     " cluster file: no figure is known for mi250x-64gb-per-gcd"),
     ({"cluster": None, "gpu": "h200", "kernels": {"gpus": "mixed"}}, "must not be given without kinds"),
 ])
 def test_spaces_that_are_refused(changed: dict[str, Any], line: str) -> None:

@@ -13,8 +13,9 @@ from shardmath.configuration.choosing import options_of
 from shardmath.configuration.settings import libraries
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.generated.definitions import IMPLEMENTATIONS, NEEDED
 from shardmath.machines import Cluster, Kind
+from shardmath.machines.cluster import OF_ALL_STAGES
 
 #: The axis that says whether stages have GPUs of their own, and its option for that.
 AXIS, MIXED = "gpus", "mixed"
@@ -25,7 +26,6 @@ _SENT = "stage.send"
 _LARGEST = {
     "slowest": "stage.microbatch_time", "data_waiting": "stage.data_waiting", "optimizer": "stage.optimizer_time",
 }
-_OF_ALL = "all_stages_"
 #: Parameters that each kind gives, or that mean one GPU: what nobody may declare, with the rule and a legal value.
 _NOT_DECLARED: Mapping[str, tuple[str, str | None]] = {
     "node_size": ("must be given as gpus_per_node of each kind of GPU", None),
@@ -54,7 +54,7 @@ def kernels_on(
                          " others are not counted yet", " or ".join(known))
     if asked not in (None, MIXED):
         raise InputError(AXIS, asked, "must be mixed with several kinds in the cluster file", MIXED)
-    return {**(kernels or {}), AXIS: MIXED}
+    return {**NEEDED[AXIS][MIXED], **(kernels or {}), AXIS: MIXED}
 
 
 def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind, ...]:
@@ -102,11 +102,10 @@ class Fleet:
                              "gpu_memory": cluster.gpu.memory_bytes, "node_size": cluster.node_size})
 
     def machine(self, evaluator: Evaluator, kind: Kind) -> dict[str, int]:
-        """Parameters of a kind's machine; figures of all stages are 1. Raises InputError where one is not known."""
+        """Parameters of a kind's machine. Raises InputError where one is not known."""
         key = next(place for place, own in enumerate(self.cluster.kinds) if own is kind), evaluator.name
         if key not in self._known:
-            values = self._others(machine_values(evaluator, kind.cluster, self.cluster.num_gpus))
-            self._known[key] = {**values, **dict.fromkeys(of_all(evaluator), 1)}
+            self._known[key] = self._others(machine_values(evaluator, kind.cluster, self.cluster.num_gpus))
         return self._known[key]
 
     def timed(self, evaluator: Evaluator, ranks: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
@@ -118,11 +117,6 @@ class Fleet:
 
     def _others(self, values: Mapping[str, int]) -> dict[str, int]:
         return {name: value for name, value in values.items() if name not in self.own}
-
-
-def of_all(evaluator: Evaluator) -> list[str]:
-    """Parameters of all stages together that the time of a step depends on."""
-    return [name for name in evaluator.times.INPUTS if name.startswith(_OF_ALL)]
 
 
 def together(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -137,4 +131,4 @@ def together(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> dict[
     }
     peaks = sum(stage["matmul_flops"] for stage in stages) // len(stages)
     whole = {end: -int(-value * _PICO // 1) for end, value in seconds.items()}
-    return {**{f"{_OF_ALL}{end}": value for end, value in whole.items()}, f"{_OF_ALL}matmul_flops": peaks}
+    return {**{f"{OF_ALL_STAGES}{end}": value for end, value in whole.items()}, f"{OF_ALL_STAGES}matmul_flops": peaks}

@@ -12,6 +12,7 @@ from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import PARAMETERS, SPENT
 from shardmath.machines import Cluster, Network, read_cluster
+from shardmath.machines.cluster import OF_ALL_STAGES
 from shardmath.machines.gpu import Gpu
 
 #: Layouts whose times differ by less are equal: repeated runs of one layout scatter by 1 to 5 %.
@@ -90,8 +91,8 @@ def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
     """Return the machine's parameters by name, for an implementation with its precision and its overlaps.
 
-    Measured links have the bandwidth of the fastest one, until nodes are placed. Raises InputError where a figure is
-    not known, and where no time is counted.
+    Measured links have the bandwidth of the fastest one, until nodes are placed, and figures of all stages together are
+    1. Raises InputError where a figure is not known, and where no time is counted.
     """
     evaluator.refuse_untimed()
     precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
@@ -104,7 +105,8 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
             rule = "must not be given without measured links in a cluster file"
             raise InputError("links", "measured", rule, "uniform")
         links = dict.fromkeys(link_parameters(evaluator), values["network_bandwidth"])
-    return {**values, **own, **cluster.parameters, **links}
+    together = dict.fromkeys((name for name in evaluator.times.INPUTS if name.startswith(OF_ALL_STAGES)), 1)
+    return {**values, **own, **cluster.parameters, **links, **together}
 
 
 def link_parameters(evaluator: Evaluator) -> list[str]:

@@ -27,11 +27,13 @@ FACTS = (
 )
 #: Figures of the host by parameter, with the figure of a GPU that they follow from.
 OF_HOST = {"host_copy_bandwidth": "pcie_mb_per_s", "host_memory_bandwidth": "host_mb_per_s"}
+#: Beginning of the names of figures of all stages together, where each has a machine of its own.
+OF_ALL_STAGES = "all_stages_"
 #: Parameters that a cluster may set by name: efficiencies, and memory that depends on the machine.
 OTHERS = tuple(
     name for name, (*_, kind, _) in PARAMETERS.items()
     if kind in ("cluster", "machine") and name not in FACTS
-    and not name.endswith("_link_bandwidth") and not name.startswith("all_stages_")
+    and not name.endswith("_link_bandwidth") and not name.startswith(OF_ALL_STAGES)
 )
 
 
@@ -87,6 +89,10 @@ class Cluster(Record):
     def num_gpus(self) -> int:
         """GPUs of all kinds; 0 for a cluster of any number of one kind."""
         return sum(kind.gpus for kind in self.kinds)
+
+    def machines(self, num_gpus: int) -> list[tuple[int, Gpu]]:
+        """GPUs of a job on so many of them: how many there are of each kind."""
+        return [(kind.gpus, kind.cluster.gpu) for kind in self.kinds] or [(num_gpus, self.gpu)]
 
     @property
     def node_size(self) -> int:

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from shardmath.generated.definitions import ABSENT_DEGREES, VERDICTS
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.chosen import nest_of
-from shardmath.search.nests.configurations import Configuration
+from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Part, Rows
-from shardmath.search.spaces.rows import legal_rows
 
 #: Terms asked of the nest; the peak and the verdict come with every row.
 _ASKED = ("data_parallel", "first.total", "last.total")
@@ -51,7 +50,7 @@ def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Colu
     with TemporaryDirectory() as path:
         folder = Folder(Path(path))
         run(nest, progress=progress, on_rows=lambda start, stop, table: folder.add(part.number, start, stop, table))
-        yield from _columns(part, folder)
+        yield from _columns(nest, folder)
 
 
 def _derived(part: Part) -> tuple[str, ...]:
@@ -59,8 +58,9 @@ def _derived(part: Part) -> tuple[str, ...]:
     return tuple(name for name in _STAGES if name in part.derived)
 
 
-def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
+def _columns(nest: Nest, folder: Folder) -> Iterator[Columns]:
     verdicts = np.asarray([name for name, _ in VERDICTS])
+    part = nest.part
     shape = [axis.size for axis in part.axes]
     for table in regrouped(folder.tables(part.number), _MANY):
         peak, data, first, last, *sizes = table.values.astype(np.int64).T
@@ -73,12 +73,5 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
         columns["verdict"] = verdicts[table.verdicts]
         own = part.evaluator.choices["schedule"]
         columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)
-        columns["step_seconds"] = _seconds(part, table.numbers)
+        columns["step_seconds"] = nest.seconds(table.numbers)
         yield {name: columns[name] for name in NAMES}
-
-
-def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the seconds of a step of some legal configurations, which no nest computes beside the memory."""
-    if part.fleet is not None:
-        return np.array([float(Configuration(part, number, {}).terms["step.time"]) for number in numbers.tolist()])
-    return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardmath.account.kinds import AXIS
 from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.configuration.run import Search
 from shardmath.divisors import divisors
@@ -40,7 +39,7 @@ def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:
 
 def has_uneven(implementation: str, search: Search) -> bool:
     """Check if stages may differ: the implementation has them in every schedule, and ``search`` does not fix them."""
-    fixed = bool({"stages", AXIS} & {*(search.kernels or {})}) or any(name in search.others for name in UNEVEN)
+    fixed = "stages" in (search.kernels or {}) or any(name in search.others for name in UNEVEN)
     return "uneven" in options_of(implementation, "stages") and not has_own_pipeline(implementation) and not fixed
 
 

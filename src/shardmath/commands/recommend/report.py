@@ -24,8 +24,8 @@ _BINDING, _LEAST = 3, 0.005
 def show(advice: Advice, launched: bool = True) -> None:
     """Print the advice, with the file that launches the first choice unless ``launched`` is false."""
     out = console()
-    kinds = [(kind.gpus, kind.cluster.gpu) for kind in advice.cluster.kinds] or [(advice.num_gpus, advice.cluster.gpu)]
-    gpus = " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in kinds)
+    gpus = " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)"
+                        for number, gpu in advice.cluster.machines(advice.num_gpus))
     out.print(f"{advice.model.name} on {gpus}, "
               f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
               f"{advice.legal:,} legal layouts",
@@ -39,7 +39,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     _show_error(out, advice.choices)
     _show_excluded(out, advice)
     first = advice.choices[0]
-    if not advice.cluster.kinds:
+    if first.neighbours or advice.changes:
         out.print()
         out.print(_neighbours(first))
         out.print(_changes(advice.changes))

@@ -20,7 +20,8 @@ from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.refusals import refusal
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.conditions import HOST, KINDS
+from shardmath.search.spaces.conditions import HOST
+from shardmath.search.spaces.kinds import KINDS
 from shardmath.search.stages import ONE_STAGE
 from shardmath.search.untried import Untried, untried
 

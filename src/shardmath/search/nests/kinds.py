@@ -81,6 +81,10 @@ class KindsNest(Nest):
         self.take(answer, table, np.array([item.number for item in legal], np.int64), verdicts, keys_of)
         return answer
 
+    def seconds(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """See ``Nest``."""
+        return np.array([float(Configuration(self.part, number, {}).terms["step.time"]) for number in numbers.tolist()])
+
     def _legal_on_first(self, numbers: NDArray[np.int64], answer: Answer) -> list[int]:
         """Return configurations that meet what follows from axes, and the rules of the first kind of GPU."""
         rows = constrained(self.part, numbers, answer.broken)

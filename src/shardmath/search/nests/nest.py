@@ -16,6 +16,7 @@ from shardmath.search.nests.posing import VERDICT_NAMES
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Best, Part, Question, Rows
 from shardmath.search.spaces.questions import AMONG
+from shardmath.search.spaces.rows import legal_rows
 
 
 class Nest(ABC):
@@ -91,6 +92,10 @@ class Nest(ABC):
 
         Rows go to ``table``, which must be given if they are asked for.
         """
+
+    def seconds(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds of a step of legal configurations, which no answer has beside the memory; not a number without."""
+        return legal_rows(self.part, numbers).term("step.time") if self.part.timed else np.full(len(numbers), np.nan)
 
     def take(
         self, answer: Answer, table: Table | None, numbers: NDArray[np.int64], verdicts: NDArray[np.int64],

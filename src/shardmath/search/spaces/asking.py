@@ -56,6 +56,8 @@ class Asked:
         cluster = _cluster(space, device, fixed)
         on_cluster = kernels_on(cluster, implementation, space.kernels, {
             name: space.shown(name) for name in (*space.axes, *space.fixed, *space.derived)})
+        if cluster.kinds and not declared_by(space) & {"num_gpus", "data_parallel"}:
+            fixed["num_gpus"] = cluster.num_gpus
         kernels, sharded, others_staged = staged(space.zero_stage, implementation, on_cluster, sharded, others)
         kernels = with_schedule(implementation, kernels, space.schedule)
         chunks = 1 if space.schedule is None else chunks_of(implementation, kernels, None)

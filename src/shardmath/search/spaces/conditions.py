@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shardmath.account.kinds import kinds_of_stages, largest_stage
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
-from shardmath.machines import Cluster
 from shardmath.search.spaces.axes import axis_of
 from shardmath.search.spaces.candidates import DivisorsOf
 from shardmath.search.spaces.declared import Axis, Constraint, Space
@@ -43,8 +41,6 @@ SHAPE_RULES = (
 )
 #: The name of the constraint that keeps what is offloaded within the memory of hosts, and of that memory.
 HOST = "host_memory"
-#: The name of the constraint that stages are on one kind of GPU each.
-KINDS = "gpus_of_stages"
 #: Asked for where a space names a stage.
 _RANK = Constraint("pipeline_rank", "pipeline_rank < pipeline_parallel", automatic=True)
 
@@ -95,18 +91,6 @@ def of_host(texts: Texts, axes: Sequence[Axis], derived: Derived) -> tuple[Const
         return ()
     holds = f"{OFFLOADED} <= {HOST}"
     return (Constraint(HOST, holds if all(memory) else f"{HOST} == 0 or {holds}"),)
-
-
-def of_kinds(cluster: Cluster, fixed: Mapping[str, int | str]) -> list[Constraint]:
-    """Return the constraints of a pipeline on several kinds of GPUs: it has all of them, in stages of one kind each.
-
-    Raises InputError for a ``fixed`` size that meets none of them.
-    """
-    total, shared = cluster.num_gpus, largest_stage(cluster)
-    kinds_of_stages(cluster, int(fixed.get("num_gpus", total)), int(fixed.get("pipeline_parallel", total)))
-    stages = f"divides({total // shared}, pipeline_parallel) and divides(pipeline_parallel, {total})"
-    return [Constraint("num_gpus", f"num_gpus == {total}", automatic=True),
-            Constraint(KINDS, f"{stages} and pipeline_parallel <= num_layers", automatic=True)]
 
 
 def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:

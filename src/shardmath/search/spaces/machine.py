@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from shardmath.account.kinds import of_all
 from shardmath.account.time import as_cluster, machine_values, on_nodes
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.settings import OFFLOADED
@@ -25,8 +24,7 @@ def with_machine(
 
     Figures that a space declares itself win. Raises InputError for a figure that is not known, with its GPU.
     """
-    machine = [name for name in evaluator.times.INPUTS
-               if PARAMETERS[name][4] == "machine" and name not in of_all(evaluator)]
+    machine = [name for name in evaluator.times.INPUTS if PARAMETERS[name][4] == "machine"]
     return _with(asked, axes, machine, lambda cluster: _figures(asked, evaluator, axes, cluster))
 
 
@@ -51,8 +49,6 @@ def _with(
     if len(moving) > 1:
         raise InputError("axes.node_size", list(moving[1].labels), _depends("an axis beside gpu"), "a fixed value")
     if not moving:
-        for kind in asked.cluster.kinds:  # figures of each are put in with the stages: here one that is absent is found
-            figures(kind.cluster)
         usual = figures(asked.cluster)
         return {name: usual[name] for name in wanted}, tuple(axes)
     every = [figures(cluster) for cluster in _CLUSTERS[moving[0].name](asked, moving[0])]

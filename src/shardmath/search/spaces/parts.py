@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 
-from shardmath.account.kinds import Fleet, of_all
+from shardmath.account.kinds import Fleet
 from shardmath.account.mixed import Pipeline, pipeline_of
 from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.compiler.exactness import refuse_inexact
@@ -16,14 +16,14 @@ from shardmath.configuration.defaults import default_seq_length
 from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import refuse_what_changes_nothing
 from shardmath.configuration.settings import settings
-from shardmath.configuration.stages import ANY
 from shardmath.errors import ABSENT, InputError
 from shardmath.models.model import Model
 from shardmath.search.spaces.asking import Asked, families
 from shardmath.search.spaces.axes import axes_of
-from shardmath.search.spaces.conditions import HOST, constraints_of, of_host, of_kinds
+from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
+from shardmath.search.spaces.kinds import any_stage, of_kinds
 from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
@@ -173,7 +173,7 @@ def _part(
         figures, axes = with_machine(family.asked, evaluator, axes)
         values = {**figures, **values}
     if fleet is not None:
-        values = {**ANY, **dict.fromkeys(of_all(evaluator), 1), **values}
+        values = {**any_stage(fleet, evaluator), **values}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
         if name not in SYMBOLS and name not in values:
@@ -184,7 +184,7 @@ def _part(
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [HOST, *(name for name, _, _ in evaluator.terms.RULES)]
     if fleet is not None:
-        without = [*without, *of_kinds(fleet.cluster, {**space.fixed, **derived.fixed})]
+        without = [*without, *of_kinds(fleet, {**space.fixed, **derived.fixed})]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     constraints += of_host(texts, axes, derived)
     for question in space.questions:
@@ -229,8 +229,6 @@ def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict
         others={**asked.cluster.memory_parameters, **asked.others},
     )
     own = {"virtual_pipeline": asked.virtual_pipeline}
-    if asked.cluster.kinds and not asked.declared & {"num_gpus", "data_parallel"}:
-        own["num_gpus"] = asked.cluster.num_gpus
     return {**_SINGLE, **values, **own, **asked.switches, **asked.fixed}
 
 

@@ -45,7 +45,7 @@ def space_of(search: Search) -> Space:
         "num_gpus": search.num_gpus, "global_batch_size": search.global_batch_size,
         "seq_length": default_seq_length(model) if search.seq_length is None else search.seq_length,
         "distributed_optimizer": search.distributed_optimizer, "vocab_multiple": search.vocab_multiple,
-        "node_size": search.node_size or (None if cluster.kinds else cluster.node_size), **single, **machine,
+        "node_size": search.node_size, **single, **machine,
         **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(

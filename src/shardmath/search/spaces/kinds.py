@@ -1,0 +1,32 @@
+"""Spaces on several kinds of GPUs: what their layouts keep, and values that each stage has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardmath.account.kinds import Fleet, kinds_of_stages, largest_stage
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.stages import ANY
+from shardmath.search.spaces.declared import Constraint
+
+#: The name of the constraint that stages are on one kind of GPU each.
+KINDS = "gpus_of_stages"
+
+
+def of_kinds(fleet: Fleet, fixed: Mapping[str, int | str]) -> list[Constraint]:
+    """Return the constraints of a pipeline on several kinds of GPUs: it has all of them, in stages of one kind each.
+
+    Raises InputError for a ``fixed`` size that meets none of them.
+    """
+    total, shared = fleet.cluster.num_gpus, largest_stage(fleet.cluster)
+    kinds_of_stages(fleet.cluster, int(fixed.get("num_gpus", total)), int(fixed.get("pipeline_parallel", total)))
+    stages = f"divides({total // shared}, pipeline_parallel) and divides(pipeline_parallel, {total})"
+    return [Constraint("num_gpus", f"num_gpus == {total}", automatic=True),
+            Constraint(KINDS, f"{stages} and pipeline_parallel <= num_layers", automatic=True)]
+
+
+def any_stage(fleet: Fleet, evaluator: Evaluator) -> dict[str, int]:
+    """Return any legal values of what each stage has of its own. Raises InputError where a kind lacks a figure."""
+    for kind in fleet.cluster.kinds:
+        fleet.machine(evaluator, kind)
+    return ANY
