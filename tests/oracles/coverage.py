@@ -46,6 +46,7 @@ from shardmath.models.model import Model
 from shardmath.symbolic.choices import ARCHITECTURE
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parameters import BY_LETTER
 
 
 def _file(module: object) -> str:
@@ -155,6 +156,11 @@ def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle]
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, own)
     except ValueError as error:
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, str(error).removeprefix("not counted yet: "))
+    fixed = {BY_LETTER[letter].name: value for letter, value in IMPLEMENTATIONS[implementation].fixed.items()}
+    refused = [f"{name} = {int(getattr(model, name))}" for name, value in fixed.items()
+               if int(getattr(model, name, value)) != value]
+    if refused:
+        return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, ", ".join(refused))
     parts = {pair for oracle in tried for pair in oracle.parts}
     wanted = [(axis, chosen[axis]) for axis in PARTS]
     wanted += [(field, "true") for field in SWITCHES.values() if getattr(model, field) and not model.linear_bias]
