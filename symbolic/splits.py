@@ -124,7 +124,7 @@ def _monomials(polynomial: Polynomial) -> Iterable[Monomial]:
 
 
 def _numbers(summands: Polynomial) -> list[Number]:
-    """Numbers that two summands have as a factor, and 1."""
+    """Return numbers that two summands have as a factor, and 1."""
     counts = Counter(-number if number < 0 else number for _, number in summands)
     shared: set[Number] = {1, *(_common(left, right) for left, right in combinations(counts, 2))}
     shared.update(number for number, count in counts.items() if count > 1)

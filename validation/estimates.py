@@ -1,4 +1,4 @@
-"""What each estimator says of each run, and the verdict of the 80 % rule on it."""
+"""Estimates of each run by each estimator, with the verdicts of the 80 % rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ESTIMATORS = {
     "fujii2024_norms": "published, norms whole",
     "ledger": "ledger",
 }
-#: What training keeps, without what lives only at moments of a step: what published formulas are about.
+#: Lasting bytes of training, which published formulas are about, without tensors of single moments.
 SAVED = {"peak": "saved"}
 RULE = tuple(name for name, _ in VERDICTS)
 FITS, OUT = RULE[0], RULE[-1]
@@ -41,20 +41,20 @@ class Cell:
     estimates: Mapping[str, Estimate]
 
     def contradicts(self, estimator: str) -> bool:
-        """Whether the run went otherwise than the rule says: ``fits`` without a result, or the reverse."""
+        """Tell if the run contradicts the rule: ``fits`` without a result, or the reverse."""
         if estimator not in self.estimates:
             return False
         return (self.estimates[estimator].verdict, self.run.status) in ((FITS, "dash"), (OUT, "ok"))
 
 
 def estimated(runs: Iterable[Run]) -> tuple[Cell, ...]:
-    """Every run with its estimates, in order."""
+    """Return every run with its estimates, in order."""
     return tuple(Cell(run, estimates(run)) for run in runs)
 
 
 @cache
 def estimates(run: Run, distributed_optimizer: bool = True, saved_only: bool = False) -> Mapping[str, Estimate]:
-    """The estimates of one run by estimator, from the inputs of the paper.
+    """Return the estimates of a run by estimator, from the inputs of the paper.
 
     ``saved_only``: the ledger without what lives only at moments of a step.
 
@@ -79,11 +79,11 @@ def account_of(run: Run, distributed_optimizer: bool = True, saved_only: bool = 
 
 
 def contingency(cells: Iterable[Cell], estimator: str) -> Counter[tuple[str | None, str]]:
-    """Runs by verdict (None: there is no such layout) and status."""
+    """Return runs by verdict (None: there is no such layout) and status."""
     counts: Counter[tuple[str | None, str]] = Counter()
     for cell in cells:
-        found = cell.estimates.get(estimator)
-        counts[None if found is None else found.verdict, cell.run.status] += 1
+        estimate = cell.estimates.get(estimator)
+        counts[None if estimate is None else estimate.verdict, cell.run.status] += 1
     return counts
 
 

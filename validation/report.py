@@ -52,7 +52,7 @@ plots are 10 % off. Targets stand beside what was reached, also where they were 
 
 
 def page() -> str:
-    """The text of docs/validation.md. Raises ValueError if a sentence in it would not be true."""
+    """Return the text of docs/validation.md. Raises ValueError if a sentence in it would not be true."""
     return _TEXT.format(
         sections="\n\n".join(map(section, DATASETS)), outside=outside.section(), run_out=reliability.section(),
         time=timed.section(), fujii=contradiction_counts(),
@@ -60,7 +60,7 @@ def page() -> str:
 
 
 def beside() -> Mapping[str, str]:
-    """What the page leads to, by file name: plots, and the constants that step times were predicted with."""
+    """Return the files beside the page by name: plots, and the constants of predicted step times."""
     files = {}
     for dataset in DATASETS:
         cases = cases_of(dataset)
@@ -76,7 +76,7 @@ def beside() -> Mapping[str, str]:
 
 
 def targets() -> tuple[Target, ...]:
-    """What was asked for of every table that has estimates, and what was reached."""
+    """Return the goals of every table with estimates, and what was reached."""
     goals: list[Target] = []
     for dataset in DATASETS:
         covered = [case for case in cases_of(dataset) if isinstance(estimate(case), Estimate)]

@@ -1,4 +1,4 @@
-"""What shardmath says of a case: bytes of every pipeline rank, or why it says nothing."""
+"""Answers of shardmath for a case: bytes of every pipeline rank, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Estimate:
     """Reserved bytes of a replay, where there is one."""
 
     def of(self, measured: Measured) -> int:
-        """The predicted bytes that a measured number stands against.
+        """Return the predicted bytes that a measured number stands against.
 
         Without a replay, reserved memory stands against allocated memory.
         """
@@ -54,7 +54,7 @@ class Estimate:
 
 @cache
 def estimate(case: Case) -> Estimate | str:
-    """The estimate of a case, or the reason why there is none."""
+    """Return the estimate of a case, or the reason why there is none."""
     answer = case.refusal or _estimate(case, case.arguments)
     if isinstance(answer, Estimate) and case.arguments.get("implementation") in REPLAYED:
         return replace(answer, reserved=replays().get(case.id))
@@ -63,7 +63,7 @@ def estimate(case: Case) -> Estimate | str:
 
 @cache
 def other_estimate(case: Case, name: str) -> Estimate | str:
-    """The estimate of another reading of a case, refused or not; KeyError if the case has none of that name."""
+    """Return the estimate of another reading of a case, refused or not; KeyError if the case has none of that name."""
     return case.refusal if case.model is None else _estimate(case, case.others[name])
 
 
@@ -88,7 +88,7 @@ def _read(account: Explanation) -> Estimate:
 
 
 def _published(account: Explanation) -> Fraction | None:
-    """The published estimate of the first rank, whatever the framework; None for experts and latent attention.
+    """Return the published estimate of the first rank, whatever the framework; None for experts and latent attention.
 
     Its states and its activations are separate sums. The former have a factor of 3/2 for a gate: an MLP without
     one has as many parameters as a gated one that is 2/3 as wide. The latter know no gate.
@@ -101,7 +101,7 @@ def _published(account: Explanation) -> Fraction | None:
     width = Fraction(values["ffn_hidden_size"]) * (1 if known["mlp"] in WORDS["mlp"].values() else Fraction(2, 3))
 
     def term(name: str, **others: Fraction) -> Fraction:
-        given = {key: Fraction(values[key]) for key in module.INPUTS} | others
-        return Fraction(module.terms(**given)[f"megatron_lm.{name}"])
+        values_by_name = {key: Fraction(values[key]) for key in module.INPUTS} | others
+        return Fraction(module.terms(**values_by_name)[f"megatron_lm.{name}"])
 
     return term("static", ffn_hidden_size=width) + term("activations")

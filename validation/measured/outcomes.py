@@ -69,7 +69,7 @@ class Fitted:
 
 @cache
 def outcomes() -> tuple[Outcome, ...]:
-    """Every run that is judged, by table."""
+    """Return every run that is judged, by table."""
     known = [_of_case(dataset.name, case) for dataset in DATASETS if dataset.name in JUDGED
              for case in cases_of(dataset)]
     runs = [run for run in read() if run.data_parallel is not None and run.status != "not_run"]
@@ -105,13 +105,13 @@ def fitted(runs: Sequence[Outcome]) -> Fitted:
 
 
 def _surprise(chance: NDArray[np.float64], happened: NDArray[Any]) -> float:
-    """The negative logarithm of the likelihood of what happened."""
+    """Return the negative logarithm of the likelihood of what happened."""
     chance = np.clip(chance, _TINY, 1 - _TINY)
     return float(-np.log(np.where(happened, chance, 1 - chance)).sum())
 
 
 def chances(runs: Iterable[Outcome], constants: Fitted) -> NDArray[np.float64]:
-    """Probabilities of running out with other constants, without the background."""
+    """Return probabilities of running out with other constants, without the background."""
     limit = constants.scale / 100 * float(OFFERED)
     return np.array([1.0 if run.allocated > run.memory else
                      np.exp(-(limit * run.memory / run.process) ** constants.steepness) for run in runs])

@@ -16,7 +16,7 @@ CONSTANTS = {item.letter: item for item in OVERHEADS}
 
 
 def section() -> str:
-    """The section. Raises KeyError for a component that is no constant of the ledger."""
+    """Return the section. Raises KeyError for a component that is no constant of the ledger."""
     measured = rows(TABLE)
     inside = Counter(row["component"] for row in measured if is_inside(row))
     numbers = Counter(row["component"] for row in measured)
@@ -42,7 +42,7 @@ def is_inside(row: Mapping[str, str]) -> bool:
 
 
 def table(measured: Sequence[Mapping[str, str]]) -> str:
-    """One line for each measurement, in MiB."""
+    """Return one line for each measurement, in MiB."""
     lines = []
     for row in measured:
         constant = CONSTANTS[row["component"]]

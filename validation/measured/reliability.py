@@ -25,7 +25,7 @@ OF_TARGET = (FUJII, "hagemann")
 
 
 def section() -> str:
-    """The section. Raises ValueError if the constants of the ledger are not those that the runs give."""
+    """Return the section. Raises ValueError if the constants of the ledger are not those that the runs give."""
     runs, constants = outcomes(), fitted(outcomes())
     if (constants.scale, constants.steepness) != (100 * SCALE, STEEPNESS):
         raise ValueError(f"symbolic/run_out.py has {SCALE} and {STEEPNESS}, the runs give {constants}")
@@ -57,7 +57,7 @@ def section() -> str:
 
 
 def by_table(runs: Sequence[Outcome]) -> str:
-    """Runs of each table: how many failed, how many should have, and who is said to fit by both."""
+    """Return runs of each table: how many failed, how many should have, and who is said to fit by both."""
     lines = []
     for table in _tables(runs):
         own = [run for run in runs if run.table == table]
@@ -95,7 +95,7 @@ def classes(runs: Sequence[Outcome], seen: Callable[[float], float] = lambda cha
 
 
 def picture() -> str:
-    """The reliability diagram as SVG: share of failed runs over the predicted one, with 90 % intervals."""
+    """Return the reliability diagram as SVG: share of failed runs over the predicted one, with 90 % intervals."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -131,7 +131,7 @@ def _point(runs: Sequence[Outcome], background: float) -> tuple[float, float, fl
 
 
 def _classes(runs: Sequence[Outcome]) -> list[tuple[float, float, list[Outcome]]]:
-    """Runs by class of probability, without empty classes; those that are certain have one of their own."""
+    """Return runs by class of probability, without empty classes; those that are certain have one of their own."""
     ends = (*pairwise(EDGES), (1.0, 1.0))
     inside = [[run for run in runs if low <= run.probability < high or low == high == run.probability]
               for low, high in ends]
@@ -139,7 +139,7 @@ def _classes(runs: Sequence[Outcome]) -> list[tuple[float, float, list[Outcome]]
 
 
 def targets_of(runs: Sequence[Outcome]) -> list[Target]:
-    """What was asked of the forecast, and what it reached."""
+    """Return the goals of the forecast, and what it reached."""
     own = [run for run in runs if run.table in OF_TARGET]
     failed = sum(run.ran_out for run in own if run.is_said_to_fit)
     trained, rule = (sum(not run.ran_out for run in own if says(run)) for says in (_fits, _by_rule))
@@ -161,7 +161,7 @@ def _tables(runs: Sequence[Outcome]) -> list[str]:
 
 
 def _split(runs: Sequence[Outcome]) -> tuple[int, int]:
-    """How many trained, and how many failed."""
+    """Count the runs that trained and those that failed."""
     failed = sum(run.ran_out for run in runs)
     return len(runs) - failed, failed
 

@@ -92,24 +92,24 @@ class Fleet:
     _known: dict[tuple[int, str], dict[str, int]] = field(default_factory=dict, repr=False, compare=False)
 
     def kinds(self, values: Mapping[str, int]) -> tuple[Kind, ...]:
-        """The kind of each stage. Raises InputError as ``kinds_of_stages`` does."""
+        """Return the kind of each stage. Raises InputError as ``kinds_of_stages`` does."""
         return kinds_of_stages(self.cluster, values["num_gpus"], values["pipeline_parallel"])
 
     def memory(self, kind: Kind) -> dict[str, int]:
-        """Parameters of a kind that change memory or what is legal."""
+        """Return parameters of a kind that change memory or what is legal."""
         cluster = kind.cluster
         return self._others({**libraries(cluster.gpu), **cluster.memory_parameters,
                              "gpu_memory": cluster.gpu.memory_bytes, "node_size": cluster.node_size})
 
     def machine(self, evaluator: Evaluator, kind: Kind) -> dict[str, int]:
-        """Parameters of a kind's machine. Raises InputError where one is not known."""
+        """Return parameters of a kind's machine. Raises InputError where one is not known."""
         key = next(place for place, own in enumerate(self.cluster.kinds) if own is kind), evaluator.name
         if key not in self._known:
             self._known[key] = self._others(machine_values(evaluator, kind.cluster, self.cluster.num_gpus))
         return self._known[key]
 
     def timed(self, evaluator: Evaluator, ranks: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-        """All values of each stage, from those without its machine. Raises InputError where a figure is not known."""
+        """Return all values of each stage, from those without its machine. Raises InputError for unknown figures."""
         kinds = self.kinds(ranks[0])
         stages = [{**rank, **self.machine(evaluator, kind)} for rank, kind in zip(ranks, kinds, strict=True)]
         figures = together(evaluator, stages)
@@ -120,7 +120,7 @@ class Fleet:
 
 
 def together(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Figures of all stages together, from the values of each; whole picoseconds, rounded up."""
+    """Return figures of all stages together, from the values of each; whole picoseconds, rounded up."""
     numbers = [times_at(evaluator.times, stage) for stage in stages]
     sends = [numbers[rank][_SENT] for rank in range(len(stages))]
     borders = [max(pair) for pair in pairwise(sends)]

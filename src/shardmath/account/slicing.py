@@ -44,7 +44,7 @@ def slicing(evaluator: Evaluator, values: Mapping[str, int], time: StepTime) -> 
         return None
 
     def cut(count: float) -> tuple[float, float]:
-        """Seconds of one slice of average context, of ``count`` to a sequence, and those of its attention."""
+        """Return seconds of one slice of average context, of ``count`` to a sequence, and those of its attention."""
         numbers = evaluator.times.terms(*(
             count if name == "sequence_slices" else float({**values, "pipeline_rank": time.rank}[name])
             for name in evaluator.times.INPUTS

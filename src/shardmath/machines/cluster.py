@@ -152,7 +152,7 @@ class Cluster(Record):
         }
 
     def _usual(self) -> dict[str, int]:
-        """Defaults of the machine's parameters: what GPUs of the generation reach, and what is usual elsewhere."""
+        """Return defaults of the machine's parameters: those of the GPU's generation, and usual ones elsewhere."""
         usual = {name: DEFAULTS[name] for name in OTHERS
                  if PARAMETERS[name][4] == "machine" and name in DEFAULTS and name not in OF_HOST}
         reached = {"network_per_mille": 1000} if self.links else {}

@@ -123,7 +123,7 @@ def judged(text: str, verdict: str | None = None) -> str | Text:
 
 
 def gib(size: int | Fraction) -> str:
-    """Bytes as GiB with two decimals; a little is not shown as nothing."""
+    """Return bytes as GiB with two decimals; a little is not shown as nothing."""
     value = float(size / 2**30)
     return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
 

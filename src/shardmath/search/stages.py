@@ -26,7 +26,7 @@ ONE_STAGE = Constraint("one_stage_alike", f"pipeline_parallel > 1 or {_COUNTED} 
 
 
 def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:
-    """Numbers of chunks on a rank, above 1, that share out the layers evenly.
+    """Return numbers of chunks on a rank, above 1, that share out the layers evenly.
 
     With ``uneven`` stages, also those that do so where embedding or loss count as layers. None where the first layers
     of a model with experts are dense: its chunks are not alike, which several on a rank have to be.

@@ -69,26 +69,26 @@ class Graph:
         return known
 
     def as_it_is(self, op: str, args: tuple[Node, ...], value: Fraction | str | bool | None) -> Node:
-        """An operation that another graph has simplified already."""
+        """Return an operation that another graph has simplified already."""
         return self.number(value) if isinstance(value, Fraction) else self._node(op, args, value)
 
     def number(self, value: int | Fraction) -> Node:
-        """A constant."""
+        """Return a constant."""
         node = self._numbers.get(value)
         if node is None:
             node = self._numbers[value] = self._node(ops.NUMBER, value=Fraction(value))
         return node
 
     def truth(self, value: bool) -> Node:
-        """A condition that always or never holds."""
+        """Return a condition that always or never holds."""
         return self._node(ops.TRUTH, value=value)
 
     def name(self, name: str) -> Node:
-        """A variable."""
+        """Return a variable."""
         return self._node(ops.NAME, value=name)
 
     def add(self, parts: Iterable[Node]) -> Node:
-        """A sum; multiples of one node become one multiple."""
+        """Return a sum; multiples of one node become one multiple."""
         constant, multiples = _ZERO, dict[Node, Fraction]()
         for part in parts:
             if part.op == ops.NUMBER:
@@ -105,7 +105,7 @@ class Graph:
         return summands[0] if len(summands) == 1 else self._node(ops.ADD, _sorted(summands))
 
     def mul(self, parts: Iterable[Node]) -> Node:
-        """A product; its number, if any, comes first."""
+        """Return a product; its number, if any, comes first."""
         flat = [inner for part in parts for inner in (part.args if part.op == ops.MUL else (part,))]
         constant = prod((_value(part) for part in flat if part.op == ops.NUMBER), start=_ONE)
         factors = self._cancelled([part for part in flat if part.op != ops.NUMBER])
@@ -131,7 +131,7 @@ class Graph:
         return factors
 
     def chained(self, op: str, parts: Sequence[Node]) -> Node:
-        """A sum, product or extreme of parts that stay as they are, even if they are operations of its kind."""
+        """Return a sum, product or extreme of parts that stay as they are, even if they are operations of its kind."""
         if op == ops.ADD:
             return self.add(parts)
         if op in (ops.MAX, ops.MIN):
@@ -145,14 +145,14 @@ class Graph:
         return factors[0] if len(factors) == 1 else self._node(op, _sorted(factors))
 
     def coefficient(self, node: Node) -> tuple[Fraction, Node]:
-        """A node as a number times the rest."""
+        """Return a node as a number times the rest."""
         if node.op == ops.MUL and node.args[0].op == ops.NUMBER:
             rest = node.args[1:]
             return _value(node.args[0]), rest[0] if len(rest) == 1 else self._node(ops.MUL, rest)
         return _ONE, node
 
     def binary(self, op: str, left: Node, right: Node) -> Node:
-        """A quotient, a rounded one, a least common multiple or a comparison of two numbers."""
+        """Return a quotient, a rounded one, a least common multiple or a comparison of two numbers."""
         if left.op == right.op == ops.NUMBER and not (op in _DIVISIONS and _divisor(op, left, right) == 0):
             pair = (_value(left), _value(right))
             return self.truth(_TRUTHS[op](*pair)) if op in _TRUTHS else self.number(_NUMBERS[op](*pair))
@@ -168,20 +168,20 @@ class Graph:
         return self._node(op, (left, right))
 
     def rounded(self, op: str, value: Node) -> Node:
-        """A number rounded up or down, or the condition that it is whole."""
+        """Return a number rounded up or down, or the condition that it is whole."""
         if value.op != ops.NUMBER:
             return self._node(op, (value,))
         result = _OF_QUOTIENTS[op](_value(value))
         return self.truth(result) if isinstance(result, bool) else self.number(result)
 
     def quotient(self, over: Node, under: Node, reciprocal: Node) -> Node:
-        """A quotient by way of the reciprocal of its divisor."""
+        """Return a quotient by way of the reciprocal of its divisor."""
         if over.op == under.op == ops.NUMBER and _value(under):
             return self.number(_value(over) / _value(under))
         return self._node(ops.QUOTIENT, (over, under, reciprocal))
 
     def extreme(self, op: str, parts: Iterable[Node]) -> Node:
-        """The largest or smallest of some numbers."""
+        """Return the largest or smallest of some numbers."""
         flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
         numbers = [_value(part) for part in flat if part.op == ops.NUMBER]
         rest = [part for part in flat if part.op != ops.NUMBER]
@@ -190,13 +190,13 @@ class Graph:
         return rest[0] if len(rest) == 1 else self._node(op, _sorted(rest))
 
     def select(self, condition: Node, yes: Node, no: Node) -> Node:
-        """``yes`` where the condition holds, else ``no``."""
+        """Return ``yes`` where the condition holds, else ``no``."""
         if condition.op == ops.TRUTH:
             return yes if condition.value else no
         return yes if yes is no else self._node(ops.SELECT, (condition, yes, no))
 
     def logic(self, op: str, parts: Iterable[Node]) -> Node:
-        """A conjunction or a disjunction."""
+        """Return a conjunction or a disjunction."""
         flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
         decisive = self.truth(op == ops.OR)
         if decisive in flat:
@@ -207,13 +207,13 @@ class Graph:
         return kept[0] if len(kept) == 1 else self._node(op, _sorted(kept))
 
     def negation(self, condition: Node) -> Node:
-        """The opposite of a condition."""
+        """Return the opposite of a condition."""
         if condition.op == ops.TRUTH:
             return self.truth(not condition.value)
         return condition.args[0] if condition.op == ops.NOT else self._node(ops.NOT, (condition,))
 
     def rebuilt(self, node: Node, args: tuple[Node, ...]) -> Node:
-        """The same operation on other arguments, simplified where that is possible now."""
+        """Return the same operation on other arguments, simplified where that is possible now."""
         if node.op == ops.ADD:
             return self.add(args)
         if node.op == ops.MUL:
@@ -233,7 +233,7 @@ class Graph:
         return self.binary(node.op, *args) if args else node
 
     def replaced(self, roots: Iterable[Node], values: Mapping[Node, Node]) -> list[Node]:
-        """Copies of ``roots`` with some nodes replaced; what becomes constant is computed."""
+        """Return copies of ``roots`` with some nodes replaced; what becomes constant is computed."""
         done = dict(values)
         for node in ordered(roots):
             if node not in done:
@@ -245,12 +245,12 @@ _DIVISIONS = frozenset((ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIVIDES))
 
 
 def ordered(roots: Iterable[Node]) -> list[Node]:
-    """Every node below ``roots`` once, arguments before what uses them."""
+    """Return every node below ``roots`` once, arguments before what uses them."""
     return ordered_without(roots, ())
 
 
 def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]:
-    """The same without nodes that are known already, and what only they need."""
+    """Return the same without nodes that are known already, and what only they need."""
     ordered: dict[Node, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
@@ -306,7 +306,7 @@ def _divisor(op: str, left: Node, right: Node) -> Fraction:
 
 
 def is_power_of_two(node: Node) -> bool:
-    """True for a constant that multiplies floats without rounding, as its inverse does."""
+    """Return True for a constant that multiplies floats without rounding, as its inverse does."""
     value = abs(_value(node))
     return value > 0 and (value.numerator & (value.numerator - 1)) == 0 and (
         value.denominator & (value.denominator - 1)) == 0

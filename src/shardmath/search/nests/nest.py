@@ -94,7 +94,7 @@ class Nest(ABC):
         """
 
     def seconds(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Seconds of a step of legal configurations, which no answer has beside the memory; not a number without."""
+        """Return the seconds of a step of legal configurations, which no answer of memory has; NaN for others."""
         return legal_rows(self.part, numbers).term("step.time") if self.part.timed else np.full(len(numbers), np.nan)
 
     def take(

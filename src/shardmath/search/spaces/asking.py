@@ -167,7 +167,7 @@ def _gradients(space: Space, fixed: Mapping[str, int]) -> str | None:
 
 
 def _values(candidates: object) -> Sequence[int]:
-    """Candidates as far as they are known before the model is; ``_SEVERAL`` stands for what is not."""
+    """Return candidates as far as they are known before the model is; ``_SEVERAL`` stands for what is not."""
     if isinstance(candidates, DivisorsOf):
         return (candidates.at_least, max(candidates.at_least, min(_SEVERAL, candidates.at_most or _SEVERAL)))
     return listed("axes", candidates)
