@@ -19,6 +19,7 @@ from test_boxes import KINDS, drawn
 from shardmath import InputError
 from shardmath.cli.main import exit_code
 from shardmath.commands.explore import Explored, explore
+from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.search.boxes import intervals
@@ -139,6 +140,20 @@ def test_a_certificate_holds_and_its_tree_is_read_as_it_was_written(certificate:
     assert result.boxes == certificate["parts"][0]["boxes"] == read(certificate).boxes
     assert result.exact > sum(result.answers.values()) // 2
     assert read(certificate).text == certificate["parts"][0]["tree"]
+
+
+def test_a_stopped_search_has_a_proved_gap_and_no_certificate(certificate: Document, tmp_path: Path) -> None:
+    turns = iter([False])
+    answer = explore(read_space(SPACE), method="bounds", certificate=tmp_path / "proof.json",
+                     stopped=lambda: next(turns, True))
+    assert not answer.complete
+    assert not (tmp_path / "proof.json").exists()
+    part, = answer.bounds
+    assert part.open > 0
+    gap, last = part.gaps["fastest"], list(configurations_of(answer.answers["fastest"]))[-1].keys["step.time"]
+    assert gap is not None
+    best = float(Fraction(certificate["answers"]["fastest"][-1]["keys"][0]))
+    assert last * (1 - gap) <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
