@@ -114,6 +114,25 @@ def asked() -> Iterator[Asked]:
         yield Asked()
 
 
+def test_files_that_name_each_system() -> None:
+    """The counts of docs/extending.md: own files with published sets, the list, and others that have a word."""
+    own = {"AxoNN": "tensor_axes tensor_y tensor_z singh2023",
+           "Slices": "sequence_slices slices sliced_keys li2021 sun2024",
+           "Local updates": "local_updates douillard2023 douillard2025", "KARMA": "activation_offload wahib2020",
+           "Deep Optimizer States": "optimizer_offload interleaving maurya2024"}
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    texts = {path: path.read_text(encoding="utf-8")
+             for room in ("symbolic", "src") for path in (ROOT / room).rglob("*.py")}
+    for name, stems in own.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| {name} | `"))
+        words, counts = re.findall(r"`(\w+)`", row), [int(number) for number in re.findall(r"\| (\d+)(?= \|)", row)]
+        mine = [path for path in texts if path.stem in stems.split()]
+        named = [path.stem for path, text in texts.items()
+                 if path not in mine and any(word in text for word in words)]
+        listed = named.count("parameters")
+        assert counts == [len(mine), listed, len(named) - listed], (mine, named)
+
+
 @pytest.mark.slow
 def test_when_each_wins(asked: Asked) -> None:
     table = rows("When each wins")

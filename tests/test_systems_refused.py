@@ -97,6 +97,9 @@ def test_one_line_says_what_is_legal(options: str, said: str, capsys: pytest.Cap
     "--inner-steps 100 --fragments 7 --data-parallel-replicas 2": "fragments = 7: *; nearest legal: 5 or 10",
     "--pp 4 --sequence-slices 3": "sequence_slices = 3: *; nearest legal: 2 or 4",
     "--inner-steps 100": "data_parallel_replicas = 1: *; nearest legal: 2",
+    "--pp 4 --sequence-slices 3,5": "sequence_slices = 3: *; nearest legal: 2 or 4",
+    "--kernel tensor_axes=three --tpz 3,5 --tp 2": "tensor_parallel_z = [3, 5]: *; nearest legal: 2 or 4",
+    "--tp 3": "tensor_parallel = 3: must leave a legal layout with the other values; nearest legal: 2 or 4",
 }.items())
 def test_searches_say_so_too(options: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = "llama-3.1-8b --gpu h100-80gb --num-gpus 8 --global-batch-size 64 --recompute none"

@@ -77,6 +77,9 @@ SETS = (
             " last stage is measured too, and so are the making of batches and the optimizer.",
             "A stage of the source may have GPUs of several kinds, among which it shares out the sequences of a"
             " micro-batch by speed; the ledger's stages have one kind each.",
+            "The ledger has no time between the two passes of the last stage, nor of making batches. It sums gradients"
+            " on the ring of each stage with the links of its own kind, and with what overlaps; the source on one link,"
+            " of the stage that has most of them.",
             "Memory is measured layer by layer, and compared with that of one kind of GPU.",
             "The costs that the authors print are those of plans of one kind. They were made without a sequence length,"
             " so that nothing is sent between stages in them.",

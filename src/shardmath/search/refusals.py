@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardmath.account.host import full_host
 from shardmath.compiler.columns import rules_met
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
+from shardmath.generated.definitions import PARAMETERS
 from shardmath.input.parameters import limits
 from shardmath.search.answered import Answered, asked_again
 from shardmath.search.nests.configurations import Configuration
@@ -18,8 +20,9 @@ from shardmath.search.spaces import Best, Part
 from shardmath.search.spaces.conditions import HOST
 from shardmath.search.spaces.rows import constrained, legal_rows
 
-#: Configurations of a part, and values beside one's own, that are looked at.
+#: Configurations of a part, and values beside one's own, that are looked at: of one layout, and of an axis in many.
 _SOME, _NEAR = 1 << 18, 1 << 9
+_FEW, _NEXT = 1 << 12, 8
 
 
 def refusal(answers: Answered) -> InputError | None:
@@ -29,7 +32,7 @@ def refusal(answers: Answered) -> InputError | None:
     """
     if answers.legal:
         return None
-    return _of_hosts(answers) or _of_rules(answers)
+    return _of_hosts(answers) or _of_rules(answers) or _of_axes(answers)
 
 
 def _of_hosts(answers: Answered) -> InputError | None:
@@ -66,19 +69,45 @@ def _of_rules(answers: Answered) -> InputError | None:
         return None
     _, part, number, field, text = best
     values = Configuration(part, number, {}).values
-    near = () if any(field in axis.values for axis in part.axes if axis.size > 1) else (
-        _nearest(part, number, field, values[field]))
+    near = () if field in part.derived else _nearest(part, number, field, values[field])
     return InputError(field, values[field], text, " or ".join(map(str, near)) or None)
 
 
-def _nearest(part: Part, number: int, field: str, own: int) -> Iterator[int]:
-    """Yield the next smaller and larger value of a symbol that is no axis, with which a layout keeps every rule."""
+def _of_axes(answers: Answered) -> InputError | None:
+    """Return the refusal of the first axis to which a value beside its own gives a legal layout."""
+    for part in answers.parts:
+        numbers = np.unique(np.linspace(0, part.size - 1, min(part.size, _FEW), dtype=np.int64))
+        for axis in part.axes:
+            (field, own), *more = axis.values.items()
+            if more or field not in PARAMETERS or field in part.derived:
+                continue
+            near = [next((value for value in range(start, start + step * _NEXT, step)
+                          if value not in own and _leaves(part, field, value, numbers)), None)
+                    for start, step in ((min(own) - 1, -1), (min(own) + 1, 1))]
+            legal = " or ".join(str(value) for value in near if value is not None)
+            if legal:
+                asked = own[0] if len(own) == 1 else sorted(own)
+                return InputError(field, asked, "must leave a legal layout with the other values", legal)
+    return None
+
+
+def _leaves(part: Part, field: str, value: int, numbers: NDArray[np.int64]) -> bool:
+    """Tell whether a layout is legal where a symbol has this value, among some configurations."""
     least, most = limits(field)
+    return least <= value <= most and len(legal_rows(_with_value(part, field, value), numbers)) > 0
+
+
+def _with_value(part: Part, field: str, value: int) -> Part:
+    """Return a part in which a symbol has one value, also where it is an axis."""
+    axes = tuple(replace(axis, values={**axis.values, field: (value,) * axis.size}) if field in axis.values else axis
+                 for axis in part.axes)
+    return replace(part, axes=axes, fixed={**part.fixed, field: value})
+
+
+def _nearest(part: Part, number: int, field: str, own: int) -> Iterator[int]:
+    """Yield the next smaller and larger value of a symbol with which a layout keeps every rule."""
     for step in (-1, 1):
         for value in range(own + step, own + step * _NEAR, step):
-            axes = tuple(replace(axis, values={**axis.values, field: (value,)}) if field in axis.values else axis
-                         for axis in part.axes)
-            changed = replace(part, axes=axes, fixed={**part.fixed, field: value})
-            if least <= value <= most and len(legal_rows(changed, np.array([number]))):
+            if _leaves(part, field, value, np.array([number])):
                 yield value
                 break

@@ -14,6 +14,8 @@ from shardmath.reports.tables import gib
 from shardmath.search.nests.configurations import Configuration
 
 _HEIGHT = 2.6
+#: Lines of a front for the values of its third formula.
+_STYLES = ("-", "--", ":")
 #: Bytes of a GiB, for plots of formulas in bytes.
 _GIB = 2**30
 
@@ -67,21 +69,31 @@ def _table(title: str, answered: Unbeaten) -> Table:
     return Table(title, [*(_title(text, first) for text in by), *names, "peak GiB", "verdict"], rows)
 
 
+def _kinds(answered: Unbeaten) -> list[tuple[float, ...]]:
+    """Return the values of a third formula, each with a line of its own; none if they are many."""
+    _, _, *rest = answered.question.by
+    kinds = sorted({tuple(float(item.keys[text]) for text in rest) for item in answered.configurations})
+    return kinds if len(kinds) <= len(_STYLES) else []
+
+
 def _draw(part: Any, answered: Unbeaten) -> None:
     axes = part.add_subplot()
-    across, up, *_ = answered.question.by
+    across, up, *rest = answered.question.by
     items = answered.configurations
     for name, _meaning in VERDICTS:
         points = [item for item in items if item.verdict == name]
         if points:
             axes.plot([_value(across, item) for item in points], [_value(up, item) for item in points],
                       linestyle="none", marker=VERDICT_MARKERS[name], markersize=4, color=STRONG[name], label=name)
-    if len(answered.question.by) == 2:
-        line = sorted((_value(across, item), _value(up, item)) for item in items if item.verdict != VERDICTS[-1][0])
+    for kind, style in zip(_kinds(answered), _STYLES, strict=False):
+        line = sorted((_value(across, item), _value(up, item)) for item in items
+                      if item.verdict != VERDICTS[-1][0] and [*map(item.keys.__getitem__, rest)] == [*kind])
         if line:
-            axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0)
+            label = ", ".join(f"{text} = {value:g}" for text, value in zip(rest, kind, strict=True))
+            axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0,
+                      linestyle=style, label=label or None)
     first = items[0]
     axes.set(xlabel=_title(across, first), ylabel=_title(up, first))
     axes.margins(0.08)
     axes.spines[["top", "right"]].set_visible(False)
-    part.legend(loc="outside lower center", ncols=3)
+    part.legend(loc="outside lower center", ncols=1 if rest else 3)
