@@ -10,13 +10,15 @@ from random import Random
 
 import pytest
 
-from shardmath import explain
+from shardmath import explain, sweep
 from shardmath.commands.explain.report import forecast_line
 from shardmath.generated.definitions import FORECASTS, forecast, run_out_probability
 from shardmath.reports.tables import chance
 from shardmath.symbolic.run_out import FITS_BELOW, process_limit
 
 GIB = 2**30
+SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel",
+         "virtual_pipeline", "first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 
 
 def by_hand(process: int, memory: int) -> float:
@@ -75,6 +77,19 @@ def test_a_measured_run_moves_the_probability(tmp_path: Path) -> None:
     anchored = explain("llama-3.1-8b", "h100-80gb", anchor=anchor, **run)
     assert anchored.process.total > plain.process.total
     assert anchored.run_out_probability == pytest.approx(by_hand(anchored.process.total, 80 * GIB), rel=1e-12)
+
+
+@pytest.mark.slow
+def test_a_sweep_gives_each_layout_the_probability_of_explain() -> None:
+    result = sweep("llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64)
+    layouts = [*result.best, *result.best_by_recompute.values()]
+    assert any(layout.pipeline_parallel > 1 for layout in layouts)
+    for layout in layouts:
+        sizes = {name: getattr(layout, name) for name in SIZES}
+        account = explain("llama-3.1-8b", "h100-80gb", global_batch_size=64, num_gpus=16, recompute=layout.recompute,
+                          **sizes)
+        assert account.peak_bytes == layout.peak_bytes
+        assert (layout.run_out_probability, layout.forecast) == (account.run_out_probability, account.forecast)
 
 
 @pytest.mark.parametrize(("probability", "text"), [

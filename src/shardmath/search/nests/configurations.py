@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from shardmath.account.mixed import Pipeline
+from shardmath.compiler.evaluators import terms_at
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
-from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.generated.definitions import VERDICTS, run_out_probability, verdict
 from shardmath.search.spaces import Best, Front, Part
 
 
@@ -78,6 +79,22 @@ class Configuration:
     def verdict(self) -> str:
         """Return the verdict of the peak."""
         return VERDICTS[verdict(self.peak_bytes, self.values["gpu_memory"])][0]
+
+    @property
+    def run_out_probability(self) -> float | None:
+        """Return the probability that the process of the fullest stage runs out; None on several kinds of GPUs.
+
+        Raises AssertionError if neither end of the pipeline has the peak, which a layout of the ledger always has.
+        """
+        if self.pipeline is not None:
+            return None
+        stages, evaluator = self.values["pipeline_parallel"], self.part.evaluator.terms
+        for rank in dict.fromkeys((0, stages - 1, max(0, stages - 2), min(1, stages - 1))):
+            terms = terms_at(evaluator, {**self.values, "pipeline_rank": rank})
+            if terms["stage.total"] == self.terms["peak"]:
+                allocated, process = terms["process.allocated"], terms["process.total"]
+                return run_out_probability(allocated, process, self.values["gpu_memory"])
+        raise AssertionError(f"no end of the pipeline has the peak of {self.labels}")
 
     @property
     def order(self) -> tuple[tuple[int | float, ...], int, int]:
