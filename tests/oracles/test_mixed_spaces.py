@@ -12,6 +12,7 @@ import pytest
 
 from shardmath import InputError, explain, explore
 from shardmath.account.accounting import Explanation
+from shardmath.account.kinds import largest_stage
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.files import cluster_of
 from shardmath.search.nests.chosen import nest_of
@@ -48,6 +49,12 @@ def test_spaces_against_explain(draw: Random) -> None:
         Best("best", ("step.time", "peak"), 3), Best("each", ("peak",), 1, ("recompute",), "legal"),
         Front("front", ("peak", "step.time"), "uncertain"), Histogram("sizes", "peak", EDGES, "legal"),
     ))
+    total, stage = cluster.num_gpus, largest_stage(cluster)
+    if not any(total % p == 0 and stage % (total // p) == 0 and p <= explain(model, "h200").model.num_layers
+               for p in axes["pipeline_parallel"]):
+        with pytest.raises(InputError, match="which no candidate does"):
+            explore(space)
+        return
     answer = explore(space)
     rows = []
     for sizes in product(*axes.values()):
