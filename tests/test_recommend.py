@@ -282,7 +282,7 @@ def test_a_choice_is_ready_to_run(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 @pytest.mark.parametrize(("changes", "field"), [
     ({"gpu": "x100"}, "gpu"), ({"gpu": "v100-32gb"}, "network"), ({"num_gpus": 0}, "num_gpus"),
-    ({"tensor_parallel": (3,)}, "num_gpus"), ({"global_batch_size": 0}, "global_batch_size"),
+    ({"tensor_parallel": (3,)}, "tensor_parallel"), ({"global_batch_size": 0}, "global_batch_size"),
     ({"implementation": "megatorn"}, "implementation"),
 ])
 def test_refused(changes: dict[str, Any], field: str) -> None:
