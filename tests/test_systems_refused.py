@@ -12,6 +12,7 @@ import shardmath
 from shardmath.cli.main import exit_code
 from shardmath.commands.phases.plan import read_plan
 from shardmath.errors import InputError
+from shardmath.search.spaces import Best, Space
 
 pytestmark = pytest.mark.slow
 CLUSTERS = Path(__file__).resolve().parents[1] / "docs"
@@ -120,3 +121,19 @@ def test_phases_add_up(tmp_path: Path) -> None:
         read_plan(file)
     file.write_text(f"tokens = 1_100_000_000_000\n{plan}", encoding="utf-8")
     assert sum(phase.tokens for phase in read_plan(file).phases) == 1_100_000_000_000
+
+
+@pytest.mark.parametrize(("axes", "fixed", "said"), [
+    ({"tensor_parallel": [3, 5]}, {}, "tensor_parallel = [3, 5]: *; nearest legal: 2 or 4"),
+    ({"sequence_slices": [3, 5], "pipeline_parallel": [4]}, {}, "sequence_slices = 3: *; nearest legal: 2 or 4"),
+    ({"fragments": [7, 9]}, {"inner_steps": 100, "data_parallel_replicas": 2},
+     "fragments = 7: *; nearest legal: 5 or 10"),
+])
+def test_spaces_say_so_too(axes: dict[str, list[int]], fixed: dict[str, int], said: str) -> None:
+    jobs = {"num_gpus": 8, "global_batch_size": 64, **fixed}
+    space = Space(axes={**axes, "micro_batch_size": [1, 2]}, model="llama-3.1-8b", gpu="h100-80gb", fixed=jobs,
+                  questions=(Best("fastest", ("step.time",)),))
+    answer = shardmath.explore(space)
+    assert answer.legal == 0
+    assert matches(answer.refusal, said), answer.refusal
+    assert f"No configuration is legal. {answer.refusal.split(':')[0]}" in str(answer)

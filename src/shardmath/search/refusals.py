@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +32,12 @@ def refusal(answers: Answered) -> InputError | None:
     """
     if answers.legal:
         return None
-    return _of_hosts(answers) or _of_rules(answers) or _of_axes(answers)
+    return _of_hosts(answers) or refusal_of(answers.parts)
+
+
+def refusal_of(parts: Sequence[Part]) -> InputError | None:
+    """Return why no configuration of some parts is legal, with the nearest legal value; None where no rule says it."""
+    return _of_rules(parts) or _of_axes(parts)
 
 
 def _of_hosts(answers: Answered) -> InputError | None:
@@ -49,10 +54,10 @@ def _of_hosts(answers: Answered) -> InputError | None:
     return full_host(choices, values, least.terms, least.keys[OFFLOADED], values[HOST])
 
 
-def _of_rules(answers: Answered) -> InputError | None:
+def _of_rules(parts: Sequence[Part]) -> InputError | None:
     """Return the refusal of the layout that breaks fewest rules, by one about a value that the search does not vary."""
     best: tuple[tuple[int, bool], Part, int, str, str] | None = None
-    for part in answers.parts:
+    for part in parts:
         rows = constrained(part, np.arange(min(part.size, _SOME)))
         if not len(rows):
             continue
@@ -73,9 +78,9 @@ def _of_rules(answers: Answered) -> InputError | None:
     return InputError(field, values[field], text, " or ".join(map(str, near)) or None)
 
 
-def _of_axes(answers: Answered) -> InputError | None:
+def _of_axes(parts: Sequence[Part]) -> InputError | None:
     """Return the refusal of the first axis to which a value beside its own gives a legal layout."""
-    for part in answers.parts:
+    for part in parts:
         numbers = np.unique(np.linspace(0, part.size - 1, min(part.size, _FEW), dtype=np.int64))
         for axis in part.axes:
             (field, own), *more = axis.values.items()

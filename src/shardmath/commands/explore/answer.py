@@ -154,6 +154,8 @@ class Explored(Reported, room="explore"):
     """Rows that were written; null if none were asked for."""
     bounds: tuple[BoundedPart, ...] = ()
     """How the parts were cut, with method bounds."""
+    refusal: str = ""
+    """Why no configuration is legal, with the nearest legal value; empty where one is, or where no rule says it."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""

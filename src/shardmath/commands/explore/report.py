@@ -32,6 +32,8 @@ def show(explored: Explored) -> None:
     if explored.rows is not None:
         rows.append(("rows", f"{explored.rows:,}", "written"))
     out.print(table(("configurations", "count", ""), rows, right=(1,)))
+    if explored.refusal:
+        out.print(f"No configuration is legal. {explored.refusal}", markup=False)
     for name, answered in explored.answers.items():
         out.print(_answer(name, answered))
 

@@ -23,7 +23,8 @@ from shardmath.search.nests.cuda import CudaNest, on_gpu
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, Table
 from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
-from shardmath.search.spaces import Best, Question, Rows, Space
+from shardmath.search.refusals import refusal_of
+from shardmath.search.spaces import Best, Part, Question, Rows, Space
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -112,7 +113,14 @@ def explore(
             kept.save(runs)
     if kept is not None and kept.written is not None and kept.rows.is_dir():
         Folder(kept.rows).remove()
-    return explored(nests, runs, space.questions, written)
+    return _explained(explored(nests, runs, space.questions, written), parts)
+
+
+def _explained(answer: Explored, parts: Sequence[Part]) -> Explored:
+    """Return an answer with the reason why no configuration is legal, where that is so."""
+    if answer.legal or not answer.complete:
+        return answer
+    return replace(answer, refusal=str(refusal_of(parts) or ""))
 
 
 @dataclass(frozen=True)
