@@ -15,6 +15,7 @@ from shardmath.formats import written
 from shardmath.generated.definitions import num_microbatches
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
+from shardmath.search.switches import Switch
 from shardmath.search.untried import Untried
 
 
@@ -108,6 +109,9 @@ class Advice(Reported, room="recommend", table="choices"):
     """Changes of the inputs, each with the best layout then."""
     untried: tuple[Untried, ...]
     """Layouts that were left out, with the option that tries them."""
+    switches: tuple[Switch, ...] | None = None
+    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
+    tried, on several kinds of GPUs."""
 
 
 def choice_of(

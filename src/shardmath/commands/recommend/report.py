@@ -13,6 +13,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
+from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.time import within
 from shardmath.reports.untried import show_untried
@@ -113,6 +114,7 @@ def _show_nothing(out: Console, advice: Advice) -> None:
     if item is not None:
         out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
                   f" {gib(item.peak_bytes)} GiB of {item.gpu_memory / GIB:g} GiB.", markup=False)
+    show_switches(out, advice.switches)
     show_untried(out, advice.untried)
 
 

@@ -13,6 +13,7 @@ from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
 from shardmath.commands.recommend.neighbours import neighbours
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.run import search_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.input.arguments import typed_like
@@ -26,6 +27,7 @@ from shardmath.search.offered import as_arguments, offered
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
 from shardmath.search.spaces.standard import layouts
+from shardmath.search.switches import switches
 from shardmath.search.untried import untried
 
 
@@ -69,7 +71,8 @@ def recommend(
     return Advice(
         chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
         _excluded(answers, first), () if first is None or cluster.kinds else tuple(changes(asked, first)),
-        untried(answers.parts),
+        untried(answers.parts), None if choices else switches(search_of(
+            chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training), "out of memory"),
     )
 
 

@@ -23,6 +23,7 @@ from shardmath.search.spaces import Space
 from shardmath.search.spaces.conditions import HOST
 from shardmath.search.spaces.kinds import KINDS
 from shardmath.search.stages import ONE_STAGE
+from shardmath.search.switches import Switch
 from shardmath.search.untried import Untried, untried
 
 #: Constraints of the search, in words: the field and the rule.
@@ -98,6 +99,9 @@ class SweepResult(Reported, room="sweep", table="best"):
     """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
     refusal: str = ""
     """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
+    switches: tuple[Switch, ...] | None = None
+    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
+    tried, on several kinds of GPUs."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:

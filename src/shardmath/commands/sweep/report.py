@@ -10,6 +10,7 @@ from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
+from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
@@ -50,6 +51,7 @@ def show(result: SweepResult) -> None:
         out.print(_layouts([least], title))
         of_gpu = round(least.peak_bytes / least.share) / GIB
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}.")
+        show_switches(out, result.switches)
     else:
         out.print(" ".join(["No layout is legal.", *filter(None, [result.refusal])]), markup=False)
     rows = [("tried", f"{result.tried:,}", "")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardmath.account.time import time_unknown
@@ -18,6 +18,7 @@ from shardmath.search.layout import RULES
 from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
+from shardmath.search.switches import switches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ def _result(asked: Sweep) -> SweepResult:
         for part in answers.parts:
             for columns in legal_layouts(part, asked.progress):
                 asked.on_layouts(columns)
+    if not result.best and result.smallest is not None:
+        return replace(result, switches=switches(asked, result.smallest.verdict))
     return result
 
 

@@ -1,0 +1,158 @@
+"""Single changes that make something fit where nothing does, the smallest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardmath.account.accounting import verdict_of
+from shardmath.account.time import any_cluster
+from shardmath.answers import Answer, Label
+from shardmath.configuration.choosing import options_of
+from shardmath.configuration.defaults import default_implementation
+from shardmath.configuration.run import Search
+from shardmath.configuration.settings import as_model
+from shardmath.configuration.zero import SWITCHES
+from shardmath.errors import InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS
+from shardmath.search.nests.configurations import Configuration
+from shardmath.search.offered import spaces_of
+from shardmath.search.sizes import sizes_of
+from shardmath.search.spaces.rows import legal_rows
+
+#: Words for a change, and the fields of a search that it sets; kernels and further parameters are set one by one.
+_Change = tuple[str, Mapping[str, Any]]
+
+#: Sizes that keep least memory, where they are not asked for.
+_LEAST: Mapping[str, Any] = {"micro_batch_size": (1,), "virtual_pipeline": (1,), "recompute": ("full",)}
+#: Data parallelism that shares out all weights.
+_SHARED = {"data_parallel": "fsdp"}
+#: Changes that leave program, number of GPUs and trained weights as they are, by kind; the weaker ones of a kind first.
+_SMALL: tuple[tuple[_Change, ...], ...] = (
+    (("a loss without the logits of all tokens", {"kernels": {"loss": "liger"}}),),
+    (("gradients in 16 bits", {"gradients": "bf16"}),),
+    (("weights and states shared out", {"kernels": _SHARED}),),
+    tuple((f"ZeRO stage {stage}", {"zero_stage": stage}) for stage in range(1, len(SWITCHES) + 1)),
+    (("all states on the host", {"others": {"optimizer_offload_percent": 100}}),),
+    (("gradients and states on the host", {"kernels": {"zero_offload": "optimizer"}}),
+     ("gradients, states and weights on the host", {"kernels": {"zero_offload": "parameters"}})),
+    (("moments in 8 bits", {"kernels": {"optimizer": "adamw_8bit"}}),),
+)
+#: Rank of adapters that are tried, and frozen weights of fewer bits.
+_RANK, _CODES = 16, {"base_weights": "nf4"}
+#: How often the GPUs are doubled at most; between two doublings three more numbers are tried.
+_DOUBLINGS = 7
+_VERDICTS = tuple(name for name, _ in VERDICTS)
+
+
+@dataclass(frozen=True)
+class Switch(Answer):
+    """A change of the job, and the layout of least memory that it leads to."""
+
+    what: str
+    """The change, in words."""
+    options: str
+    """Options that make it: to add to the command, or in place of those of the same name."""
+    layout: Mapping[str, Label]
+    """Sizes of the layout by name."""
+    num_gpus: int
+    """GPUs of the job."""
+    peak_bytes: int
+    """Bytes of the rank that keeps most."""
+    verdict: str
+    """fits or uncertain, by the 80 % rule."""
+
+
+def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
+    """Return single changes after which a layout has a better ``verdict`` than any has without them.
+
+    Of the changes of one kind that is the weakest that fits, or else the weakest that may. Only layouts of little
+    memory are tried: full recompute, one sequence in a micro-batch and one chunk of layers on a rank, where no others
+    are asked for. A change that the implementation refuses is passed over. None on several kinds of GPUs, where
+    changes are not tried yet.
+    """
+    if any_cluster(search.gpu, search.network).kinds:
+        return None
+    better = _VERDICTS[:_VERDICTS.index(verdict)]
+    tried = (_weakest(search, kind, better) for kind in _kinds(search))
+    return tuple(item for item in tried if item is not None)
+
+
+def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...]) -> Switch | None:
+    best = None
+    for words, fields in kind:
+        item = _tried(search, words, fields)
+        if item is not None and item.verdict in better and (best is None or item.verdict != best.verdict):
+            best = item
+        if best is not None and best.verdict == better[0]:
+            break
+    return best
+
+
+def _tried(search: Search, words: str, fields: Mapping[str, Any]) -> Switch | None:
+    """Return the layout of least memory after a change; None where it changes nothing, and where none is legal."""
+    sizes: dict[str, Any] = {name: size for name, size in _LEAST.items() if getattr(search, name) is None}
+    whole: dict[str, Any] = {
+        name: {**(getattr(search, name) or {}), **value} if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+    }
+    changed = replace(search, **whole)
+    if changed == search:
+        return None
+    try:
+        spaces = spaces_of(replace(changed, **sizes), "memory")
+        rows = [legal_rows(part) for space in spaces for part in space.parts()]
+    except InputError:  # the implementation has no such switch, or not beside what was asked for
+        return None
+    least: tuple[int, Configuration] | None = None
+    for item in filter(len, rows):
+        peaks = item.term("peak")
+        place = int(np.argmin(peaks))
+        if least is None or peaks[place] < least[0]:
+            least = int(peaks[place]), Configuration(item.part, int(item.numbers[place]), {})
+    if least is None:
+        return None
+    peak, layout = least
+    return Switch(words, " ".join(_options(search, fields)), sizes_of(layout), changed.num_gpus, peak,
+                  verdict_of(peak, layout.values["gpu_memory"]))
+
+
+def _options(search: Search, fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options that make a change, without those that were asked for."""
+    for name, value in fields.items():
+        if name == "kernels":
+            asked = search.kernels or {}
+            yield from (f"--kernel {axis}={option}" for axis, option in value.items() if asked.get(axis) != option)
+        elif name == "others":
+            yield from (f"--{other.replace('_', '-')} {number}" for other, number in value.items()
+                        if search.others.get(other) != number)
+        else:
+            yield f"--{name.replace('_', '-')} {value}"
+
+
+def _kinds(search: Search) -> Iterator[Iterable[_Change]]:
+    """Yield changes by kind, the smallest first: what a program does, the program, the GPUs, what is trained."""
+    yield from _SMALL
+    own = search.implementation or default_implementation(as_model(search.model))
+    (axis, option), = _SHARED.items()
+    for name in IMPLEMENTATIONS:
+        if name != own and option in options_of(name, axis):
+            asked = {} if options_of(name, axis) == (option,) else {"kernels": _SHARED}
+            yield [(f"weights and states shared out by {name}", {"implementation": name, **asked})]
+    yield ((f"{number} GPUs", {"num_gpus": number}) for number in _numbers(search))
+    adapted = {"lora_rank": search.others.get("lora_rank", _RANK)}
+    yield [("adapters alone are trained", {"others": adapted}),
+           ("adapters alone, on weights in 4 bits", {"others": adapted, "kernels": _CODES})]
+
+
+def _numbers(search: Search) -> Iterator[int]:
+    """Yield larger numbers of GPUs: doublings and quarters between them, of whole nodes beyond one node."""
+    node, own = search.node_size or any_cluster(search.gpu, search.network).node_size, search.num_gpus
+    for power in range(_DOUBLINGS):
+        for quarters in range(5, 9):
+            number, rest = divmod((own << power) * quarters, 4)
+            if not rest and (number <= node or number % node == 0):
+                yield number
