@@ -184,6 +184,24 @@ def test_idle_axes_are_not_cut() -> None:
     assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
 
 
+def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardmath.search.boxes import bounds as module
+
+    part, = drawn("dense", random.Random(4)).parts()
+    problem, _ = posed(posing_of(part, QUESTIONS, literal=True), evaluator_source(part), verdict_source())
+    bounds = Bounds(part, problem)
+    parents = bounds.root
+    for axis in range(len(bounds.sizes)):
+        together = bounds.children(parents, axis)
+        monkeypatch.setattr(module, "BATCH", 3)
+        apart = bounds.children(parents, axis)
+        monkeypatch.undo()
+        for name in ("places", "low", "high", "may", "surely"):
+            assert np.array_equal(getattr(together, name), getattr(apart, name))
+        parents = together.places[:20]
+    assert len(parents)
+
+
 def test_a_search_that_is_stopped_says_how_far_it_came() -> None:
     part, = drawn("dense", random.Random(1)).parts()
     answers, cut = branched(part, QUESTIONS[:1], most=1)

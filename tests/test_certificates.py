@@ -21,7 +21,7 @@ from shardmath.cli.main import exit_code
 from shardmath.commands.explore import Explored, explore
 from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.graph import Graph, exact
+from shardmath.compiler.expressions.graph import Graph, exact, ordered
 from shardmath.search.boxes import intervals
 from shardmath.search.certificates import outward
 from shardmath.search.certificates.checked import checked
@@ -227,6 +227,69 @@ def test_intervals_enclose_exact_fractions(op: str, node: Any, scale: int) -> No
                 assert -least <= value <= most
         if not node.is_condition:
             assert point[1][at] + point[0][at] <= (0 if scale == 1 and op != ops.DIV else 1e-14), op
+
+
+def unbounded_graphs(draws: np.random.Generator, count: int) -> Iterator[Any]:
+    """Draw products, sums, choices and quotients of quotients, whose divisors reach 0."""
+    graph = Graph()
+    for _ in range(count):
+        nodes = [graph.name(letter) for letter in "abc"]
+        nodes.append(graph.binary(ops.DIV, *nodes[:2]))
+        for _ in range(6):
+            op = draws.choice([ops.ADD, ops.MUL, ops.MUL, ops.MAX, ops.MIN, ops.DIV, ops.FLOOR_DIV, ops.SELECT])
+            args = [nodes[place] for place in (len(nodes) - 1, *draws.integers(len(nodes), size=2))]
+            draws.shuffle(args)
+            if op == ops.SELECT:
+                nodes.append(graph.select(graph.binary(ops.LE, *args[:2]), *args[1:]))
+            elif op in (ops.ADD, ops.MUL):
+                nodes.append((graph.add if op == ops.ADD else graph.mul)(args))
+            else:
+                nodes.append(graph.extreme(op, args) if op in (ops.MAX, ops.MIN) else graph.binary(op, *args[:2]))
+        yield nodes[-1]
+
+
+@pytest.mark.cases(60, 3000)
+def test_infinite_ends_enclose_exact_fractions() -> None:
+    """Bounds are infinite where a divisor may be 0: what is computed from them holds, and 0 times them is 0."""
+    draws, exactly_known, naught = np.random.default_rng(7), 0, 0
+    for root in unbounded_graphs(draws, cases(test_infinite_ends_enclose_exact_fractions)):
+        ends = np.sort(draws.integers(-3, 4, (2, 3, 40)), axis=0) * draws.integers(0, 2, 3)[:, np.newaxis] / 7
+        inside = [[Fraction(draws.choice(ends[:, place, at])) for at in range(40)] for place in range(3)]
+        known, everywhere = ({letter: (-low[place], high[place]) for place, letter in enumerate("abc")}
+                             for low, high in (ends, (ends[0].min(axis=1), ends[1].max(axis=1))))
+        with rounded_upward():
+            for node in ordered([root]):
+                if node.op == ops.NAME:
+                    known[node], everywhere[node] = known[str(node.value)], everywhere[str(node.value)]
+                    continue
+                signs = [outward.sign_of(everywhere[arg]) for arg in node.args]
+                for values in (known, everywhere):
+                    values[node] = (outward.constant(node) if not node.args else
+                                    outward.enclosed(node, [values[arg] for arg in node.args], signs))
+        less, most = (np.broadcast_to(end, 40) for end in known[root])
+        assert not np.isnan([less, most]).any()
+        for at in range(40):
+            try:
+                value, = exact([root], dict(zip("abc", (row[at] for row in inside), strict=True)))
+            except ZeroDivisionError:
+                continue
+            assert -less[at] <= value <= most[at]
+            exactly_known += bool(np.isfinite([less[at], most[at]]).all())
+            naught += bool(np.isinf([less[at], most[at]]).any())
+    assert min(exactly_known, naught) > cases(test_infinite_ends_enclose_exact_fractions)
+
+
+def test_naught_times_no_bounds_is_naught() -> None:
+    graph = Graph()
+    left, right = graph.name("a"), graph.name("b")
+    product, quotient = graph.mul((left, right)), graph.binary(ops.DIV, left, right)
+    every, above, naught, unit = ((np.asarray([less]), np.asarray([most])) for less, most in (
+        (np.inf, np.inf), (-1.0, np.inf), (-0.0, 0.0), (-0.0, 1.0)))
+    for node, args, expected in ((product, [naught, every], naught), (product, [unit, every], every),
+                                 (product, [unit, above], (0.0, np.inf)), (quotient, [every, above], every),
+                                 (quotient, [unit, above], unit), (quotient, [unit, unit], every)):
+        with rounded_upward():
+            assert outward.enclosed(node, args, [outward.sign_of(arg) for arg in args]) == expected
 
 
 def test_rounding_is_as_before_after_the_block() -> None:

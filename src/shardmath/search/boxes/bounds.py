@@ -6,7 +6,7 @@ that are rounded to nearest, as in a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.arrays import constants, operated
+from shardmath.compiler.expressions.arrays import Step, constants, operated, steps_of
 from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
@@ -26,6 +26,8 @@ from shardmath.search.spaces import Part
 
 #: The place of every axis, one row for a box; behind the last place stands a free axis.
 Places: TypeAlias = NDArray[np.int16]
+#: Boxes that are bounded at a time: columns of them stay in the processor's cache.
+BATCH = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class _Plan:
     ``first`` is needed to say which children count, ``then`` for the keys of those, with what is ``kept`` of the first.
     """
 
-    lent: tuple[Node, ...]
-    first: tuple[Node, ...]
-    then: tuple[Node, ...]
+    lent: tuple[Step, ...]
+    first: tuple[Step, ...]
+    then: tuple[Step, ...]
     kept: frozenset[Node]
     tables: tuple[Table, ...]
 
@@ -103,6 +105,11 @@ class Bounds:
 
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
+        step = max(1, BATCH // self.sizes[axis])
+        return Boxes.joined([self._children(parents[start: start + step], axis)
+                             for start in range(0, len(parents), step)] or [self._none()])
+
+    def _children(self, parents: Places, axis: int) -> Boxes:
         plan, size = self._plans[axis], self.sizes[axis]
         rows, places = np.divmod(np.arange(len(parents) * size), size)
         boxes = parents[rows]
@@ -141,19 +148,21 @@ class Bounds:
         counts, keys = np.empty((0, len(self._counting)), np.bool_), np.empty((0, len(self._keys)))
         return Boxes(self.root[:0], keys, keys, counts, counts)
 
-    def _computed(self, nodes: Sequence[Node], boxes: Places, values: dict[Node, Interval]) -> None:
-        """Add the bounds of ``nodes`` to ``values``, which has those of all other arguments."""
+    def _computed(self, steps: Iterable[Step], boxes: Places, values: dict[Node, Interval]) -> None:
+        """Add the bounds of all steps to ``values``, which has those of other arguments, and drop what none needs."""
         rows: dict[int, NDArray[np.int64]] = {}
         with np.errstate(all="ignore"):
-            for node in nodes:
+            for node, last in steps:
                 table = self._home.get(node)
                 if table is None:
                     values[node] = ranged(node, [values[arg] for arg in node.args], self._least[node])
-                    continue
-                if id(table) not in rows:
-                    rows[id(table)] = table.rows(boxes)
-                at = rows[id(table)]
-                values[node] = table.low[node][at], table.high[node][at]
+                else:
+                    if id(table) not in rows:
+                        rows[id(table)] = table.rows(boxes)
+                    at = rows[id(table)]
+                    values[node] = table.low[node][at], table.high[node][at]
+                for arg in last:
+                    values.pop(arg, None)
 
     def _rows(self, mask: int) -> int:
         """Return rows of a table of some axes: one for each combination of places, a free axis among them."""
@@ -174,7 +183,7 @@ class Bounds:
         values: dict[Node, Interval] = dict(self._common)
         for node in self._needed([*self._conditions, *self._counting, *self._keys]):
             self._least[node] = tuple(float(np.min(values[arg][0])) for arg in node.args if arg in values)
-            self._computed([node], self.root, values)
+            self._computed([(node, ())], self.root, values)
 
     def _tables(self) -> dict[Node, Table]:
         """Make the tables of nodes that are wanted outside of them, and of conditions."""
@@ -199,16 +208,18 @@ class Bounds:
         bit = 1 << axis
         moved = {node for node in self._nodes if self._moves(node, axis)}
         counted = set(self._needed([*self._conditions, *self._counting]))
+        roots = {*self._conditions, *self._counting, *self._keys}
         every = self._needed([*self._conditions, *self._counting, *self._keys])
         first = [node for node in every if node in moved and node in counted]
         then = [node for node in every if node in moved and node not in counted]
         args = {arg for node in (*first, *then) if node not in self._home for arg in node.args}
-        wanted = [node for node in every if node not in moved and (node in args or node in {
-            *self._conditions, *self._counting, *self._keys})]
+        wanted = [node for node in every if node not in moved and (node in args or node in roots)]
         lent = [node for node in self._needed(wanted) if node not in self._common]
         tables = tuple(table for mask, table in self._by_mask.items() if mask & bit)
-        kept = {*self._keys, *(arg for node in then for arg in node.args)}.intersection(first)
-        return _Plan(tuple(lent), tuple(first), tuple(then), frozenset(kept), tables)
+        later = {*self._keys, *(arg for node in then for arg in node.args)}
+        return _Plan(
+            steps_of(lent, {*wanted, *self._common}), steps_of(first, {*later, *roots, *self._common}),
+            steps_of(then, {*self._keys, *self._common}), frozenset(later.intersection(first)), tables)
 
     def _moves(self, node: Node, axis: int) -> bool:
         """Tell whether bounds of a node change with the place on an axis: those of its table, or of an argument."""

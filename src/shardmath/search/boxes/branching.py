@@ -11,14 +11,11 @@ from shardmath.compiler.expressions.intervals import Bounds as Exact
 from shardmath.compiler.nests.order import nested_order
 from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import Problem
-from shardmath.search.boxes.bounds import Bounds, Boxes
+from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes
 from shardmath.search.boxes.kept import Kept, kept_for
 from shardmath.search.boxes.order import begin, opened, order_of
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Part, Question
-
-#: Boxes that are bounded at a time: columns of them stay in the processor's cache.
-_BATCH = 1 << 13
 
 
 @dataclass
@@ -54,7 +51,7 @@ def branched(
             levels[level].append(boxes)
             break
         axis = order[level]
-        size = max(1, _BATCH // bounds.sizes[axis])
+        size = max(1, BATCH // bounds.sizes[axis])
         if len(boxes) > size:
             levels[level].append(boxes.taken(np.arange(size, len(boxes))))
             boxes = boxes.taken(np.arange(size))

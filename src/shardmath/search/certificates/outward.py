@@ -1,7 +1,8 @@
 """Interval arithmetic with outward rounding on columns: what a certificate is checked with.
 
 An interval is the least value with its sign changed, and the largest; a condition is whether it surely holds, and
-whether it may. All of it is meant for ``rounded_upward``. What is not a number closes no box.
+whether it may. All of it is meant for ``rounded_upward``. Every value is finite; an infinite end says that nothing is
+known on its side, and 0 times it is 0. What is not a number closes no box.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from shardmath.compiler.expressions.graph import Node
 
 #: Columns of the least value with its sign changed, and of the largest; or two truths.
 Outward: TypeAlias = tuple[Any, Any]
-#: Signs of intervals: nowhere below 0, nowhere above, or any.
-POSITIVE, NEGATIVE, ANY = "positive", "negative", "any"
+#: Signs of intervals: nowhere below 0, nowhere above, any, or any with ends that may be infinite.
+POSITIVE, NEGATIVE, ANY, UNBOUNDED = "positive", "negative", "any", "unbounded"
 
 
 def constant(node: Node) -> Outward:
@@ -36,6 +37,8 @@ def constant(node: Node) -> Outward:
 def sign_of(interval: Outward) -> str:
     """Return the sign of an interval of numbers."""
     less, most = interval
+    if not (np.all(np.isfinite(less)) and np.all(np.isfinite(most))):
+        return UNBOUNDED
     if np.all(less <= 0):
         return POSITIVE
     return NEGATIVE if np.all(most <= 0) else ANY
@@ -58,13 +61,16 @@ def _product(args: Sequence[Outward], signs: Sequence[str]) -> Outward:
 
 
 def _sign_of_product(left: str, right: str) -> str:
-    if ANY in (left, right):
-        return ANY
+    for sign in (UNBOUNDED, ANY):
+        if sign in (left, right):
+            return sign
     return POSITIVE if left == right else NEGATIVE
 
 
 def _times(left: Outward, right: Outward, sign: str, own: str) -> Outward:
     (less, most), (other_less, other_most) = left, right
+    if UNBOUNDED in (sign, own):
+        return _corners(left, right, _finite_times)
     if (sign, own) == (POSITIVE, POSITIVE):
         return less * -other_less, most * other_most
     if (sign, own) == (NEGATIVE, POSITIVE):
@@ -76,14 +82,27 @@ def _times(left: Outward, right: Outward, sign: str, own: str) -> Outward:
         return np.maximum(less * least, less * other_most), np.maximum(most * least, most * other_most)
     if sign == POSITIVE:
         return _times(right, left, own, sign)
-    low, other_low = -less, -other_less
-    return (reduce(np.maximum, (less * other_low, less * other_most, -most * other_low, -most * other_most)),
-            reduce(np.maximum, (low * other_low, low * other_most, most * other_low, most * other_most)))
+    return _corners(left, right, np.multiply)
+
+
+def _corners(left: Outward, right: Outward, times: Callable[[Any, Any], Any]) -> Outward:
+    (less, most), (other_less, other_most) = left, right
+    low, other_ends = -less, (-other_less, other_most)
+    return (reduce(np.maximum, (times(end, other) for end in (less, -most) for other in other_ends)),
+            reduce(np.maximum, (times(end, other) for end in (low, most) for other in other_ends)))
+
+
+def _finite_times(left: Any, right: Any) -> Any:
+    """Multiply ends of finite values, which may be infinite."""
+    return np.where((left == 0) | (right == 0), 0.0, left * right)
 
 
 def _quotient(args: Sequence[Outward], signs: Sequence[str]) -> Outward:
     (less, most), (other_less, greatest) = args
     least = -other_less
+    if UNBOUNDED in signs:
+        ends = _quotient(args, [ANY, ANY])
+        return tuple(np.where(np.isnan(end), np.inf, end) for end in ends)  # type: ignore[return-value]
     with_sign = _QUOTIENTS[signs[0]]
     if np.all(least > 0):
         return with_sign(less, most, least, greatest)
