@@ -15,6 +15,7 @@ from shardmath import Cluster, InputError, explain, explore, read_cluster, recom
 from shardmath.account.configured import configured_on_any
 from shardmath.account.kinds import together
 from shardmath.cli.main import exit_code
+from shardmath.commands.sweep.report import show
 from shardmath.compiler.evaluators import times_at
 from shardmath.generated.definitions import DEFAULTS, VERDICTS
 from shardmath.machines import write_cluster
@@ -170,12 +171,14 @@ def test_the_step_of_a_real_split_is_close_to_a_played_one(model: str, options: 
     assert float(play(forward, backward, 32)) == pytest.approx(formula, rel=0.01)
 
 
-def test_sweep_and_recommend_find_what_explain_says() -> None:
+def test_sweep_and_recommend_find_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
     asked = {"num_gpus": 16, "global_batch_size": 16, "micro_batch_size": (1, 2), "recompute": ("none", "full")}
     result = sweep(SMALL, BOTH, top=1000, **asked)  # type: ignore[arg-type]
     assert result.legal == sum(result.verdicts.values())
     assert result.tried == result.legal + sum(rule.count for rule in result.broken)
     assert len(result.best) == result.verdicts["fits"]
+    show(result)
+    assert "runs out" not in capsys.readouterr().out  # nobody knows it there
     seconds = []
     for layout in result.best[:40]:
         account = explain(

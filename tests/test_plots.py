@@ -14,6 +14,7 @@ from shardmath import compare, explain
 from shardmath.cli.main import exit_code
 from shardmath.commands.compare import plot as compared
 from shardmath.commands.explain import plot as explained
+from shardmath.commands.explain.report import forecast_line
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
 from shardmath.plots.picture import Table
@@ -81,6 +82,7 @@ def test_explain_draws_a_bar_for_every_rank_and_what_it_says(tmp_path: Path) -> 
     for item in found.ranks:
         assert three_digits(item.total / 2**30) in said
     assert {"80%", "100%", "weight", "optimizer", "pipeline rank"} <= {*said}
+    assert forecast_line(found, "The process on rank 0") in " ".join(said)
 
 
 @pytest.mark.process

@@ -4,14 +4,14 @@ from xml.etree import ElementTree
 
 import pytest
 from read_mathml import parsed
-from sympy import And, Eq, Expr, Float, Integer, Mul, Not, Or, Rational, Symbol, sqrt
+from sympy import And, Eq, Expr, Float, Integer, Mul, Not, Or, Rational, Symbol, exp, sqrt
 from sympy.logic.boolalg import Boolean, true
 
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.functions import CeilDiv, Divides, FloorDiv, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import PARAMETERS, symbols
-from shardmath.symbolic.printers.javascript import JavascriptPrinter
+from shardmath.symbolic.printers.javascript import JavascriptPrinter, RealJavascriptPrinter
 from shardmath.symbolic.printers.mathml import MathmlPrinter
 from shardmath.symbolic.terms import product, total
 
@@ -58,6 +58,10 @@ MATHML: tuple[tuple[Expr, str], ...] = (
 @pytest.mark.parametrize(("expression", "expected"), JAVASCRIPT, ids=[text for _, text in JAVASCRIPT])
 def test_javascript(expression: Expr, expected: str) -> None:
     assert JavascriptPrinter().doprint(expression) == expected
+
+
+def test_javascript_of_real_numbers() -> None:
+    assert RealJavascriptPrinter({h: "margin"}).doprint(exp(-h**6)) == "Math.exp(-Math.pow(margin, 6))"
 
 
 @pytest.mark.parametrize("expression", [Float(0.5) * h, sqrt(h), Rational(1, 2) + h])

@@ -21,6 +21,7 @@ from shardmath.input.parameters import UNEVEN as UNEVEN_SIZES
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models.model import load_model
 from shardmath.reports.sizes import in_words
+from shardmath.reports.tables import chance
 from shardmath.search.choosing import SLOWER
 from shardmath.search.offered import offered
 from shardmath.search.sizes import as_arguments_of_explain, sizes_of
@@ -260,6 +261,11 @@ def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
     assert f"{advice.choices[0].time.seconds:.2f}" in text
     assert "the fastest that fits" in text
     assert "half the network bandwidth" in text
+    rows = text.splitlines()
+    (ends,) = (line.index("runs out") + len("runs out") for line in rows if "runs out" in line)
+    for place, choice in enumerate(advice.choices, 1):
+        (row,) = (row for row in rows if row.startswith(f" {place} ") and choice.verdict in row)
+        assert row[:ends].split()[-1] == chance(choice.run_out_probability)
 
 
 def test_a_choice_is_ready_to_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, advice: Any) -> None:

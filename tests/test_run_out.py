@@ -12,6 +12,7 @@ import pytest
 
 from shardmath import explain, sweep
 from shardmath.commands.explain.report import forecast_line
+from shardmath.commands.sweep.report import show
 from shardmath.generated.definitions import FORECASTS, forecast, run_out_probability
 from shardmath.reports.tables import chance
 from shardmath.symbolic.run_out import FITS_BELOW, process_limit
@@ -80,7 +81,9 @@ def test_a_measured_run_moves_the_probability(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_gives_each_layout_the_probability_of_explain() -> None:
+def test_a_sweep_gives_each_layout_the_probability_of_explain(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     result = sweep("llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64)
     layouts = [*result.best, *result.best_by_recompute.values()]
     assert any(layout.pipeline_parallel > 1 for layout in layouts)
@@ -90,6 +93,10 @@ def test_a_sweep_gives_each_layout_the_probability_of_explain() -> None:
                           **sizes)
         assert account.peak_bytes == layout.peak_bytes
         assert (layout.run_out_probability, layout.forecast) == (account.run_out_probability, account.forecast)
+    monkeypatch.setenv("COLUMNS", "200")
+    show(result)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "%" in line]
+    assert [row[-1] for row in rows[:len(layouts)]] == [chance(layout.run_out_probability) for layout in layouts]
 
 
 @pytest.mark.parametrize(("probability", "text"), [

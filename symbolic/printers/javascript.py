@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Expr, Mul
+from sympy import Expr, Mul, Pow
 
 from .python import EvaluatorPrinter, RealPrinter, ordered
 
@@ -61,6 +61,9 @@ class JavascriptPrinter(EvaluatorPrinter):
 
 class RealJavascriptPrinter(RealPrinter):
     """Prints formulas of real numbers, as doubles compute them."""
+
+    def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
+        return f"Math.pow({', '.join(map(self._print, expr.args))})"  # -x**6 is no expression of JavaScript
 
     def _print_exp(self, expr: Expr) -> str:
         return f"Math.exp({self._print(expr.args[0])})"

@@ -34,6 +34,12 @@ function percent(share) {
   return `${(100 * share).toFixed(1)}%`;
 }
 
+// A probability; a little is not shown as nothing, nor nearly all as all.
+function chance(probability) {
+  if (probability < 0.001) return "<0.1%";
+  return 0.999 < probability && probability < 1 ? ">99.9%" : percent(probability);
+}
+
 function seconds(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(3);
 }

@@ -22,11 +22,13 @@ function memoryTile(values, accounts) {
   const share = peak.total / values.gpu_memory;
   const { sites } = DATA.evaluators[evaluatorName(state)];
   const when = sites[peak.site] ? `, ${whenOf(sites[peak.site].meaning)}` : "";
+  const { probability, forecast } = outlookOf(shardmath[evaluatorName(state)], peak, values.gpu_memory);
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
   return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
     element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)} GiB`),
     gauge(share, VERDICT_CLASS[place]),
-    note(`Rank ${peak.rank}${when}.`));
+    note(`Rank ${peak.rank}${when}.`),
+    note(badge(forecast), ` The process runs out of memory with a probability of ${chance(probability)}.`));
 }
 
 function whenOf(meaning) {

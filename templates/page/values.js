@@ -119,6 +119,13 @@ function accountOf(state, values, rank) {
   return { rank, site, ...linesAt(evaluator, known, numbers, site), total, verdict, numbers };
 }
 
+// The probability that the process of a rank runs out of memory, and the forecast from it.
+function outlookOf(evaluator, { numbers }, memory) {
+  const [allocated, process] = ["allocated", "total"].map((name) => evaluator.whole(numbers[`process.${name}`]));
+  const probability = evaluator.runOutProbability(allocated, process, memory);
+  return { probability, forecast: evaluator.FORECASTS[evaluator.forecast(probability)][0] };
+}
+
 function accountsOf(state, values) {
   return Array.from({ length: values.pipeline_parallel }, (_, rank) => accountOf(state, values, rank));
 }

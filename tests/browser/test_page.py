@@ -16,7 +16,8 @@ from oracles.extent import FULL, SEED
 import shardmath
 from shardmath.commands.page import page
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ROLES
+from shardmath.generated.definitions import FORECASTS, ROLES
+from shardmath.reports.tables import chance
 
 STATES = 2000 if FULL else 100
 #: How the page refuses numbers that Python has exactly.
@@ -28,7 +29,9 @@ ACCOUNTS = """async (links) => {
     await ready();
     const { broken, accounts, time } = examined(state);
     const { ranks, ...step } = time ?? {};
-    told.push([broken ?? null, accounts.map(({ numbers, ...account }) => account), step]);
+    const outlook = broken ? {}
+      : outlookOf(shardmath[evaluatorName(state)], largest(accounts), valuesOf(state).gpu_memory);
+    told.push([broken ?? null, accounts.map(({ numbers, ...account }) => account), step, outlook]);
   }
   return told;
 }"""
@@ -49,8 +52,8 @@ def link_of(state: dict[str, Any]) -> str:
 def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
     drawn = states(Random(SEED), STATES)
     found = opened().evaluate(ACCOUNTS, [link_of(state) for state in drawn])
-    legal = 0
-    for state, (broken, accounts, time) in zip(drawn, found, strict=True):
+    legal, forecasts = 0, set()
+    for state, (broken, accounts, time, outlook) in zip(drawn, found, strict=True):
         expected = explained(state)
         if broken is not None and broken.endswith(BEYOND):
             # Reserved memory is computed in thousandths of an estimate: from 9 TB on doubles do not hold that exactly.
@@ -70,7 +73,11 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
             ]
             assert [line["bytes"] for line in account["lines"]] == [float(line.bytes) for line in lines]
         compare_times(time, expected, state)
+        assert outlook["probability"] == pytest.approx(expected.run_out_probability, rel=1e-9), state
+        assert outlook["forecast"] == expected.forecast, state
+        forecasts.add(expected.forecast)
     assert legal > STATES // 8
+    assert forecasts == {name for name, _ in FORECASTS}
     record_property("cases", legal)
 
 
@@ -104,10 +111,17 @@ def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:
     assert f"{expected.peak.total / 2**30:.2f} GiB" in headline
     assert f"{expected.time.seconds:.0f} s" in headline
     assert expected.peak.verdict in headline
+    likely = f"The process runs out of memory with a probability of {chance(expected.run_out_probability)}."
+    assert f"{expected.forecast} {likely}" in headline
     again = opened(f"#{tab.url.partition('#')[2]}")
     for part in ("#headline", "#lines", "#spent", "#map"):
         assert again.inner_text(part) == tab.inner_text(part), part
     assert "rank 1" in again.inner_text("#lines caption")
+
+
+def test_probabilities_are_written_as_in_the_terminal(opened: Callable[..., Any]) -> None:
+    probabilities = [0, 0.0004, 0.001, 0.0099, 0.047, 0.5, 0.999, 0.9995, 1]
+    assert opened().evaluate("(all) => all.map(chance)", probabilities) == [*map(chance, probabilities)]
 
 
 def test_a_link_that_says_nonsense_says_so(opened: Callable[..., Any]) -> None:

@@ -17,6 +17,8 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.captured import WIDTH, capturing
 from shardmath.reports.waiting import silence
 
+#: Column of the probability that the process on the fullest rank runs out of memory.
+RUNS_OUT = "runs out"
 #: Least width of the last column, which wraps, before others go.
 _LEAST = 18
 #: Colours of the verdicts, which are always written out too.

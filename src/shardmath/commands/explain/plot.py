@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardmath.account.accounting import Explanation, RankAccount
-from shardmath.commands.explain.report import heading
+from shardmath.commands.explain.report import forecast_line, heading
 from shardmath.generated.definitions import ROLES
 from shardmath.machines.gpu import GIB
 from shardmath.plots.bars import GROUPS_HEIGHT, HEIGHT, Bar, draw, draw_groups
@@ -21,7 +21,8 @@ def picture(explanation: Explanation) -> Picture:
     alt = (f"Stacked bars of memory by role for {len(bars)} pipeline ranks; the fullest is rank {peak.rank} with"
            f" {gib(peak.total)} GiB of {explanation.memory_of(peak) / GIB:g} GiB.")
     panel = Panel(lambda part: draw(part, bars, "pipeline rank", "GiB at the peak of a rank"), HEIGHT, alt)
-    return Picture(title, subtitle, (panel, *_stages(explanation), *_links(explanation)), (
+    below = f"{subtitle}. {forecast_line(explanation, f'The process on rank {explanation.peak.rank}')}"
+    return Picture(title, below, (panel, *_stages(explanation), *_links(explanation)), (
         accounts("GiB of every pipeline rank at its peak", "rank", (
             (str(item.rank), item) for item in explanation.ranks)),))
 

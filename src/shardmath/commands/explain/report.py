@@ -137,11 +137,11 @@ def process_line(explanation: Explanation) -> str:
     return line
 
 
-def forecast_line(explanation: Explanation) -> str:
-    """Say how probable it is that the process runs out of memory."""
+def forecast_line(explanation: Explanation, process: str = "That process") -> str:
+    """Say how probable it is that the process on the fullest rank runs out of memory."""
     if explanation.run_out_probability == 1:
-        return "That process runs out of memory: more is allocated than there is."
-    return (f"That process runs out of memory with a probability of {chance(explanation.run_out_probability)}: "
+        return f"{process} runs out of memory: more is allocated than there is."
+    return (f"{process} runs out of memory with a probability of {chance(explanation.run_out_probability)}: "
             f"{explanation.forecast}.")
 
 

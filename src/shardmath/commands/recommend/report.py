@@ -14,7 +14,7 @@ from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.switches import show_switches
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import within
 from shardmath.reports.untried import show_untried
 
@@ -53,12 +53,12 @@ def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
     titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "margin",
-              ""]
+              RUNS_OUT, ""]
     rows = [
         [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
          str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
          f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.margin_bytes),
-         item.explanation.peak.verdict]
+         chance(item.run_out_probability), item.explanation.peak.verdict]
         for place, item in enumerate(choices, 1)
     ]
     if any(item.explanation.host_bytes for item in choices):
@@ -67,7 +67,7 @@ def _choices(choices: Iterable[Choice]) -> Table:
             row.insert(-1, gib(item.explanation.host_bytes))
     right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
-                 spare=("MFU", "margin", "accum"))
+                 spare=(RUNS_OUT, "MFU", "margin", "accum"))
 
 
 def _show_error(out: Console, choices: Sequence[Choice]) -> None:

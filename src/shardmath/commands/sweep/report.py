@@ -11,7 +11,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
 from shardmath.reports.switches import show_switches
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import RUNS_OUT, chance, console, gib, table
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 
@@ -84,6 +84,7 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     names = shown_sizes(map(asdict, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
     rows, offloaded = [], any(item.host_bytes for item in layouts)
+    known = any(item.run_out_probability is not None for item in layouts)
     for item in layouts:
         sizes = sizes_of(asdict(item), names)
         rows.append([
@@ -92,14 +93,17 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
         ])
         if item.placed_seconds is not None:
             rows[-1].insert(-6, f"{item.placed_seconds:.2f}")
+        if known:
+            rows[-1].append("" if item.run_out_probability is None else chance(item.run_out_probability))
         if offloaded:
             rows[-1].append(gib(item.host_bytes))
     timed = any(item.step_seconds is not None for item in layouts)
     figures = _OF_TIME if timed else _OF_MEMORY
     if any(item.placed_seconds is not None for item in layouts):
         figures = ("placed", *figures)
-    figures = (*figures, _HOST) if offloaded else figures
+    figures = (*figures, *[RUNS_OUT] * known, *[_HOST] * offloaded)
     shown = [TITLES[name] for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
     words = {titles.index("SP"), titles.index("recompute")}
-    return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=("MFU", "margin", "share"))
+    spare = (RUNS_OUT, "MFU", "margin", "share")
+    return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=spare)
