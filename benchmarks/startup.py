@@ -15,6 +15,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 _HEAVY = ("sympy", "numba", "numpy", "pydantic")
 _SWEEP = ("sweep", MODEL, "--gpu", GPU, "--num-gpus", str(NUM_GPUS), "--global-batch-size",
           str(GLOBAL_BATCH_SIZE), "--seq-length", str(SEQ_LENGTH))
+#: After a change of one line everything is derived but the forms of terms that stayed as they were.
+_DERIVATION = ("-m", "shardmath.symbolic.write")
 _MIXTRAL, _LAYOUT = ("mixtral-8x7b", "--gpu", GPU), ("--num-gpus", "64", "--global-batch-size", "256")
 #: First uses, each with a cache of its own that is empty: the arguments, and the processor seconds that it took in
 #: November 2026, when everything was compiled that a sweep needs, on two cores of an EPYC 9R14.
@@ -61,8 +63,8 @@ def figures(repeats: int) -> list[Figure]:
         _figure("python -c pass", ("-c", "pass"), repeats),
         _figure("import shardmath", ("-c", "import shardmath"), repeats),
         _figure("shardmath --help", ("-m", "shardmath", "--help"), repeats),
-        _figure("derive(): all of generated/, in memory",
-                ("-c", "from shardmath.symbolic.derive import derive; derive()"), repeats),
+        _figure("all of generated/, nothing kept", (*_DERIVATION, "--check"), repeats),
+        _figure("all of generated/, simplified forms kept", _DERIVATION, repeats),
     ]
     for name, (arguments, before) in FIRST_USES.items():
         with TemporaryDirectory() as folder:

@@ -92,9 +92,10 @@ def derive_published(published: PublishedSet) -> dict[str, str]:
 
 #: Independent parts of a derivation, the longest first: files by name, and sections of the supplement.
 _PARTS: tuple[Callable[[], Part], ...] = (
-    lambda: ({**_tables(), "formulas.jsonl": records()}, {**of_terms(), **of_work()}),  # which have the same forms
     lambda: ({}, systems()),
-    lambda: (_appendix(), of_examples()),
+    lambda: ({**_tables(), "formulas.jsonl": records()}, {**of_terms(), **of_work()}),  # which have the same forms
+    lambda: (_appendix(), {}),
+    lambda: ({}, of_examples()),
     *(lambda item=item: (derive_implementation(item), {}) for item in IMPLEMENTATIONS.values()),
     *(lambda item=item: (derive_published(item), {}) for item in all_published()),
 )
