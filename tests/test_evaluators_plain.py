@@ -33,7 +33,7 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
     **{name: (build(item), item) for name, item in IMPLEMENTATIONS.items()},
     **{item.name: (item.terms, MEGATRON) for item in all_published()},
 }
-#: What is refused with Megatron's other kernels.
+#: Choices that are refused with Megatron's other kernels.
 UNCOUNTED = {("precision", "fp32")}
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [

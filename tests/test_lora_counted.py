@@ -31,13 +31,13 @@ def needed(adapters: str, base_weights: str, precision: str = "bf16") -> list[Te
 def test_adapters(name: str, row: dict[str, str]) -> None:
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
     precision = "bf16" if name == "lora" else "fp32"
-    found = evaluate(needed(row["adapters"], row.get("base_weights", "full"), precision), known)
-    assert found["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
-    assert found["stage.gradient"] == int(row["gradients"]) == int(row["adapter_weights"])
-    assert found["stage.optimizer"] == int(row["states"])
+    terms = evaluate(needed(row["adapters"], row.get("base_weights", "full"), precision), known)
+    assert terms["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
+    assert terms["stage.gradient"] == int(row["gradients"]) == int(row["adapter_weights"])
+    assert terms["stage.optimizer"] == int(row["states"])
     # The loss keeps the labels too: shifted ones, or for b = 1 the padded ones that they are a view of.
     labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-    assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"])
+    assert terms["stage.activation"] + terms["stage.buffer"] + labels == int(row["saved"])
 
 
 def test_frozen_weights_have_no_gradients() -> None:

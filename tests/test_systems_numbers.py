@@ -68,8 +68,8 @@ def three_axes(batch: int, model: str = f"{LLAMA} --num-gpus 64") -> Callable[[A
 def placed(asked: Asked, layout: str) -> float:
     """How much faster a layout is on nodes that are placed by measured links than in the order of the file."""
     links = f"llama-3.1-8b --gpu {MEASURED} --num-gpus 64 {layout} --global-batch-size 64"
-    found = asked.answer(f"explain {links}")["placement"]
-    return float(found["file_order_seconds"] / found["seconds"])
+    placement = asked.answer(f"explain {links}")["placement"]
+    return float(placement["file_order_seconds"] / placement["seconds"])
 
 
 def counted_traffic(_: Asking) -> Iterator[float]:
@@ -307,7 +307,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
 @pytest.mark.slow
 @pytest.mark.parametrize("item", READ, ids=lambda item: item.sentence[:40])
 def test_numbers_of_sentences(item: Read, asked: Asking) -> None:
-    found = re.search(item.sentence, sentences(item.page))
-    assert found is not None
+    sentence = re.search(item.sentence, sentences(item.page))
+    assert sentence is not None
     numbers = [*item.numbers(asked)]
-    assert [written(value, said) for value, said in zip(numbers, found.groups(), strict=True)] == [*found.groups()]
+    said = [*sentence.groups()]
+    assert [written(value, text) for value, text in zip(numbers, said, strict=True)] == said

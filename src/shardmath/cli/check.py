@@ -31,9 +31,11 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
     layout. Bad input ends with exit code 2, as everywhere. FILE may be a certificate that ``shardmath explore`` wrote:
     then its proof is checked, and one that does not hold is bad input.
     """
-    from shardmath.search.certificates.checked import checked_file, is_certificate
+    from shardmath.search.certificates import is_certificate
 
     if is_certificate(model):
+        from shardmath.search.certificates.checked import checked_file
+
         _refuse_options({**options, "allow_uncertain": allow_uncertain})
         proof = checked_file(model)
         answers = ", ".join(f"{count:,} of {name}" for name, count in proof.answers.items())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from shardmath.reports.waiting import PATIENCE, quiet, silence
+from shardmath.reports.waiting import PATIENCE, is_watched, silence
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
@@ -51,7 +50,7 @@ class Bar:
 @contextmanager
 def progress(unit: str) -> Iterator[Bar | None]:
     """Yield a bar for this block; None where nobody watches."""
-    if quiet() or not sys.stderr.isatty():
+    if not is_watched():
         yield None
         return
     from rich.console import Console

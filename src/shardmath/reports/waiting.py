@@ -68,7 +68,7 @@ def _spinning(text: str) -> RenderableType:
 @contextmanager
 def waiting(work: str) -> Iterator[None]:
     """Show a line for this block, once it has lasted a while."""
-    if quiet() or not sys.stderr.isatty():
+    if not is_watched():
         yield
         return
     _running.append(Line(work))
@@ -108,6 +108,11 @@ def say(text: str) -> None:
 def quiet() -> bool:
     """Tell whether neither progress nor notes are wanted."""
     return _quiet[0]
+
+
+def is_watched() -> bool:
+    """Tell whether somebody looks at the standard error, and wants to see progress there."""
+    return not quiet() and sys.stderr.isatty()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardmath import __version__
-from shardmath.compiler.evaluators import counted
+from shardmath.commands.formula.run import home_of
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.rendering import rendered
@@ -23,21 +23,12 @@ def bibliography(term: str, implementation: str = FIRST, kernels: Mapping[str, s
 
 
 def _keys(term: str, implementation: str, kernels: Mapping[str, str]) -> set[str]:
-    from shardmath.symbolic.accounts import build
-    from shardmath.symbolic.published import all_published
-    from shardmath.symbolic.timing import build_all, is_timed
+    from shardmath.symbolic.published import published_set
 
-    for publication in all_published():
-        if any(own.name == term for own in publication.own):
-            return {publication.source}
-    chosen = counted(implementation, kernels)
-    terms = (build_all if is_timed(chosen) else build)(chosen)
-    if term not in terms.terms:
+    home = home_of(term, implementation, tuple(sorted(kernels.items())))
+    terms, publication = home.terms, published_set(home.name)
+    if term not in terms:
         raise InputError("term", term, "must be a term", nearest_names(term, terms.terms))
-    reached, left = {term}, [term]
-    while left:
-        used = terms[left.pop()].expression.free_symbols & terms.by_symbol.keys()
-        names = {terms.by_symbol[symbol].name for symbol in used} - reached
-        reached |= names
-        left += names
-    return {row.tensor.source for name in reached for row in terms[name].rows}
+    if publication is not None:
+        return {publication.source}
+    return {row.tensor.source for item in terms.closure((term,)) for row in item.rows}

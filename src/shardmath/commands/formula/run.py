@@ -171,7 +171,7 @@ def _derived(
     from shardmath.symbolic.published import published_set
     from shardmath.symbolic.simplify import derivation, spelled_out
 
-    home, line = _home(name, implementation, kernels), LinePrinter()
+    home, line = home_of(name, implementation, kernels), LinePrinter()
     terms, fixed = home.terms, home.fixed
     if name not in terms:
         raise InputError("term", name, f"must be a term of {terms.name}", nearest_names(name, terms.terms))
@@ -203,7 +203,7 @@ class LaterForms(Forms):
         if form not in Forms.__dataclass_fields__:
             raise AttributeError(form)
         question = self.question
-        self.__dict__.update(vars(forms_of(_steps(*question)[-1].expression, _home(*question[:3]).terms)))
+        self.__dict__.update(vars(forms_of(_steps(*question)[-1].expression, home_of(*question[:3]).terms)))
         return str(self.__dict__[form])
 
 
@@ -227,7 +227,7 @@ def _steps(
     from shardmath.symbolic.simplify import derivation, simplify
     from shardmath.symbolic.terms import operations
 
-    home = _home(name, implementation, kernels)
+    home = home_of(name, implementation, kernels)
     steps = derivation(home.terms, name, home.fixed)
     if not assumptions and not expand:
         return steps
@@ -256,7 +256,7 @@ def _assumed(
 
     from shardmath.symbolic.parameters import BY_LETTER, symbol
 
-    home, clauses = _home(name, implementation, kernels), read_clauses(assumptions)
+    home, clauses = home_of(name, implementation, kernels), read_clauses(assumptions)
     for letter, value in home.fixed.items():
         assumed = clauses.values.setdefault(symbol(letter), Integer(value))
         if assumed != value:
@@ -326,7 +326,7 @@ def _chosen(implementation: str, kernels: Mapping[str, str] | None) -> Implement
 
 
 @dataclass(frozen=True)
-class _Home:
+class Home:
     """The framework or published set that a term belongs to, its terms, its fixed values by letter and its rules."""
 
     name: str
@@ -335,7 +335,8 @@ class _Home:
     rules: tuple[Rule, ...]
 
 
-def _home(name: str, implementation: str, kernels: _Kernels) -> _Home:
+def home_of(name: str, implementation: str, kernels: _Kernels) -> Home:
+    """Return whose a term is by its name. Raises InputError for an unknown implementation or kernel choice."""
     from shardmath.symbolic.accounts import build
     from shardmath.symbolic.implementations import IMPLEMENTATIONS
     from shardmath.symbolic.parallel.legality import fixed_values, rules_for
@@ -344,10 +345,10 @@ def _home(name: str, implementation: str, kernels: _Kernels) -> _Home:
 
     item = published_set(name.partition(".")[0])
     if item is not None:
-        return _Home(item.name, item.terms, {}, ())
+        return Home(item.name, item.terms, {}, ())
     chosen = _chosen(implementation, dict(kernels))
     terms = build(chosen)
     if name not in terms and (is_timed(chosen) or name in build_all(IMPLEMENTATIONS[implementation])):
         refuse_untimed(chosen.choices)
         terms = build_all(chosen)
-    return _Home(implementation, terms, fixed_values(chosen), rules_for(chosen))
+    return Home(implementation, terms, fixed_values(chosen), rules_for(chosen))

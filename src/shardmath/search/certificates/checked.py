@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,16 +12,15 @@ import numpy as np
 
 from shardmath.errors import InputError
 from shardmath.files.reading import json_object, read_text
+from shardmath.search.certificates import KIND, VERSION
 from shardmath.search.certificates.exact import Exact, exactly
-from shardmath.search.certificates.posed import KIND, VERSION, Questions, digest_of, enclosure_of, questions_of
+from shardmath.search.certificates.posed import Questions, digest_of, enclosure_of, questions_of
 from shardmath.search.certificates.tree import Closing, Tree, refuse_open, refuse_outside
 from shardmath.search.spaces import Best, Part
 from shardmath.search.spaces.files import space_of
 
 #: Bytes of a certificate at most; those that are written here have far fewer.
 LARGEST = 1 << 24
-#: Characters in which a certificate says that it is one.
-_BEGINNING = 40
 #: Configurations of a part that are drawn near its answers, and computed in exact fractions.
 _DRAWN = 100
 
@@ -37,17 +35,6 @@ class Checked:
     size: int
     boxes: int
     exact: int
-
-
-def is_certificate(path: str) -> bool:
-    """Tell whether a file says that it is a certificate."""
-    if not os.path.isfile(path):
-        return False
-    try:
-        with open(path, "rb") as file:
-            return f'"{KIND}"'.encode() in file.read(_BEGINNING)
-    except OSError:
-        return False
 
 
 def checked_file(path: str) -> Checked:

@@ -12,8 +12,6 @@ from shardmath.search.certificates.rounding import rounded_upward
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best, Front, Part, Space
 
-#: The first key of a certificate, and the version of its form.
-KIND, VERSION = "certificate", "shardmath/certificate/1"
 Questions = tuple[Best | Front, ...]
 
 

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from shardmath.errors import InputError
+from shardmath.search.certificates import KIND, VERSION
 from shardmath.search.certificates.exact import exactly
-from shardmath.search.certificates.posed import KIND, VERSION, digest_of, enclosure_of, questions_of
+from shardmath.search.certificates.posed import digest_of, enclosure_of, questions_of
 from shardmath.search.certificates.tree import Closing, grown
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces import Space
