@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from tarfile import TarFile
 from zipfile import ZipFile
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 FOLDERS = {package: Path(folder) for package, folder in SETUPTOOLS["package-dir"].items()}
+LOOSE = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in")
 SDIST = "from setuptools.build_meta import build_sdist; import sys; print(build_sdist(sys.argv[1]))"
 FROM_THE_WHEEL = """
 import sys
@@ -64,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / source, checkout / source, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("tests", "validation", "docs"):  # which must not come along
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in"):
+    for name in LOOSE:
         shutil.copy(ROOT / name, checkout / name)
     sdist = _run([sys.executable, "-c", SDIST, str(folder)], checkout).split()[-1]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
@@ -166,3 +170,35 @@ def test_version_is_the_same_everywhere() -> None:
     import shardmath
 
     assert shardmath.__version__ == PROJECT["project"]["version"]
+
+
+def test_conda_package_needs_what_the_project_needs() -> None:
+    """The recipe beside pyproject.toml: name, version, licences, Python and the range of every dependency."""
+    project = PROJECT["project"]
+    recipe = yaml.safe_load((ROOT / "recipes" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert (recipe["package"]["name"], recipe["context"]["version"]) == (project["name"], project["version"])
+    assert recipe["about"]["license"] == project["license"]
+    assert recipe["about"]["license_file"] == project["license-files"]
+    assert recipe["about"]["summary"] == project["description"]
+    (command,) = recipe["build"]["python"]["entry_points"]
+    assert command.split(" = ") == list(*project["scripts"].items())
+    needs = {Requirement(line.replace(" ", "", 1)) for line in recipe["requirements"]["run"]}
+    assert needs == {Requirement(f"python{project['requires-python']}"), *map(Requirement, project["dependencies"])}
+    assert set(PROJECT["build-system"]["requires"]) <= {
+        line.replace(" ", "", 1) for line in recipe["requirements"]["host"]
+    }
+
+
+def test_image_is_made_of_all_that_a_wheel_needs() -> None:
+    project = PROJECT["project"]
+    text = (ROOT / "recipes" / "Containerfile").read_text(encoding="utf-8")
+    asked = re.findall(r"\[([a-z,]+)\]", text)
+    assert len(asked) == 2
+    assert len(set(asked)) == 1, "built as it is installed"
+    assert set(asked[0].split(",")) <= project["optional-dependencies"].keys()
+    copied = re.findall(r"^COPY (?!--)(.+) /checkout", text, flags=re.MULTILINE)
+    assert set(" ".join(copied).split()) == {*LOOSE, *(folder.parts[0] for folder in FOLDERS.values())}
+    versions = re.findall(r"^FROM python:(\d+\.\d+)-slim", text, flags=re.MULTILINE)
+    assert versions
+    assert {f"Programming Language :: Python :: {version}" for version in versions} <= set(project["classifiers"])
+    assert text.rstrip().endswith(f'ENTRYPOINT ["{next(iter(project["scripts"]))}"]')
