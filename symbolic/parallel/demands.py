@@ -11,7 +11,7 @@ from sympy.logic.boolalg import Boolean
 from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
-from ..systems import SYSTEMS
+from ..systems import SYSTEMS, refusals
 from .optimizers import NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
@@ -111,8 +111,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     """
     refused = (
         *_of_models(choices), *_of_fp32(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
-        *_of_adapters(choices), *_of_deepspeed(choices),
-        *(refusal for system in SYSTEMS for refusal in system.refused(choices)),
+        *_of_adapters(choices), *_of_deepspeed(choices), *refusals(choices),
     )
     reasons = [text for text, holds in refused if holds]
     if reasons:

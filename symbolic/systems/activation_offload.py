@@ -27,7 +27,7 @@ from ..parallel.rules import Rule
 from ..parameters import symbols
 from ..rates import host_link_time
 from ..terms import TermSet, product, total
-from .system import Choices, Part, Refusal, System
+from .system import Aspect, Choices, Part, Refusal, System
 
 NAME = "activation_offload"
 ol, L, m, p, rfull, rcore, rmlp, rn = symbols("ol L m p rfull rcore rmlp rn")
@@ -61,16 +61,8 @@ def _rules(choices: Choices) -> Sequence[Rule]:
 
 
 def _refused(choices: Choices) -> Sequence[Refusal]:
-    offloaded = choices[NAME] != "none"
-    return (
-        Refusal("activation offload of layers with experts", offloaded and choices["layers"] != "dense"),
-        Refusal("activation offload of a tensor that v is a view of", offloaded and choices["value"] == "view"),
-        Refusal("the transients of training on the GPU with activation offload",
-                offloaded and choices["peak"] != "saved"),
-        Refusal("FP8 with activation offload", offloaded and choices["fp8"] != "none"),
-        Refusal(f"karma with recompute_method = {choices['recompute_method']}: choose recompute_method = block",
-                choices[NAME] == "karma" and choices["recompute_method"] != "block"),
-    )
+    return (Refusal(f"karma with recompute_method = {choices['recompute_method']}: choose recompute_method = block",
+                    choices[NAME] == "karma" and choices["recompute_method"] != "block"),)
 
 
 def _moved(elements: Expr, place: Place, choices: Choices) -> Expr:
@@ -131,6 +123,8 @@ SYSTEM = System(
     }, rowless=("none", "layers", "karma"), asked={"layers": "ol"},
        needs={"layers": {"peak": "saved"}, "karma": {"peak": "saved", "recompute_method": "block"}}),
     ("megatron",),
+    words="activation offload", changes=(Aspect.SAVED,),
+    counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",), "fp8": ("none",)},
     rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

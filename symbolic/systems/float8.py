@@ -7,7 +7,7 @@ of one product, and their scales, live while it runs; they are left out, and so 
 from __future__ import annotations
 
 from ..axis import Axis
-from .system import System
+from .system import Aspect, System
 
 NAME = "float8"
 OPTIONS = {
@@ -18,4 +18,5 @@ OPTIONS = {
 
 SYSTEM = System(
     Axis(NAME, "FP8 products of torchao", OPTIONS, rowless=tuple(OPTIONS)), ("torchtitan",),
+    words="FP8 products of torchao", changes=(Aspect.PRODUCTS,),
 )

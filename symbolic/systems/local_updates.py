@@ -25,7 +25,7 @@ from ..parallel.weights import State
 from ..parameters import symbols
 from ..rates import host_link_time, stream_time
 from ..terms import TermSet, product, term_symbol, total
-from .system import Choices, Part, Refusal, System, Transient
+from .system import Aspect, Choices, Part, System, Transient
 
 NAME = "local_updates"
 R, D, N, m, H, fr, lt, ob, Wo = symbols("R D N m H fr lt ob Wo")
@@ -58,18 +58,6 @@ def _rules(choices: Choices) -> Sequence[Rule]:
         Rule("fragment_turns", "fr", Divides(fr, H), "must divide inner_steps"),
         Rule("fragment_overlap", "lt", Lt(lt * fr, H), "must be less than inner_steps / fragments"),
         Rule("outer_bits", "ob", Or(*(Eq(ob, bits) for bits in (4, 8, 16, 32))), "must be 32, 16, 8 or 4"),
-    )
-
-
-def _refused(choices: Choices) -> Sequence[Refusal]:
-    chosen = choices[NAME] != "none"
-    return (
-        Refusal(f"local updates with optimizer {choices['optimizer']} in precision {choices['precision']}",
-                chosen and (choices["optimizer"], choices["precision"]) != ("adamw", "mixed")),
-        Refusal("local updates with the optimizer on the host", chosen and choices["optimizer_offload"] != "none"),
-        Refusal("local updates with tensor parallelism on three axes", chosen and choices["tensor_axes"] != "one"),
-        Refusal("local updates of adapters", chosen and choices["adapters"] != "none"),
-        Refusal("local updates of experts", chosen and choices["layers"] != "dense"),
     )
 
 
@@ -146,7 +134,9 @@ SYSTEM = System(
         "diloco_host": "the same with global parameters on the host, as torchft keeps them",
     }, rowless=("none", "average", *_DILOCO), asked={"diloco": "H fr lt ob Wo"}),
     ("megatron", "torchtitan"),
-    rules=_rules, refused=_refused, host=_host, time=_time, lighter={"diloco_host": "diloco"},
+    words="local updates", changes=(Aspect.RANKS, Aspect.STATES),
+    counted={"optimizer": ("adamw",), "precision": ("mixed",), "adapters": ("none",), "layers": ("dense",)},
+    rules=_rules, host=_host, time=_time, lighter={"diloco_host": "diloco"},
     fixed=lambda choices: {"fr": 1, "lt": 0, "ob": 32} if choices[NAME] == "average" else {},
     states=lambda choices: _STATES.get(choices[NAME], ()),
     spent={"outer": "local updates are synchronised"},

@@ -13,7 +13,8 @@ from sympy import Expr
 
 from ..axis import Axis
 from ..parameters import LINKS, symbol
-from .system import Choices, Refusal, System
+from ..rates import GROUPS_OF_RANKS
+from .system import Aspect, Choices, Refusal, System
 
 NAME = "links"
 
@@ -25,8 +26,12 @@ def _links(choices: Choices) -> Mapping[str, Expr]:
 
 
 def _refused(choices: Choices) -> Sequence[Refusal]:
-    return (Refusal("measured links with tensor parallelism on three axes",
-                    choices[NAME] == "measured" and choices["tensor_axes"] != "one"),)
+    links = _links(choices)
+    return tuple(
+        Refusal(f"measured links of {group.meaning}: choose {NAME} = uniform",
+                bool(links) and group.name not in links and group.chosen(choices))
+        for group in GROUPS_OF_RANKS
+    )
 
 
 SYSTEM = System(
@@ -35,5 +40,6 @@ SYSTEM = System(
         "measured": "of each group of ranks its slowest measured link (a matrix in a cluster file)",
     }, rowless=("uniform", "measured")),
     ("megatron", "huggingface", "torchtitan", "nanotron"),
+    words="measured links", changes=(Aspect.LINKS,),
     refused=_refused, links=_links,
 )

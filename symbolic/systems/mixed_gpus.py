@@ -15,16 +15,10 @@ from sympy import Eq, Expr
 from ..axis import Axis
 from ..parallel.rules import Rule
 from ..parameters import ACROSS, symbol, symbols
-from .system import Choices, Refusal, System
+from .system import Aspect, Choices, System
 
 NAME = "gpus"
 (V,) = symbols("V")
-
-#: Choices counted together with several kinds of GPUs.
-_COUNTED = {
-    "stages": ("listed",), "schedule": ("1f1b", "interleaved"), "links": ("uniform",), "tensor_axes": ("one",),
-    "slices": ("one",), "local_updates": ("none",), "optimizer_offload": ("none",), "activation_offload": ("none",),
-}
 
 
 def _rules(choices: Choices) -> Sequence[Rule]:
@@ -32,14 +26,6 @@ def _rules(choices: Choices) -> Sequence[Rule]:
         return ()
     return (Rule("kinds_chunks", "V", Eq(V, 1),
                  "must be 1 on several kinds of GPUs: interleaved stages of unequal speed are not counted yet"),)
-
-
-def _refused(choices: Choices) -> Sequence[Refusal]:
-    return tuple(
-        Refusal(f"several kinds of GPUs with {axis} = {choices[axis]}: choose {axis} = {counted[0]}",
-                choices[NAME] == "mixed" and choices[axis] not in counted)
-        for axis, counted in _COUNTED.items()
-    )
 
 
 def _across(choices: Choices) -> Mapping[str, Expr]:
@@ -54,5 +40,7 @@ SYSTEM = System(
         "mixed": "several kinds, each stage on one of them (kinds in a cluster file)",
     }, rowless=("alike", "mixed"), needs={"mixed": {"stages": "listed"}}),
     ("megatron", "nanotron"),
-    rules=_rules, refused=_refused, across=_across,
+    words="several kinds of GPUs", changes=(Aspect.MACHINES,), apart=tuple(Aspect),
+    counted={"stages": ("listed",), "schedule": ("1f1b", "interleaved")},
+    rules=_rules, across=_across,
 )

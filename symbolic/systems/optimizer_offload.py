@@ -27,7 +27,7 @@ from ..parameters import symbols
 from ..rates import host_link_time, host_stream_time, stream_time
 from ..terms import TermSet, product, total
 from . import interleaving
-from .system import Choices, Part, Refusal, System, Transient
+from .system import Aspect, Choices, Part, Refusal, System, Transient
 
 NAME = "optimizer_offload"
 gk, oo, oh, shards = symbols("gk oo oh shards")
@@ -122,6 +122,7 @@ SYSTEM = System(
                        " States)",
     }, rowless=("none", "cpu", "interleaved"), asked={"cpu": "oo", "interleaved": "gk"}),
     ("megatron",),
+    words="the optimizer on the host", changes=(Aspect.STATES,),
     rules=_rules, refused=_refused, share=_share, host=_host, time=_time,
     spent={"host": "the optimizer on the host, and copies for it"},
     fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1}, amounts={"cpu": "oo"},

@@ -14,7 +14,7 @@ from sympy import Integer
 from ..axis import Axis
 from ..ledger import Role
 from ..parallel.weights import State
-from .system import Choices, Refusal, System
+from .system import Aspect, Choices, Refusal, System
 
 NAME = "reference"
 
@@ -42,5 +42,6 @@ SYSTEM = System(
         "copy": "a frozen copy of the weights (DPO)",
     }, rowless=("none", "copy")),
     ("huggingface",),
+    words="a copy as reference", changes=(Aspect.WEIGHTS,),
     states=_states, refused=_refused,
 )

@@ -23,7 +23,7 @@ from ..parallel.rules import Rule, local_name
 from ..parameters import symbols
 from ..slicing import attended
 from ..terms import TermSet, product, term_symbol, total
-from .system import Choices, Part, Refusal, System, Transient
+from .system import Aspect, Choices, Part, System, Transient
 
 NAME = "slices"
 sn, m, p, r, c, V, L, Lr, nr, nf, nl, rfull, rcore = symbols("sn m p r c V L Lr nr nf nl rfull rcore")
@@ -31,14 +31,6 @@ _SLICED = ("tokens", "1f1b")
 
 #: Bytes of the gradients of a key element and of its value.
 _BOTH_GRADIENTS = Integer(2 + 2)
-
-#: Choices counted together with slices.
-_COUNTED = {
-    "layers": ("dense",), "heads": ("grouped",), "attention": ("flash",), "peak": ("saved",),
-    "schedule": ("1f1b", "interleaved"), "stages": ("even", "uneven"), "fp8": ("none",), "adapters": ("none",),
-    "tensor_axes": ("one",), "local_updates": ("none",), "activation_offload": ("none",), "dropout": ("none",),
-    "mask": ("kernel",), "recompute_method": ("each",), "positions": ("rotary", "learned"),
-}
 
 
 def _is_sliced(choices: Choices) -> bool:
@@ -53,14 +45,6 @@ def _rules(choices: Choices) -> Sequence[Rule]:
              "must be 1 with slices: keys and values of former slices on other ranks are not counted yet"),
         *((Rule("slices_chunks", "V", Eq(V, 1), "must be 1 with slices: interleaved slices are not counted yet"),)
           if choices["schedule"] == "interleaved" else ()),
-    )
-
-
-def _refused(choices: Choices) -> Sequence[Refusal]:
-    return tuple(
-        Refusal(f"slices of a sequence with {axis} = {choices[axis]}: choose {axis} = {counted[0]}",
-                _is_sliced(choices) and choices[axis] not in counted)
-        for axis, counted in _COUNTED.items()
     )
 
 
@@ -147,7 +131,13 @@ SYSTEM = System(
     }, absent={"one": ("sn",)}, rowless=("tokens", "1f1b"), asked={"1f1b": "sn"},
        needs={option: {"peak": "saved"} for option in _SLICED}),
     ("megatron",),
-    rules=_rules, refused=_refused, passes=_passes, in_flight=_in_flight, time=_time,
+    words="slices of a sequence", changes=(Aspect.PASSES,), apart=(Aspect.RANKS, Aspect.SAVED),
+    counted={
+        "layers": ("dense",), "heads": ("grouped",), "attention": ("flash",), "peak": ("saved",),
+        "schedule": ("1f1b", "interleaved"), "stages": ("even", "uneven"), "fp8": ("none",), "adapters": ("none",),
+        "dropout": ("none",), "mask": ("kernel",), "recompute_method": ("each",), "positions": ("rotary", "learned"),
+    },
+    rules=_rules, passes=_passes, in_flight=_in_flight, time=_time,
     spent={"slices": "slices that attend to more than others"},
     transients=(
         Transient("key_gradients", "Gradients of former slices' keys and values", ("layer_backward",), _in_layers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from sympy import Expr, Integer, Symbol
@@ -15,6 +16,19 @@ from ..parallel.weights import State
 from ..terms import TermSet
 
 Choices = Mapping[str, str]
+
+
+class Aspect(Enum):
+    """A part of training that a system changes."""
+
+    RANKS = "which ranks share something out, or exchange it"
+    PASSES = "units that pass the pipeline"
+    SAVED = "where saved tensors wait for the backward pass"
+    WEIGHTS = "weights that a rank holds"
+    STATES = "where optimizer states are, and what updates them"
+    PRODUCTS = "how matrix products are computed"
+    LINKS = "bandwidths between nodes"
+    MACHINES = "the GPUs of each stage"
 
 
 class Refusal(NamedTuple):
@@ -55,9 +69,13 @@ class System:
     """One system: its axis, and what the ledger, the rules and the time of a step have of it.
 
     The first option of ``axis`` is to do without it. ``frameworks`` are the implementations that have the others.
+    ``words`` name it in refusals. It ``changes`` aspects of training, and was not counted with systems that change the
+    same ones, or those that it needs ``apart`` from them; ``counted`` has, by other axis, the options that it was
+    counted with. So no system names another.
+
     Every function is asked with the choices, also where the system is not chosen:
 
-    * ``rules``: what a legal layout keeps; ``refused``: combinations that have not been counted;
+    * ``rules``: what a legal layout keeps; ``refused``: further combinations that have not been counted;
     * ``fixed``: letters that have one legal value;
     * ``states``: kept by a rank for every trained parameter, besides those of precision and optimizer;
     * ``share``: the part of the states of a role that stays on the GPU;
@@ -82,6 +100,10 @@ class System:
 
     axis: Axis
     frameworks: tuple[str, ...]
+    words: str
+    changes: tuple[Aspect, ...]
+    apart: tuple[Aspect, ...] = ()
+    counted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rules: Callable[[Choices], Sequence[Rule]] = _nothing
     refused: Callable[[Choices], Sequence[Refusal]] = _nothing
     fixed: Callable[[Choices], Mapping[str, int]] = lambda choices: {}
@@ -99,6 +121,23 @@ class System:
     time: Callable[[TermSet, Choices], Sequence[Part]] = _nothing
     spent: Mapping[str, str] = field(default_factory=dict)
     transients: tuple[Transient, ...] = ()
+
+    def chosen(self, choices: Choices) -> bool:
+        """Return True if the choices are not to do without the system."""
+        return choices[self.axis.name] != self.absent
+
+    def refusals(self, choices: Choices) -> Sequence[Refusal]:
+        """Return combinations of the system with options of other axes that have not been counted."""
+        return (
+            *(Refusal(f"{self.words} with {axis} = {choices[axis]}: choose {axis} = {options[0]}",
+                      self.chosen(choices) and choices[axis] not in options)
+              for axis, options in self.counted.items()),
+            *self.refused(choices),
+        )
+
+    def excludes(self, other: System) -> bool:
+        """Return True if the other system changes an aspect that this one changes too, or needs as it usually is."""
+        return not {*self.changes, *self.apart}.isdisjoint(other.changes)
 
     @property
     def on_host(self) -> dict[str, tuple[str, str]]:

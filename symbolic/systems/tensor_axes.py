@@ -18,30 +18,16 @@ from ..parallel.weights import is_linear
 from ..parameters import symbols
 from ..rates import ring_time
 from ..terms import TermSet, product, total
-from .system import Choices, Part, Refusal, System
+from .system import Aspect, Choices, Part, System
 
 NAME = "tensor_axes"
 L, w = symbols("L w")
-
-#: Choices counted together with three axes.
-_COUNTED = {
-    "layers": ("dense",), "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "peak": ("saved",),
-    "dropout": ("none",), "loss": ("vocab_parallel",), "precision": ("mixed", "fp16"), "weight_gradient": ("separate",),
-}
 
 
 def _rules(choices: Choices) -> Sequence[Rule]:
     if choices[NAME] == "one":
         return ()
     return (Rule("node", "t", true, "may exceed node_size"),)
-
-
-def _refused(choices: Choices) -> Sequence[Refusal]:
-    return tuple(
-        Refusal(f"three axes of tensor parallelism with {axis} = {choices[axis]}: choose {axis} = {counted[0]}",
-                choices[NAME] != "one" and choices[axis] not in counted)
-        for axis, counted in _COUNTED.items()
-    )
 
 
 def _whole_on_z(terms: TermSet) -> Expr:
@@ -72,7 +58,13 @@ SYSTEM = System(
     }, absent={"one": ("ty", "tz")}, asked={"three": "ty tz"},
        needs={"three": {"peak": "saved", "weight_gradient": "separate"}}),
     ("megatron",),
-    rules=_rules, refused=_refused,
+    words="three axes of tensor parallelism", changes=(Aspect.RANKS,),
+    counted={
+        "layers": ("dense",), "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "peak": ("saved",),
+        "dropout": ("none",), "loss": ("vocab_parallel",), "precision": ("mixed", "fp16"),
+        "weight_gradient": ("separate",),
+    },
+    rules=_rules,
     fixed=lambda choices: {} if choices[NAME] == "one" else {"c": 1, "p": 1, "sp": 0, "zero1": 0},
     time=_time,
     spent={"depth": "gradients over the third tensor axis, at the end of a step"},

@@ -18,7 +18,7 @@ from ..ledger import Role
 from ..parameters import symbols
 from ..rates import host_link_time, host_stream_time
 from ..terms import TermSet, product, total
-from .system import Choices, Part, Refusal, System
+from .system import Aspect, Choices, Part, Refusal, System
 
 NAME = "zero_offload"
 w, m, rfull = symbols("w m rfull")
@@ -88,6 +88,7 @@ SYSTEM = System(
     }, rowless=("none", "optimizer", "parameters"),
         needs={option: {"data_parallel": "deepspeed", "precision": "mixed"} for option in ("optimizer", "parameters")}),
     ("huggingface",),
+    words="states of DeepSpeed on the host", changes=(Aspect.STATES,),
     refused=_refused, share=_share, host=_host, time=_time,
     spent={"zero": "DeepSpeed's optimizer and parameters on the host"},
     fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1, "zero2": 1, "zero3": 1},

@@ -20,8 +20,8 @@ Arranged = tuple[Configuration, Mapping[str, Any]]
 
 #: Options of axes with which parameters lie on ranks as the count of a change assumes.
 _COUNTED = {
-    "layers": ("dense",), "stages": ("even", "listed"), "schedule": ("1f1b", "interleaved"), "tensor_axes": ("one",),
-    "adapters": ("none",), "data_parallel": ("ddp",), "optimizer_offload": ("none",), "local_updates": ("none",),
+    "layers": ("dense",), "stages": ("even", "listed"), "schedule": ("1f1b", "interleaved"), "adapters": ("none",),
+    "data_parallel": ("ddp",),
 }
 #: Parameters that must have this value there.
 _PLAIN = {"sharded_weights": 0, "data_parallel_replicas": 1}
@@ -65,9 +65,12 @@ def change(before: str, old: Arranged, new: Arranged, storage: tuple[int | None,
 def _mesh(layout: Configuration, arguments: Mapping[str, Any]) -> Mesh:
     """Return the degrees of a layout. Raises InputError for options whose change is not counted."""
     from shardmath.symbolic.parallel.resharding import Mesh
+    from shardmath.symbolic.systems import SYSTEMS
+    from shardmath.symbolic.systems.system import Aspect
 
     values, choices = layout.job.values, layout.job.evaluator.choices
-    for axis, counted in _COUNTED.items():
+    moving = [system for system in SYSTEMS if not {Aspect.RANKS, Aspect.STATES}.isdisjoint(system.changes)]
+    for axis, counted in {**_COUNTED, **{system.axis.name: (system.absent,) for system in moving}}.items():
         if choices[axis] not in counted:
             raise InputError(axis, choices[axis], "must be one whose change of layout is counted", " or ".join(counted))
     for name, only in _PLAIN.items():
