@@ -28,7 +28,7 @@ TERMS = {
     "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
     "llama3.bubble": ("share", "idle time of the interleaved pipeline (section 3.3.2)"),
     "llama3.gpus": ("GPUs", "GPUs of a layout (table 4)"),
-    "llama3.batch_tokens": ("tokens", "tokens of a batch (table 4)"),
+    "llama3.batch_tokens": ("tokens", "tokens of a batch (table 4, section 3.4.1)"),
     "llama3.flops": ("FLOP", "pre-training (section 3.2.1), 6 FLOPs for each parameter and token"),
     "llama3.mfu": ("share", "model FLOPs utilisation: FLOP/s of one GPU over its peak (table 4)"),
 }

@@ -14,7 +14,7 @@ from consoles import shown
 from oracles.extent import FULL
 from sympy import Integer
 from test_interleaved_optimizer import LOGS, logged_updates
-from test_systems_document import DOCS, FOUR_GPUS, LLAMA, LONG, MIXED, OVERLAP, ROOT, SEQ1F1B, Asked, written
+from test_systems_document import DOCS, FOUR_GPUS, LLAMA, LLAMA_3, LONG, MIXED, OVERLAP, ROOT, SEQ1F1B, Asked, written
 
 from shardmath.configuration.settings import as_gpu
 from shardmath.symbolic.exact import evaluate
@@ -181,6 +181,41 @@ def attention_share(asked: Asking) -> Iterator[float]:
     yield 100 * (work[1] - work[0]) / work[1] * 131072 / (131072 - 8192)
 
 
+def herd(gpus: int, context: int, data: int, length: int) -> Read:
+    """A row of table 4: TFLOP/s of a GPU and MFU, those of the published set and ours for the layout of the plan."""
+    def numbers(asked: Asking) -> Iterator[float]:
+        figures = [item for item in llama.figures if item.term == "llama3.mfu"]
+        row = [(8192, 1), (16384, 1), (16384, 16)].index((gpus, context))
+        mfu = asked.answer(f"{LLAMA_3} --num-gpus {gpus} --cp {context}"
+                           f" --seq-length {length} --global-batch-size {2**24 // length}")["time"]["mfu"]
+        peak = as_gpu("h100-80gb").bf16_gflops
+        assert peak is not None
+        yield from (float(figures[row].values["X"]) / 10**12, mfu * peak / 1000, float(figures[row].printed), 100 * mfu)
+
+    llama = published_set("llama3")
+    assert llama is not None
+    return Read("systems/phases.md", rf"\| {gpus:,} \| {context} \| {data} \| {length:,} \| (\S+) \| (\S+) \|"
+                r" (\S+) % \| (\S+) % \|", numbers)
+
+
+def lost(_: Asking) -> Iterator[float]:
+    """Per cent of a step's work that pipelines of 32 and 16 sequences are idle, and the speed that the second loses."""
+    llama = published_set("llama3")
+    assert llama is not None
+    first, second = (float(evaluate(llama.terms.closure(["llama3.bubble"]), {
+        "p": 16, "V": 8, "B": 2048, "b": 1, "D": ranks})["llama3.bubble"]) for ranks in (64, 128))
+    yield from (100 * first, 100 * second, 100 * (1 - (1 + first) / (1 + second)))
+
+
+def slower(row: int) -> Callable[[Asking], Iterator[float]]:
+    """Per cent of the speed of a row of table 4 that the next one loses: the paper's and ours."""
+    def numbers(asked: Asking) -> Iterator[float]:
+        before, after = ([*item.numbers(asked)] for item in HERD[row:row + 2])
+        yield from (100 * (1 - after[place] / before[place]) for place in (0, 1))
+
+    return numbers
+
+
 def host(_: Asking) -> Iterator[float]:
     gpu = as_gpu("h100-80gb")
     assert gpu.host_mb_per_s is not None
@@ -203,6 +238,7 @@ def large(asked: Asking) -> Iterator[float]:
             asked.swept(f"{job} --cp 1 --recompute none,full --top 1"))
 
 
+HERD = (herd(8192, 1, 64, 8192), herd(16384, 1, 128, 8192), herd(16384, 16, 8, 131_072))
 READ = (
     Read("systems.md", r"as much \((\S+) s against (\S+) s\)", three_axes(64)),
     Read("systems.md", r"its all-reduces \((\S+) s against (\S+) s\)", three_axes(16)),
@@ -236,6 +272,10 @@ READ = (
     Read("systems/phases.md", r"and takes (\S+) % longer", one_layout),
     Read("systems/phases.md", r"about (\S+) % of the FLOPs", attention_share),
     Read("systems/phases.md", r"paper's (\S+) TB/s", storage),
+    *HERD,
+    Read("systems/phases.md", r"from (\S+) % to (\S+) % of the work, which takes (\S+) % of the speed", lost),
+    Read("systems/phases.md", r"the paper lost (\S+) %\. Ours loses (\S+) %", slower(0)),
+    Read("systems/phases.md", r"the paper lost (\S+) %, and ours loses (\S+) %", slower(1)),
     Read("systems/sequence_slices.md", r"parallelism takes (\S+) s and slices (\S+) s:", searches(*(
         f"{LONG.replace('--network ethernet-100 ', '')} {more}" for more in
         ("--kernel peak=saved", "--sequence-slices 8,16,32,64 --vpp 1 --cp 1")))),

@@ -1,8 +1,8 @@
-"""Llama 3 (arXiv:2407.21783): bubble of its pipeline, tokens of a batch, FLOPs and utilisation of the 405B model."""
+"""Llama 3 (arXiv:2407.21783), 405B: layouts and utilisation of its phases, FLOPs, and the bubble of its pipeline."""
 
 from __future__ import annotations
 
-from sympy import Expr, Rational
+from sympy import Expr, Integer, Rational
 
 from ..parameters import symbols
 from ..terms import TermSet, term_symbol
@@ -10,7 +10,8 @@ from .sets import PLAIN, Counterpart, Figure, PublishedSet, assume, new_terms
 
 NAME = "llama3"
 Psi, T, X, Fm, p, m, V, B, b, D, s, t, c, h, u, L, a, d, k = symbols("Psi T X Fm p m V B b D s t c h u L a d k")
-_SLOWEST, _WHOLE = "step.slowest_stage", "whole.microbatch_time"
+(N,) = symbols("N")
+_SLOWEST, _WHOLE, _STEP, _FLOPS = "step.slowest_stage", "whole.microbatch_time", "step.time", "step.model_flops"
 _MICROBATCHES = B / (b * D)
 _UNEVEN = (p * term_symbol(_SLOWEST) - term_symbol(_WHOLE)) / (_MICROBATCHES * term_symbol(_SLOWEST))
 _ALONE = {**assume(PLAIN, tied=0, t=1, g=1), "Psi": term_symbol("model.parameters")}
@@ -28,14 +29,14 @@ def _build() -> TermSet:
 
     add("bubble", "share", "idle time of the interleaved pipeline (section 3.3.2)", (p - 1) / (V * m))
     add("gpus", "GPUs", "GPUs of a layout (table 4)", t * c * p * D)
-    add("batch_tokens", "tokens", "tokens of a batch (table 4)", B * s)
+    add("batch_tokens", "tokens", "tokens of a batch (table 4, section 3.4.1)", B * s)
     add("flops", "FLOP", "pre-training (section 3.2.1), 6 FLOPs for each parameter and token", 6 * Psi * T)
     add("mfu", "share", "model FLOPs utilisation: FLOP/s of one GPU over its peak (table 4)", X / Fm)
     return terms
 
 
 def _figures() -> tuple[Figure, ...]:
-    """Table 4, its third row as corrected in version 3, with the peak of an H100, 989 TFLOP/s in BF16."""
+    """Table 4, its third row as corrected in version 3, with the peak of an H100; batches as training goes on."""
     tera, percent = 10**12, Rational(1, 100)
     rows = ((8192, 1, 64, 8192, 32, 430, "43"), (16384, 1, 128, 8192, 16, 400, "41"),
             (16384, 16, 8, 131_072, 16, 380, "38"))
@@ -48,6 +49,9 @@ def _figures() -> tuple[Figure, ...]:
             Figure(f"{NAME}.batch_tokens", {"B": batch * data, "s": length}, "16", "Mi tokens", 2**20, where),
             Figure(f"{NAME}.mfu", {"X": speed * tera, "Fm": 989 * tera}, share, "%", percent, where),
         ]
+    for printed, sequences, length in (("4", 1024, 4096), ("8", 1024, 8192), ("16", 2048, 8192)):
+        figures.append(Figure(f"{NAME}.batch_tokens", {"B": sequences, "s": length}, printed, "Mi tokens", 2**20,
+                              "section 3.4.1"))
     return tuple(figures)
 
 
@@ -62,6 +66,9 @@ SETS = (
             Counterpart(f"{NAME}.flops", ("step.model_flops",), "training on T tokens", "6 FLOPs for parameters that"
                         " are looked up or no matrix, and none for attention itself", _ALONE,
                         T * (6 * (h * u + 2 * L * h + h) - 6 * L * a * d * s), scale=T / (B * s)),
+            Counterpart(f"{NAME}.mfu", ("step.mfu",), "model FLOPs utilisation", "equal where a GPU does as many FLOPs"
+                        " in a second", {"X": term_symbol(_FLOPS) / (N * term_symbol(_STEP))}, Integer(0),
+                        kept=(_STEP, _FLOPS)),
         ),
         (
             "V stages on one pipeline rank and m micro-batches, M in the source; D includes no context parallelism.",
