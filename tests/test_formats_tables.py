@@ -15,6 +15,9 @@ from shardmath.formats.run import Run
 
 AXOLOTL = {"base_model": "llama-3.1-8b", "micro_batch_size": 1, "sequence_len": 2048}
 TRAINER = {"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 2, "max_length": 2048, "bf16": True}
+ACCELERATE = {"distributed_type": "FSDP", "num_processes": 16, "mixed_precision": "bf16",
+              "fsdp_config": {"fsdp_version": 2}}
+GIVEN = {"model_name_or_path": "llama-3.1-8b", "max_length": "2048"}
 FACTORY = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "full", "cutoff_len": 1024,
            "bf16": True}
 NANOTRON = {
@@ -104,6 +107,55 @@ def test_refused_settings(settings: dict[str, Any], field: str, rule: str, tmp_p
         run(tmp_path, settings)
     assert caught.value.field == field
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(("settings", "mesh", "arguments"), [
+    (ACCELERATE, {"replicate": 4, "shard": 4, "tp": 1}, {"data_parallel_replicas": 4, "num_gpus": 16}),
+    (ACCELERATE, {"shard": 16}, {"data_parallel_replicas": None, "num_gpus": 16}),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_version": 2}, {"replicate": 2, "shard": 8},
+     {"data_parallel_replicas": 2, "num_gpus": 16}),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_version": 2, "world_size": 8}, {"replicate": 2},
+     {"data_parallel_replicas": 2, "num_gpus": 8}),
+])
+def test_meshes_of_replicas_and_shards(
+    settings: dict[str, Any], mesh: dict[str, int], arguments: dict[str, Any], tmp_path: Path,
+) -> None:
+    found = _in_a_mesh(settings, mesh, tmp_path)
+    assert found.arguments["kernels"]["data_parallel"] == "fsdp"
+    assert {name: found.arguments.get(name) for name in arguments} == arguments
+    assert found.unknown == ()
+    assert not [text for text in found.warnings if "not counted" in text]
+
+
+@pytest.mark.parametrize(("settings", "mesh", "field", "rule"), [
+    (ACCELERATE, {"replicate": 4, "shard": 8}, "parallelism_config.parallelism_config_dp_shard_size",
+     "times 4 copies must be the 16 GPUs; nearest legal: 4"),
+    (ACCELERATE, {"replicate": 0, "shard": 8}, "parallelism_config.parallelism_config_dp_replicate_size", "1 or more"),
+    (ACCELERATE, {"replicate": 16}, "parallelism_config.dp_shard_size", "must be 2 or more"),
+    ({**ACCELERATE, "fsdp_config": {"fsdp_version": 1}}, {"shard": 16}, "fsdp_config.fsdp_version",
+     "must be 2 with a mesh"),
+    (ACCELERATE, {"tp": 2, "shard": 8}, "parallelism_config.parallelism_config_tp_size", "not counted yet"),
+    ({**ACCELERATE, "distributed_type": "MULTI_GPU"}, {"shard": 8},
+     "parallelism_config.parallelism_config_dp_shard_size", "must be 1 without FSDP"),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_version": 2}, {"replicate": 2}, "parallelism_config.dp_shard_size",
+     "must be given"),
+])
+def test_refused_meshes(
+    settings: dict[str, Any], mesh: dict[str, int], field: str, rule: str, tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError) as caught:
+        _in_a_mesh(settings, mesh, tmp_path)
+    assert caught.value.field == field
+    assert rule in str(caught.value)
+
+
+def _in_a_mesh(settings: dict[str, Any], mesh: dict[str, int], folder: Path) -> Run:
+    """Read settings with sizes of a mesh as Axolotl or Accelerate writes them."""
+    sizes = {f"dp_{name}_size" if name != "tp" else "tp_size": size for name, size in mesh.items()}
+    if "base_model" in settings:
+        return run(folder, {**settings, **sizes})
+    named = {f"parallelism_config_{name}": size for name, size in sizes.items()}
+    return run(folder, {**settings, "parallelism_config": named}, **GIVEN)
 
 
 def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:

@@ -64,15 +64,18 @@ def test_trl_goes_round(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*JOBS, "zero 2"])
+@pytest.mark.parametrize("name", [*JOBS, "zero 2", "a mesh"])
 def test_accelerate_goes_round_with_the_flags_of_its_head(name: str, tmp_path: Path) -> None:
-    found = account({**JOBS, "zero 2": {"zero_stage": 2}}[name])
+    mesh = {**JOBS["fsdp"], "data_parallel_replicas": 2}
+    found = account({**JOBS, "zero 2": {"zero_stage": 2}, "a mesh": mesh}[name])
     text = written("accelerate", found)
     beside = settings_beside(found)
     assert " ".join(f"--{key} {value}" for key, value in beside.items()) in text
     again = read_back(text, tmp_path / "run.yaml", beside)
     assert (again.ranks, again.choices) == (found.ranks, found.choices)
     assert yaml.safe_load(text)["num_processes"] == 8
+    assert yaml.safe_load(text).get("parallelism_config") == ({
+        "parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4} if name == "a mesh" else None)
 
 
 @pytest.mark.slow
@@ -89,8 +92,8 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("format", "job", "rule"), [
     ("deepspeed", {}, "must be of a run with --zero-stage"),
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
-    ("accelerate", {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32",
-                    "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
+    ("trl", {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32",
+             "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
     ("bridge", {}, "must be a format of the implementation"),
 ])
 def test_what_a_format_cannot_say_is_refused(format: str, job: dict[str, Any], rule: str) -> None:

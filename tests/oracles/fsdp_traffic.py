@@ -19,16 +19,22 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 FREED: dict[str, tuple[bool, bool]] = {"always": (True, True), "default": (True, False), "never": (False, False)}
 
 
-def run(rank: int, shape: Shape, reshard: str, micro_batches: int) -> dict[str, Any]:
-    """Train one step of several micro-batches as torchtitan does without a pipeline: bytes and calls by pass."""
+def run(rank: int, shape: Shape, reshard: str, micro_batches: int, replicas: int = 1) -> dict[str, Any]:
+    """Train one step of several micro-batches as torchtitan does without a pipeline: bytes and calls by pass.
+
+    With ``replicas`` the ranks are a mesh: so many copies, each shared out over its row (HSDP).
+    """
+    sizes = (replicas, dist.get_world_size() // replicas)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicate", "shard"))
+    mesh = mesh if replicas > 1 else mesh["shard"]
     model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.float32)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     layers, ends = FREED[reshard]
-    fully_shard(model.model.embed_tokens, mp_policy=policy, reshard_after_forward=layers)
+    fully_shard(model.model.embed_tokens, mesh=mesh, mp_policy=policy, reshard_after_forward=layers)
     for layer in model.model.layers:
-        fully_shard(layer, mp_policy=policy, reshard_after_forward=layers)
-    fully_shard([model.model.norm, model.lm_head], mp_policy=policy, reshard_after_forward=ends)
-    fully_shard(model, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=layers)
+    fully_shard([model.model.norm, model.lm_head], mesh=mesh, mp_policy=policy, reshard_after_forward=ends)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     forward, backward = Sent(), Sent()
     for _ in range(micro_batches):
         with forward:

@@ -42,6 +42,28 @@ def test_gathers_and_reductions_of_every_micro_batch(draws: list[Random], tmp_pa
         assert float(time["stage.sharding_waiting"]) == pytest.approx(float(exchanged), rel=1e-12)
 
 
+@pytest.mark.cases(2, 20)
+def test_replicas_sum_the_shards_of_their_gradients(draws: list[Random], tmp_path: Path) -> None:
+    """A mesh of 2 x 2 (HSDP): a copy gathers and reduces among its ranks, then shards are summed over the copies."""
+    cases = [[shape_for(draw), draw.choice(list(FREED)), draw.randint(1, 2), 2] for draw in draws]
+    for sent in zip(cases, *on_ranks(run_all, 4, tmp_path, cases), strict=True):
+        (shape, _, micro_batches, replicas), *ranks = sent
+        terms = timed(TORCHTITAN, **shape | fixed_values(TORCHTITAN) | {"D": 4, "R": replicas, "w": 4})
+        calls, gathered, reduced = (
+            int(terms[f"stage.{name}"]) * micro_batches
+            for name in ("gathering_calls", "gathered_bytes", "reduced_bytes")
+        )
+        for of_rank in ranks:
+            assert of_rank["forward"] == {"gather": [calls, gathered]}
+            assert of_rank["backward"]["scatter"] == [calls, reduced]
+            assert of_rank["backward"]["allreduce"] == [calls, reduced // 2]
+        instant = {"Wn": 1000, "an": 0, "ax": 0, "ab": 0, "w": 4}
+        whole = timed(TORCHTITAN, **shape | fixed_values(TORCHTITAN) | instant | {"D": 2})["stage.reducing"]
+        both = timed(TORCHTITAN, **shape | fixed_values(TORCHTITAN) | instant | {"D": 4, "R": 2})["stage.reducing"]
+        # Ranks of a copy exchange half of all gradients, once; copies exchange half of a half of them, twice.
+        assert both == whole * 2
+
+
 def head_and_norm(terms: dict[str, Fraction], micro_batches: int) -> int:
     """Bytes of the last unit, which the default keeps for the backward pass."""
     return 2 * int(terms["final_norm.aligned"] + terms["head.aligned"]) * micro_batches

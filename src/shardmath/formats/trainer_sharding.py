@@ -16,6 +16,8 @@ _HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
 #: Warning of training in fp16.
 FP16 = "fp16 is counted as bf16, which is as wide: a scaler of the loss keeps three numbers more"
 _ZERO = "deepspeed.zero_optimization."
+#: Sizes of a mesh of GPUs: copies of the shards (HSDP), and GPUs that share out one copy.
+_REPLICAS, _SHARDS = "parallelism_config.dp_replicate_size", "parallelism_config.dp_shard_size"
 #: Sizes of DeepSpeed, and what they are here; with ``auto`` Transformers puts in what follows from the hidden size.
 SIZES = {
     "reduce_bucket_size": "reduce_bucket_size", "stage3_prefetch_bucket_size": "prefetch_bucket_size",
@@ -28,14 +30,19 @@ SIZES = {
 def sharding_of(
     options: Options, model: Model, num_gpus: int | None, weights: str, adapted: bool,
 ) -> dict[str, Any]:
-    """Return arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in."""
+    """Return arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in.
+
+    Raises InputError for what is not counted.
+    """
     half = "fp16" if options.is_on("fp16") else "bf16" if switched(options, "bf16") else ""
     if f"{_ZERO}stage" in options:
         return _deepspeed(options, model, half)
     if half == "fp16":
         options.warnings.append(FP16)
     if options.is_on("fsdp"):
-        return _fsdp(options, num_gpus, half, weights, adapted)
+        return _fsdp(options, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
+    if options.size(_SHARDS, 1) > 1:
+        raise options.error(_SHARDS, "must be 1 without FSDP, which shards over a mesh", "1")
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
 
 
@@ -85,6 +92,28 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
     else:
         kernels["precision"] = "fp32"
     return {**recompute, "kernels": kernels}
+
+
+def _mesh(options: Options, num_gpus: int | None) -> dict[str, int]:
+    """Return copies of the shards and all GPUs of a mesh. Raises InputError for one that is not of all GPUs."""
+    if _REPLICAS not in options and _SHARDS not in options:
+        return {}
+    if options.word("fsdp_config.fsdp_version", "2") == "1":
+        rule = "must be 2 with a mesh of GPUs: Accelerate has it there alone"
+        raise options.error("fsdp_config.fsdp_version", rule, "2")
+    replicas = options.size(_REPLICAS, 1)
+    rest = num_gpus // replicas if num_gpus is not None and replicas > 0 else None
+    shards = options.number(_SHARDS, rest)
+    if replicas < 1:
+        raise options.error(_REPLICAS, "must be 1 or more", "1")
+    if shards is None:
+        raise options.error(_SHARDS, "must be given where the number of GPUs is not: those that share out one copy")
+    if shards < 2:
+        raise options.error(_SHARDS, "must be 2 or more: FSDP shards over no other GPUs", "2")
+    if num_gpus is not None and replicas * shards != num_gpus:
+        rule = f"times {replicas} copies must be the {num_gpus} GPUs"
+        raise options.error(_SHARDS, rule, str(max(num_gpus // replicas, 2)))
+    return {"num_gpus": replicas * shards, **({"data_parallel_replicas": replicas} if replicas > 1 else {})}
 
 
 def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:

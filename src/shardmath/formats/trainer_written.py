@@ -50,6 +50,9 @@ def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
             "fsdp_version": 2, "fsdp_reshard_after_forward": _resharded(explanation),
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         }
+    if (replicas := inputs["data_parallel_replicas"]) > 1:
+        settings["parallelism_config"] = {f"parallelism_config_dp_{name}_size": size for name, size in (
+            ("replicate", replicas), ("shard", inputs["num_gpus"] // replicas))}
     if kind == "deepspeed":
         zero = _zero(explanation)["zero_optimization"]
         settings["deepspeed_config"] = {"zero_stage": zero["stage"], **{
