@@ -24,8 +24,8 @@ def frame(line: int) -> dict[str, Any]:
     return {"filename": "/home/user/train.py", "line": line, "name": "step"}
 
 
-def block(size: int, requested: int, state: str) -> dict[str, Any]:
-    return {"size": size, "requested_size": requested, "address": 0, "state": state, "frames": []}
+def block(size: int, requested: int, state: str, address: int = 0) -> dict[str, Any]:
+    return {"size": size, "requested_size": requested, "address": address, "state": state, "frames": []}
 
 
 def segment(kind: str, *blocks: dict[str, Any]) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def entry(action: str, address: int, size: int, line: int = 0) -> dict[str, Any]
 #: One whole history: 30 MiB stay, 12 MiB came and went, 1000 bytes stay, and a segment of 40 MiB is cached.
 TAKEN = {
     "segments": [
-        segment("large", block(30 * MIB, 30 * MIB - 100, "active_allocated"), block(4 * MIB, 0, "inactive")),
+        segment("large", block(30 * MIB, 30 * MIB - 100, "active_allocated", 1), block(4 * MIB, 0, "inactive")),
         segment("large", block(40 * MIB, 0, "inactive")),
-        segment("small", block(1024, 1000, "active_allocated"), block(2 * MIB - 1024, 0, "inactive")),
+        segment("small", block(1024, 1000, "active_allocated", 3), block(2 * MIB - 1024, 0, "inactive")),
     ],
     "device_traces": [[
         entry("segment_alloc", 1, 34 * MIB), entry("alloc", 1, 30 * MIB - 100, 7),
@@ -77,15 +77,38 @@ def test_the_peak_has_its_stacks(file: Path) -> None:
     taken = snapshot(file)
     assert taken.is_whole
     assert taken.peak_allocated_bytes == 42 * MIB - 100 + 1000
+    assert taken.peak_block_bytes == 42 * MIB + 1024
     assert taken.peak_reserved_bytes == 76 * MIB
     assert [(holder.stack, holder.bytes, holder.tensors) for holder in taken.holders] == [
         (("train.py:7 step",), 30 * MIB - 100, 1), (("train.py:9 step",), 12 * MIB + 1000, 2)]
 
 
+def test_frames_of_python_and_pools_of_other_streams(tmp_path: Path) -> None:
+    """The recorder's own frames stand above all; what is free in a stream's pool cannot serve another."""
+    inside = {"filename": "??", "line": 0, "name": "torch::unwind::unwind()"}
+    made = {**entry("alloc", 1, 512), "frames": [inside, frame(5), inside]}
+    other = {**segment("large", block(20 * MIB, 0, "inactive")), "stream": 7}
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps({"segments": [*TAKEN["segments"], other], "device_traces": [[made]]}))
+    taken = snapshot(path)
+    assert ("train.py:5 step",) in [holder.stack for holder in taken.holders]
+    assert (taken.other_streams_bytes, taken.cached_bytes) == (20 * MIB, 60 * MIB)
+
+
+def test_options_of_the_allocator(tmp_path: Path) -> None:
+    path = tmp_path / "memory.pickle"
+    for text, is_replayed in (("expandable_segments:True", True), ("backend:cudaMallocAsync", False)):
+        path.write_bytes(pickle.dumps({**TAKEN, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": text}}))
+        taken = snapshot(path)
+        assert (taken.replayed is not None, taken.replay_unknown == "") == (is_replayed, is_replayed)
+
+
 def test_a_history_that_began_late_is_not_called_whole(tmp_path: Path) -> None:
     path = tmp_path / "memory.pickle"
     path.write_bytes(pickle.dumps({**TAKEN, "device_traces": [TAKEN["device_traces"][0][2:]]}))
-    assert not snapshot(path).is_whole
+    late = snapshot(path)
+    assert not late.is_whole
+    assert (late.peak_allocated_bytes, late.peak_reserved_bytes) == (42 * MIB - 100 + 1000, 76 * MIB)
     path.write_bytes(pickle.dumps({"segments": TAKEN["segments"], "device_traces": []}))
     assert (snapshot(path).is_whole, snapshot(path).events) == (False, 0)
 

@@ -1,21 +1,28 @@
 """Anchor estimates to one measured run: the run fixes the constants that no formula knows, and nothing else.
 
-The file is JSON. ``run`` holds the arguments of ``explain`` for the run that was measured, and ``measured``
+The file is JSON. ``run`` holds the arguments of ``explain`` for the run that was measured (``model``: a name, the path
+of a file, or an object of dimensions), and ``measured``
 what it took: ``allocated_bytes`` (torch.cuda.max_memory_allocated), ``reserved_bytes`` (max_memory_reserved)
 and ``process_bytes`` (what nvidia-smi shows), each of the rank that needed most; the last two may be absent.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from shardmath.answers import Answer
 from shardmath.errors import ABSENT, InputError
 from shardmath.files.reading import json_object, read_text
+from shardmath.files.writing import whole_file
 from shardmath.input.arguments import typed
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 
 #: Bytes of a file, far more than a run has.
 _LARGEST = 2**20
@@ -65,10 +72,38 @@ def _explained(run: Mapping[str, Any]) -> Any:
     arguments = dict(run)
     if "anchor" in arguments:
         raise InputError("run", "anchor", "must not be anchored itself")
-    for name in ("model", "gpu"):
-        if not isinstance(arguments.get(name), str):
+    if isinstance(arguments.get("model"), dict):
+        arguments["model"] = _model(arguments["model"])
+    for name, kinds in (("model", (str, Model)), ("gpu", str)):
+        if not isinstance(arguments.get(name), kinds):
             raise InputError(name, arguments.get(name, ABSENT), "must be given: a name, or the path of a file")
     return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
+
+
+def _model(dimensions: Mapping[str, Any]) -> Model:
+    """Return the model that an anchor has by its dimensions. Raises InputError for dimensions that it cannot have."""
+    try:
+        return Model.model_validate_json(json.dumps(dimensions))
+    except ValidationError as error:
+        raise InputError.from_validation(error.errors(include_url=False)) from None
+
+
+def write_anchor(
+    path: str, model: Model | str, gpu: Any, arguments: Mapping[str, Any], measured: Mapping[str, int],
+) -> None:
+    """Write a run and what it took as ``anchored`` reads it.
+
+    Raises InputError for a GPU that has no name, and where no file can be written.
+    """
+    name = gpu if isinstance(gpu, str) else gpu.name
+    if not isinstance(gpu, str) and gpu != Gpu.named(name):
+        raise InputError("gpu", name, "must be a name or a cluster file for an anchor")
+    run = {"model": model if isinstance(model, str) else model.model_dump(mode="json"), "gpu": name,
+           **{key: value for key, value in arguments.items() if value is not None and key != "anchor"}}
+    numbers = _measured(measured)
+    file: Any
+    with whole_file("write_anchor", path) as file:
+        file.write(json.dumps({"run": run, "measured": numbers}, indent=2) + "\n")
 
 
 def _measured(measured: Mapping[str, Any]) -> dict[str, int]:

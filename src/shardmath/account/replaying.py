@@ -8,10 +8,20 @@ from shardmath.account.accounting import Explanation, explanation
 from shardmath.account.configured import Configuration
 from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
+from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.steps.reserved import replayed_rank
 from shardmath.steps.step import refuse_unreplayed
+
+
+def refuse_unreplayed_job(job: Job) -> None:
+    """Raise InputError for a job whose steps are not replayed yet."""
+    refuse_unreplayed(job.evaluator.choices, job.values)
+    if not IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]:
+        known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"]]
+        rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
+        raise InputError("implementation", job.evaluator.implementation, rule, known[0])
 
 
 def replayed(configuration: Configuration, settings: Settings | None = None) -> Explanation:
@@ -21,11 +31,7 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
     """
     account, job = explanation(configuration), configuration.job
     try:
-        refuse_unreplayed(job.evaluator.choices, job.values)
-        if not IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]:
-            known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"]]
-            rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
-            raise InputError("implementation", job.evaluator.implementation, rule, known[0])
+        refuse_unreplayed_job(job)
     except InputError as error:
         if settings is not None:
             rule = f"must not be given, as nothing is replayed with {error.field} = {error.value}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from shardmath.allocator.settings import Settings
+from shardmath.allocator.trace import Replay as Replayed
 from shardmath.allocator.trace import replay
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.steps.answers import Replay
@@ -14,13 +15,14 @@ from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
 
 
-def replayed_rank(
+def replayed_steps(
     evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
-) -> Replay:
+) -> tuple[Steps, Replayed, int, bool]:
     """Replay two steps of a rank at its ``values``; ``account`` are the terms of its memory.
 
     The first step makes the optimizer states out of freed activations; the second finds them. With too little memory
-    the replay is done again without a bound. Raises InputError as ``refuse_unreplayed`` does.
+    the replay is done again without a bound. Returns steps and replay, the bytes that PyTorch can get, and whether they
+    were enough.
     """
     rows = Rows.of(evaluator, values, account)
     steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"])
@@ -28,8 +30,14 @@ def replayed_rank(
     capacity = int(values["gpu_memory"] - (account["process.total"] - account["process.reserved"]))
     answer = replay(events, replace(settings, capacity_bytes=max(1, capacity)))
     fits = answer.failed_at is None
-    if not fits:
-        answer = replay(events, settings)
+    return steps, answer if fits else replay(events, settings), capacity, fits
+
+
+def replayed_rank(
+    evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
+) -> Replay:
+    """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them."""
+    steps, answer, capacity, fits = replayed_steps(evaluator, values, account, settings)
     fullest, statistics = answer.fullest, answer.allocator.statistics
     return Replay(
         reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,
@@ -38,5 +46,5 @@ def replayed_rank(
         split_bytes=fullest.inactive_split_bytes,
         cached_bytes=fullest.reserved_bytes - fullest.active_bytes - fullest.inactive_split_bytes,
         segments=statistics.segments, retries=statistics.retries, capacity_bytes=capacity, fits=fits,
-        events=len(events),
+        events=len(steps.trace.events),
     )

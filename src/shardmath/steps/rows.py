@@ -57,6 +57,11 @@ class Rows:
                    evaluator.choices, module.SAME)
 
     @cached_property
+    def roles(self) -> Mapping[str, str]:
+        """Role of every row, by name."""
+        return {row.name: row.role for row in self.every}
+
+    @cached_property
     def layers(self) -> int:
         """Layers of the rank."""
         return int(self.account.get("stage_layers", self.values.get("stage_layers", self.values["num_layers"])))

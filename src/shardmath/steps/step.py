@@ -41,7 +41,7 @@ class Steps:
 
     def __init__(self, rows: Rows, schedule: str, group: int, lag: int = LAG, microbatches: int | None = None) -> None:
         self.trace = Trace(lag)
-        self._rows, self._schedule, self._group = rows, schedule, group
+        self.rows, self._schedule, self._group = rows, schedule, group
         self._states = States(rows, self.trace)
         self._microbatches = microbatches
         self._player = Player(rows, self.trace, self._states)
@@ -61,11 +61,11 @@ class Steps:
 
     @cached_property
     def _chunks(self) -> int:
-        return self._rows.values["virtual_pipeline"] if self._schedule != "1f1b" else 1
+        return self.rows.values["virtual_pipeline"] if self._schedule != "1f1b" else 1
 
     def _walked(self) -> int:
         """Count the micro-batches of a step that are walked through."""
-        values = self._rows.values
+        values = self.rows.values
         count: int = num_microbatches(**values)
         if self._microbatches is not None:
             return min(count, self._microbatches)
@@ -78,12 +78,12 @@ class Steps:
     def _step(self) -> None:
         from shardmath.symbolic.parallel.walk import actions
 
-        values = self._rows.values
+        values = self.rows.values
         p, rank = values["pipeline_parallel"], values["pipeline_rank"]
-        layers = self._rows.layers // self._chunks
+        layers = self.rows.layers // self._chunks
         if self._player.units is not None:
             self._player.units.begin()
-        shared = [self.trace.allocate(row.size, row.name) for row in self._rows.shared]
+        shared = [self.trace.allocate(row.size, row.name) for row in self.rows.shared]
         in_flight: dict[tuple[int, int], tuple[Held, ...]] = {}
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1

@@ -41,13 +41,15 @@ class Part:
         return parts(f"{self.field}.{name}", self.values.get(name))
 
     def stack(self) -> tuple[str, ...]:
-        """Return the frames in words, innermost first."""
+        """Return the frames in words, innermost first: those of Python alone, where the stack has any."""
         frames = self.values.get("frames", [])
         if isinstance(frames, list):
             frames = frames[:DEEPEST]
+        listed = list(parts(f"{self.field}.frames", frames))
+        of_python = [frame for frame in listed if frame.word("filename").endswith(".py")]
         return tuple(
             f"{frame.word('filename').rpartition('/')[2]}:{frame.number('line')} {frame.word('name')}"
-            for frame in parts(f"{self.field}.frames", frames)
+            for frame in of_python or listed
         )
 
 

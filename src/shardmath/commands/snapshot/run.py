@@ -1,23 +1,44 @@
-"""Add up a snapshot: memory by state, what fragmentation costs, and who holds it at the peak of the trace."""
+"""Add up a snapshot: memory by state, what fragmentation costs, who holds it at the peak, and what the ledger says."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
-from shardmath.commands.snapshot.answers import Holder, Snapshot
+from shardmath.account.configured import Configuration
+from shardmath.allocator.settings import Settings
+from shardmath.allocator.trace import replay
+from shardmath.commands.snapshot.answers import Snapshot
+from shardmath.commands.snapshot.compared import beside
+from shardmath.commands.snapshot.matched import attributed, holders
+from shardmath.commands.snapshot.predicted import fullest, prediction
 from shardmath.commands.snapshot.read import MOST, STATES, Part, parts, read_snapshot
+from shardmath.commands.snapshot.walk import Walk
 from shardmath.errors import InputError
 
 #: Segments that are listed.
 LISTED = 10
 
 
-def snapshot(path: str | os.PathLike[str], device: int = 0) -> Snapshot:
+def snapshot(
+    path: str | os.PathLike[str], device: int = 0, *, second: str | os.PathLike[str] | None = None,
+    configuration: Configuration | None = None, rank: int | None = None,
+) -> Snapshot:
     """Read the snapshot of PyTorch's memory at ``path``, for the GPU of index ``device``.
 
-    Nothing in the file is imported or called. Raises InputError for what is no snapshot, and for a GPU that it lacks.
+    With a ``configuration`` tensors at the peak are attributed to rows of the ledger on pipeline rank ``rank``, or on
+    the one that needs most; with a ``second`` snapshot stacks and rows are compared. Nothing in a file is imported or
+    called. Raises InputError for what is no snapshot, for a GPU that it lacks, and for a run whose steps are not
+    replayed yet.
     """
+    first = _read(path, device, configuration, rank)
+    return first if second is None else beside(first, _read(second, device, configuration, rank))
+
+
+def _read(
+    path: str | os.PathLike[str], device: int, configuration: Configuration | None, rank: int | None,
+) -> Snapshot:
     values = read_snapshot(path)
     segments = [part for part in parts("segments", values["segments"]) if part.values.get("device", 0) == device]
     traces = values.get("device_traces", [])
@@ -26,12 +47,26 @@ def snapshot(path: str | os.PathLike[str], device: int = 0) -> Snapshot:
     trace = list(parts(f"device_traces[{device}]", traces[device])) if 0 <= device < len(traces) else []
     if not segments and not trace:
         raise InputError("device", device, "must be the index of a GPU that the snapshot has memory or a trace of")
-    return _added(segments, trace)
+    states = _added(segments)
+    sizes = sorted((segment.number("total_size") for segment in segments), reverse=True)
+    walk = Walk(segments, trace)
+    settings, unknown = _settings(values, segments)
+    replayed = fullest(replay(list(walk.events()), settings)) if trace and settings is not None else None
+    predicted = None if configuration is None else prediction(configuration, rank, settings)
+    rows, others = ((), ()) if predicted is None else attributed(predicted.expected, walk.tensors)
+    return Snapshot(
+        sum(sizes), *states, len(sizes), tuple(sizes[:LISTED]), len(trace), walk.is_whole, walk.peak,
+        walk.rounded_peak, walk.reserved_peak, tuple(holders(walk.tensors)), replayed, unknown,
+        None if predicted is None else predicted.answer, rows, others, None, tuple(walk.timeline),
+        () if predicted is None else predicted.timeline,
+    )
 
 
-def _added(segments: list[Part], trace: list[Part]) -> Snapshot:
+def _added(segments: list[Part]) -> tuple[int, int, int, int, int, int, int]:
+    """Return bytes in use, waiting, and lost to rounding; free ones by kind, of the small pool and of other streams."""
     states = dict.fromkeys(STATES, 0)
     rounding = split = cached = small = read = 0
+    streams: dict[int, tuple[int, int]] = {}
     for segment in segments:
         blocks = list(segment.parts("blocks"))
         read += len(blocks)
@@ -46,69 +81,26 @@ def _added(segments: list[Part], trace: list[Part]) -> Snapshot:
             free += size if state == "inactive" else 0
             used += state != "inactive"
             rounding += size - block.number("requested_size") if state == "active_allocated" else 0
-        if free + sum(block.number("size") for block in blocks if block.word("state") != "inactive") != segment.number(
-                "total_size"):
-            raise InputError(f"{segment.field}.total_size", segment.number("total_size"), "must be that of its blocks")
+        total = segment.number("total_size")
+        if sum(block.number("size") for block in blocks) != total:
+            raise InputError(f"{segment.field}.total_size", total, "must be that of its blocks")
         split, cached = (split + free, cached) if used else (split, cached + free)
         small += free if segment.word("segment_type") == "small" else 0
-    sizes = sorted((segment.number("total_size") for segment in segments), reverse=True)
-    walk = _Walk(trace)
-    return Snapshot(
-        sum(sizes), states["active_allocated"], states["active_awaiting_free"] + states["active_pending_free"],
-        rounding, split, cached, small, len(sizes), tuple(sizes[:LISTED]), len(trace), _is_whole(segments, trace, walk),
-        walk.peak, walk.reserved_peak, tuple(walk.holders),
-    )
+        stream = segment.number("stream") if "stream" in segment.values else 0
+        before = streams.get(stream, (0, 0))
+        streams[stream] = before[0] + total, before[1] + free
+    others = sorted(streams.values(), reverse=True)[1:]
+    return (states["active_allocated"], states["active_awaiting_free"] + states["active_pending_free"], rounding, split,
+            cached, small, sum(free for _, free in others))
 
 
-def _is_whole(segments: Iterable[Part], trace: list[Part], walk: _Walk) -> bool:
-    """Check that the trace makes every byte of the segments and of the blocks in use, and frees no other."""
-    reserved = sum(segment.number("total_size") for segment in segments)
-    requested = sum(block.number("requested_size") for segment in segments for block in segment.parts("blocks")
-                    if block.word("state") == "active_allocated")
-    return bool(trace) and not walk.foreign and walk.reserved == reserved and walk.allocated == requested
-
-
-class _Walk:
-    """Sums over the entries of a trace, in their order."""
-
-    def __init__(self, trace: list[Part]) -> None:
-        self.allocated = self.peak = self.reserved = self.reserved_peak = 0
-        self.foreign = False
-        """True if memory was freed whose allocation the trace does not have."""
-        live: dict[int, Part] = {}
-        at_peak = -1
-        for place, entry in enumerate(trace):
-            action = entry.word("action")
-            if action == "alloc":
-                live[entry.number("addr")] = entry
-                self.allocated += entry.number("size")
-                if self.allocated > self.peak:
-                    self.peak, at_peak = self.allocated, place
-            elif action == "free_requested":
-                if live.pop(entry.number("addr"), None) is None:
-                    self.foreign = True
-                else:
-                    self.allocated -= entry.number("size")
-            elif action in ("segment_alloc", "segment_map"):
-                self.reserved += entry.number("size")
-                self.reserved_peak = max(self.reserved_peak, self.reserved)
-            elif action in ("segment_free", "segment_unmap"):
-                self.reserved -= entry.number("size")
-        self.holders = _holders(trace[: at_peak + 1])
-
-
-def _holders(trace: list[Part]) -> list[Holder]:
-    live: dict[int, Part] = {}
-    for entry in trace:
-        action = entry.word("action")
-        if action == "alloc":
-            live[entry.number("addr")] = entry
-        elif action == "free_requested":
-            live.pop(entry.number("addr"), None)
-    stacks: dict[tuple[str, ...], tuple[int, int]] = {}
-    for entry in live.values():
-        stack = entry.stack()
-        size, count = stacks.get(stack, (0, 0))
-        stacks[stack] = size + entry.number("size"), count + 1
-    held = [Holder(stack, size, count) for stack, (size, count) in stacks.items()]
-    return sorted(held, key=lambda holder: (-holder.bytes, holder.stack))
+def _settings(values: dict[str, Any], segments: Iterable[Part]) -> tuple[Settings | None, str]:
+    """Return the options of the allocator, or None and why they are not modelled; old snapshots say none."""
+    recorded = values.get("allocator_settings")
+    text = recorded.get("PYTORCH_CUDA_ALLOC_CONF") if isinstance(recorded, dict) else None
+    try:
+        if isinstance(text, str) and text:
+            return Settings.parsed(text), ""
+    except InputError as error:
+        return None, str(error)
+    return Settings(expandable_segments=any(part.values.get("is_expandable") is True for part in segments)), ""
