@@ -97,8 +97,9 @@ documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ 
 coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, and the oracles that count them
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/oracles/test_coverage.py
 
-pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
+pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages and from the ledger
 	@$(RUN) -m validation.pictures >/dev/null
+	@$(RUN) -m website.concepts
 
 validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md, docs/field-reports.md and docs/known-to-run.md: predicted against measured
 	@$(RUN) -m validation.fujii2024

@@ -11,7 +11,7 @@ from pathlib import Path
 from shardmath.cli.main import exit_code
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "docs" / "plots.md", ROOT / "docs" / "systems.md")
+PAGES = tuple(ROOT / "docs" / name for name in ("plots.md", "systems.md", "concepts.md"))
 #: A command of a page that draws.
 _COMMAND = re.compile(r"^shardmath (.* --plot (docs/plots/\S+))$", re.MULTILINE)
 
