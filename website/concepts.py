@@ -29,7 +29,7 @@ from shardmath.symbolic.parameters import BY_LETTER
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "concepts"
 #: Pictures by name: a model, and how its tensors are shared out.
 CONCEPTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "tensor_parallel": ("llama-3.1-8b", {"tensor_parallel": 4}),
+    "tensor_parallel": ("llama-3.1-8b", {"tensor_parallel": 4, "sequence_parallel": False}),
     "sequence_parallel": ("llama-3.1-8b", {"tensor_parallel": 4, "sequence_parallel": True}),
     "context_parallel": ("llama-3.1-8b", {"context_parallel": 4}),
     "expert_parallel": ("mixtral-8x7b", {"expert_parallel": 4, "data_parallel": 4}),
