@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from sympy import Expr, Gt, Integer
 
 from .functions import CeilDiv, Iverson
+from .parallel.mesh import PLACED
 from .parameters import BY_LETTER, symbols
 from .sources import BY_KEY
 from .terms import TermSet, product, total
 
-t, ty, tz, c, p, D, e = symbols("t ty tz c p D e")
+c, p, D, e = symbols("c p D e")
 extra, slack, context, nccl = symbols("extra slack context nccl")
 _MIB = 2**20
 
@@ -63,7 +64,7 @@ UNCOUNTED: tuple[str, ...] = (
 
 def communicators(absent: Mapping[Expr, Expr]) -> Expr:
     """Count a rank's communicators: one per parallel dimension of several ranks; ``absent`` ones have one rank."""
-    degrees = (degree for degree in (t, ty, tz, c, p, D * c, e) if degree not in absent)
+    degrees = (degree for degree in (*(rule.degree for rule in PLACED), p, D * c, e) if degree not in absent)
     return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
 
 

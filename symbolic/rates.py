@@ -13,15 +13,19 @@ nor fills one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Le
 
 from .functions import CeilDiv, Iverson, Max, Min
+from .parallel.dimensions import SHAPE_RULES
+from .parallel.dimensions.context import RULE as CONTEXT
+from .parallel.mesh import TENSOR_RANKS, before
+from .parallel.rules import BY_PLACE, GroupOfRanks, ParallelRule
 from .parameters import symbols
 from .terms import TermSet, product, term_symbol, total
 
-t, ty, tz, c, p, D, R, e, et, De, order = symbols("t ty tz c p D R e et De ord")
+c, p, D, R, e, et, De, order = symbols("c p D R e et De ord")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
 _NANO = Integer(10) ** 9
@@ -31,51 +35,34 @@ _LINKS_OF_GPU = Wn * en / 1000
 PATH = "path"
 
 
-@dataclass(frozen=True)
-class GroupOfRanks:
-    """One dimension of the mesh: its size, the distance of its neighbours, and what it is for.
-
-    ``sends``: neighbours pass messages, and not collectives alone.
-    """
-
-    name: str
-    size: Expr
-    stride: Expr
-    meaning: str
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sends: bool = False
-
-    def chosen(self, choices: Mapping[str, str]) -> bool:
-        """Return True if there are such groups with these choices."""
-        return all(choices[axis] in allowed for axis, allowed in self.options.items())
-
-
 #: Ranks of the pipeline that are counted before those of context and of data parallelism.
 _BEFORE_CONTEXT = 1 + Iverson(Eq(order, 2)) * (p - 1)
 _BEFORE_DATA = 1 + Iverson(Ge(order, 1)) * (p - 1)
 
-#: Ranks that work on the same layers of the same sequences, or gather weights from each other.
-_TENSOR = t * ty * tz
-_EXPERTS, _THREE = {"layers": ("experts",)}, {"tensor_axes": ("three",)}
+_EXPERTS = {"layers": ("experts",)}
 
-GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = (
-    GroupOfRanks("tensor", t, ty, "tensor-parallel ranks"),
-    GroupOfRanks("tensor_y", ty, Integer(1), "ranks of the second tensor axis", _THREE),
-    GroupOfRanks("tensor_xy", t * ty, Integer(1), "ranks that share out the vocabulary", _THREE),
-    GroupOfRanks("tensor_z", tz, t * ty, "ranks of the third tensor axis", _THREE),
-    GroupOfRanks("context", c, _TENSOR * _BEFORE_CONTEXT, "context-parallel ranks", sends=True),
-    GroupOfRanks("data", D * c / R, _TENSOR * _BEFORE_CONTEXT,
-                 "ranks that hold the same parameters, or share them out"),
-    GroupOfRanks("replica", R, _TENSOR * D * c * _BEFORE_DATA / R, "ranks that hold the same share of parameters"),
-    GroupOfRanks("expert_tensor", et, Integer(1), "ranks that share the width of experts", _EXPERTS),
-    GroupOfRanks("expert", e, et, "ranks that share out experts", _EXPERTS),
-    GroupOfRanks("expert_all", e * et, Integer(1), "ranks that share out experts and their width", _EXPERTS),
-    GroupOfRanks("expert_data", De / R, e * et, "ranks that hold the same experts, or share them out", _EXPERTS),
-    GroupOfRanks("expert_replica", R, e * et * De / R, "ranks that hold the same share of experts", _EXPERTS),
-    GroupOfRanks("pipeline", p,
-                 _TENSOR * (1 + Iverson(Le(order, 1)) * (c - 1)) * (1 + Iverson(Eq(order, 0)) * (D - 1)),
-                 "pipeline stages", sends=True),
-)
+
+def _placed(rule: ParallelRule, group: GroupOfRanks) -> GroupOfRanks:
+    """Return a group of a dimension with the options of that, and the stride of its place."""
+    stride = before(rule) * (_BEFORE_CONTEXT if rule is CONTEXT else 1)
+    return replace(group, stride=stride if group.stride is BY_PLACE else group.stride, options=rule.options)
+
+
+#: Groups that components exchange something between, in the order of their dimensions.
+BETWEEN: tuple[GroupOfRanks, ...] = tuple(_placed(rule, group) for rule in SHAPE_RULES for group in rule.groups)
+
+GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = tuple(sorted((
+    *BETWEEN,
+    GroupOfRanks("data", D * c / R, "ranks that hold the same parameters, or share them out", 30,
+                 TENSOR_RANKS * _BEFORE_CONTEXT),
+    GroupOfRanks("replica", R, "ranks that hold the same share of parameters", 32,
+                 TENSOR_RANKS * D * c * _BEFORE_DATA / R),
+    GroupOfRanks("expert_data", De / R, "ranks that hold the same experts, or share them out", 60, e * et, _EXPERTS),
+    GroupOfRanks("expert_replica", R, "ranks that hold the same share of experts", 62, e * et * De / R, _EXPERTS),
+    GroupOfRanks("pipeline", p, "pipeline stages", 70,
+                 TENSOR_RANKS * (1 + Iverson(Le(order, 1)) * (c - 1)) * (1 + Iverson(Eq(order, 0)) * (D - 1)),
+                 sends=True),
+), key=lambda group: group.order))
 
 GROUP_BY_NAME: dict[str, GroupOfRanks] = {group.name: group for group in GROUPS_OF_RANKS}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 from sympy import Expr, Integer
 
@@ -21,13 +21,10 @@ NONE = Integer(0)
 BOTH_GRADIENTS = 2
 
 
-class Ranks(Enum):
-    """The ranks that a transfer is between."""
+class Ranks(StrEnum):
+    """Groups of ranks that transfers of several components are between (``parallel.rules.GroupOfRanks``)."""
 
     TENSOR = "tensor"
-    TENSOR_Y = "tensor_y"
-    TENSOR_XY = "tensor_xy"
-    TENSOR_Z = "tensor_z"
     CONTEXT = "context"
     EXPERT = "expert"
     EXPERT_TENSOR = "expert_tensor"
@@ -95,7 +92,7 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """A collective of ``ranks``, by what it makes whole: ``bytes`` for every element of ``shape``.
+    """A collective of the group ``ranks``, by what it makes whole: ``bytes`` for every element of ``shape``.
 
     ``forward`` and ``backward`` count passes in which each of n ranks sends (n - 1)/n of that, as an all-gather, a
     reduce-scatter and an all-to-all do; an all-reduce takes two. ``hidden`` are further passes of the backward
@@ -106,7 +103,7 @@ class Transfer:
 
     name: str
     module: str
-    ranks: Ranks
+    ranks: str
     shape: tuple[Dimension, ...]
     bytes: int
     forward: Expr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from sympy import Expr, Integer, Rational
@@ -11,10 +10,11 @@ from sympy import Expr, Integer, Rational
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from .functions import Iverson, Max, Min
+from .parallel.dimensions import SHAPE_RULES
 from .parameters import symbols
-from .work import BOTH_GRADIENTS, NONE, Kernel, Product, Ranks, Stream, Transfer, Work
+from .work import BOTH_GRADIENTS, Kernel, Product, Ranks, Stream, Transfer, Work
 
-sp, c, t, ty, tz, og, ow, s, win, Lw, Lr = symbols("sp c t ty tz og ow s win Lw Lr")
+sp, c, t, s, win, Lw, Lr = symbols("sp c t s win Lw Lr")
 
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
@@ -155,37 +155,21 @@ def row_parallel(name: str, module: str, when: Expr = ONE) -> tuple[Work, ...]:
 
 
 def grid_transfers(first: str, outputs: Dimension, second: str, inputs: Dimension) -> tuple[Work, ...]:
-    """Return what AxoNN's ranks of y and z exchange for two projections, of which the second is transposed.
+    """Return what the ranks of further dimensions exchange for two projections, the second back to the residual stream.
 
-    Over y, partial products are summed: outputs of the first, gradients of the inputs of the second. The residual
-    stream is whole on these ranks, so what leaves the block is gathered, and so is its gradient. Over z, weights are
-    gathered in each pass and their gradients scattered.
+    A projection has a name, and features: outputs of the first, inputs of the second.
     """
-    three: Any = {"options": {"tensor_axes": ("three",)}}
-    over_y: Any = {"kernels": Iverson(ty > 1), **three}
-    over_z: Any = {"kernels": 2 * Iverson(tz > 1), "prefetched": (ow, og), **three}
-    return (
-        Transfer(f"{first}.y", first, Ranks.TENSOR_Y, (SEQUENCE, BATCH, outputs), 2, Integer(2), NONE, "axonn",
-                 "partial outputs of the projection, summed", **over_y),
-        Transfer(f"{first}.y_input", first, Ranks.TENSOR_Y, (SEQUENCE, BATCH, HIDDEN), 2, NONE, ONE, "axonn",
-                 "gradient of the part of the residual stream that the rank worked on, gathered", **over_y),
-        Transfer(f"{second}.y", second, Ranks.TENSOR_Y, (SEQUENCE, BATCH, HIDDEN), 2, ONE, NONE, "axonn",
-                 "parts of the projection's output, gathered", **over_y),
-        Transfer(f"{second}.y_input", second, Ranks.TENSOR_Y, (SEQUENCE, BATCH, inputs), 2, NONE, Integer(2), "axonn",
-                 "partial gradients of the projection's input, summed", **over_y),
-        *(Transfer(f"{name}.z", name, Ranks.TENSOR_Z, (features, HIDDEN_PART), 2, ONE, Integer(2), "axonn",
-                   "weights gathered for each pass, their gradient summed and scattered", **over_z)
-          for name, features in ((first, outputs), (second, inputs))),
-    )
+    return tuple(row for rule in SHAPE_RULES for row in rule.projected((first, outputs, second, inputs)))
 
 
 def over_vocabulary(rows: Iterable[Work]) -> Iterator[Work]:
-    """Yield the work of components that share out the vocabulary, which three axes share out over two of them."""
+    """Yield the work of components that share out the vocabulary, as the dimensions that split it say."""
     for row in rows:
-        if isinstance(row, Transfer) and row.ranks is Ranks.TENSOR:
-            yield replace(row, options={**row.options, "tensor_axes": ("one",)})
-            yield replace(row, name=f"{row.name}.xy", ranks=Ranks.TENSOR_XY, kernels=row.kernels.xreplace({t: t * ty}),
-                          options={**row.options, "tensor_axes": ("three",)})
+        if isinstance(row, Transfer) and row.ranks == Ranks.TENSOR:
+            ways = [row]
+            for rule in SHAPE_RULES:
+                ways = [way for known in ways for way in rule.over_vocabulary(known)]
+            yield from ways
         else:
             yield row
 

@@ -11,6 +11,7 @@ from ..ledger import IN_LAYER, SITES, Component, Held, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
+from ..parallel.mesh import DEGREES
 from ..parallel.pipeline import held, held_inputs, instances, whole_model
 from ..parameters import symbols
 from ..systems import SYSTEMS
@@ -19,7 +20,7 @@ from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
 
-E, q, u, v, ol = symbols("E q u v ol")
+D, E, q, u, v, ol = symbols("D E q u v ol")
 
 #: The component whose saved tensors are freed first.
 LOSS = "loss"
@@ -69,7 +70,7 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
 
 def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
     """Add the parameters of the model as one rank would hold them, and those that a token meets."""
-    alone = {**dict.fromkeys(symbols("t ty tz c D e et"), Integer(1)), **whole_model(choices), v: u}
+    alone = {**dict.fromkeys((*DEGREES, D), Integer(1)), **whole_model(choices), v: u}
     experts = [f"stage.{group.prefix}parameters" for group in GROUPS
                if group.expert and f"stage.{group.prefix}parameters" in terms]
     terms.at("model", ["stage.all_parameters", *experts], alone, (v,), "of the whole model on one rank")

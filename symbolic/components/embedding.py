@@ -10,15 +10,16 @@ from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
+from ..parallel.mesh import VOCABULARY_RANKS
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer
 from ..work_rows import over_vocabulary
 
-p, t, ty, sp = symbols("p t ty sp")
+p, sp = symbols("p sp")
 _BACKWARD = ("embedding_backward",)
 _PEAK: Any = {"peak": MEGATRON_PEAKS}
-_SHARDED = Iverson(t * ty > 1)
-_WHOLE = Iverson(Eq(t * ty, 1))
+_SHARDED = Iverson(VOCABULARY_RANKS > 1)
+_WHOLE = Iverson(Eq(VOCABULARY_RANKS, 1))
 
 COMPONENTS = (
     Component(

@@ -19,10 +19,11 @@ from ..dimensions import EXPERTS, HIDDEN, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor
 from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.mesh import FURTHER
 from ..parallel.rules import local_size
 from ..parameters import symbols
 
-t, ty, tz = symbols("t ty tz")
+(t,) = symbols("t")
 
 _FUSED = ("fused",)
 
@@ -41,7 +42,7 @@ class Shape(NamedTuple):
 
 
 def _times_t(dimension: Dimension) -> Expr:
-    return local_size(dimension, SHAPE_RULES).xreplace(dict.fromkeys((ty, tz), ONE)) * t
+    return local_size(dimension, tuple(rule for rule in SHAPE_RULES if rule not in FURTHER)) * t
 
 
 Shapes = dict[str, Shape]

@@ -33,7 +33,7 @@ def described(item: Work) -> tuple[str, str]:
     shape = " ".join(dimension.name for dimension in item.shape) or "scalar"
     if isinstance(item, Stream):
         return "stream", f"{shape}: {item.forward} bytes forward, {item.backward} backward"
-    return item.ranks.value.replace("_", " "), f"{shape}: {item.bytes} bytes"
+    return item.ranks.replace("_", " "), f"{shape}: {item.bytes} bytes"
 
 
 def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:

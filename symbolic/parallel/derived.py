@@ -11,18 +11,19 @@ from ..functions import Max, pad_to
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from . import data, dispatch, pipeline
+from .mesh import OWN_SEQUENCES, STAGE_RANKS, VOCABULARY_RANKS
 
-a, k, d, u, g, t, ty, tz, c, p, sp, B, b, D, R = symbols("a k d u g t ty tz c p sp B b D R")
+a, k, d, u, g, t, p, sp, B, b, D, R = symbols("a k d u g t p sp B b D R")
 
 #: Ranks that hold one replica of the model together.
-MODEL_RANKS = t * ty * tz * c * p
+MODEL_RANKS = STAGE_RANKS * p
 #: Micro-batches of one step and rank.
-MICROBATCHES = B / (b * D * tz)
+MICROBATCHES = B / (b * D * OWN_SEQUENCES)
 
 _SIZES: dict[str, Expr] = {
     "A": a * d,
     "K": k * d,
-    "v": pad_to(u, g * t * ty),
+    "v": pad_to(u, g * VOCABULARY_RANKS),
     "ts": Integer(1) + sp * (t - 1),
     "kt": Max(k / t, Integer(1)),
     "m": MICROBATCHES,

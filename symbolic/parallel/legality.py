@@ -22,6 +22,7 @@ from .demands import state_rules
 from .derived import MODEL_RANKS
 from .dimensions import SHAPE_RULES
 from .dimensions.tensor import RULE as TENSOR
+from .mesh import PLACED
 from .pipeline import chunks
 from .rules import Rule
 from .schedules import SCHEDULES, SPLIT_BACKWARD
@@ -286,7 +287,7 @@ def fixed_values(implementation: Implementation) -> dict[str, int]:
 
 def _gpus(absent: Mapping[Expr, Expr]) -> Rule:
     """Return the rule that every GPU has one place on the axes."""
-    axes = [letter for letter in ("t", "ty", "tz", "c", "p", "D") if symbol(letter) not in absent]
+    axes = [degree.name for degree in (*(rule.degree for rule in PLACED), p, D) if degree not in absent]
     return Rule("gpus", "N", Eq(N, (MODEL_RANKS * D).xreplace(absent)),
                 f"must equal {' * '.join(BY_LETTER[letter].name for letter in axes)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,6 +12,7 @@ from sympy.logic.boolalg import Boolean
 from ..dimension import Dimension
 from ..dimensions import DIMENSIONS
 from ..functions import Divides, Max
+from ..work import Transfer
 
 
 class Split(Enum):
@@ -35,12 +36,46 @@ class Rule:
     text: str
 
 
+#: Stride of ranks that follows from the place of their dimension.
+BY_PLACE: Expr = Integer(0)
+
+
+@dataclass(frozen=True)
+class GroupOfRanks:
+    """Ranks that exchange something: their number, the distance of neighbours, and what they are for.
+
+    ``order`` sorts the groups, as documents show them. A group of a dimension has the options of that. ``sends``:
+    neighbours pass messages, and not collectives alone.
+    """
+
+    name: str
+    size: Expr
+    meaning: str
+    order: int
+    stride: Expr = BY_PLACE
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sends: bool = False
+
+    def chosen(self, choices: Mapping[str, str]) -> bool:
+        """Return True if there are such groups with these choices."""
+        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+
+
+#: Two projections, of which the second writes to the residual stream: name and features of each.
+Projections = tuple[str, Dimension, str, Dimension]
+
+
 @dataclass(frozen=True)
 class ParallelRule:
     """One parallel dimension: its degree, the dimensions that it splits, and where this is written.
 
     ``order`` sorts the dimensions, as people name them. ``rules`` are what a legal layout keeps besides the splits, and
     ``options`` restrict them to the choices that have such a dimension.
+
+    ``place`` is for a dimension that multiplies the GPUs of a model: its place in their order, neighbours first; it
+    is 0 for those that have ranks of others, or none. ``own_sequences``: its ranks work on sequences of their own.
+    ``groups`` exchange something, ``projected`` are transfers for two projections, and ``over_vocabulary`` gives what
+    becomes of a transfer between tensor-parallel ranks that share out the vocabulary.
     """
 
     name: str
@@ -52,6 +87,11 @@ class ParallelRule:
     order: int
     rules: tuple[Rule, ...] = ()
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    place: int = 0
+    own_sequences: bool = False
+    groups: tuple[GroupOfRanks, ...] = ()
+    projected: Callable[[Projections], tuple[Transfer, ...]] = lambda projections: ()
+    over_vocabulary: Callable[[Transfer], Iterable[Transfer]] = lambda row: (row,)
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if the dimension has its rules with these choices."""

@@ -11,9 +11,9 @@ from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME, beside_computing, ring_time, stream_time
+from ..rates import BETWEEN, beside_computing, ring_time, stream_time
 from ..terms import TermSet, product, total
-from ..work import BOTH_GRADIENTS, Kernel, Ranks, Transfer
+from ..work import BOTH_GRADIENTS, Kernel, Transfer
 from .rows import RATES, Matmul, Moved, matmuls, repeated, streams, transfers
 
 c, t, ot, s0 = symbols("c t ot s0")
@@ -121,37 +121,37 @@ def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
 def _add_traffic(terms: TermSet, component: Component, implementation: Implementation) -> None:
     name, title = component.name, component.title
     exchanged = transfers(component, implementation)
-    for ranks in Ranks:
-        own = [item for item in exchanged if item.row.ranks is ranks]
+    for group in BETWEEN:
+        own = [item for item in exchanged if item.row.ranks == group.name]
         for way in PASSES if own else ():
             passes = [getattr(item, way) for item in own]
             late = [item.hidden for item in own] if way == "backward" else []
-            part = f"{name}.{ranks.value}_{way}"
-            words = f"{title}: of the {way} pass among {GROUP_BY_NAME[ranks.value].meaning}"
+            part = f"{name}.{group.name}_{way}"
+            words = f"{title}: of the {way} pass among {group.meaning}"
             number = terms.add(f"{part}_passes", total(*passes), "passes", f"{words}, passes over their ring")
             size = terms.add(f"{part}_bytes",
                              total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
             # Products hide the bytes of what is gathered once more, and not the latency.
-            waited = ring_time(ranks.value, total(number, *late), size, own[0].row.sent)
+            waited = ring_time(group.name, total(number, *late), size, own[0].row.sent)
             terms.add(f"{part}_time", _unhidden(terms, name, way, own[0].row, waited), "s",
                       f"{words}, time that nothing hides")
         again = [(repeated(item.row.module), item) for item in own]
         if any(switch != 0 for switch, _ in again):
-            part = f"{name}.{ranks.value}_repeated"
-            words = f"{title}: of recompute of its modules among {GROUP_BY_NAME[ranks.value].meaning}"
+            part = f"{name}.{group.name}_repeated"
+            words = f"{title}: of recompute of its modules among {group.meaning}"
             number = terms.add(f"{part}_passes", total(*(product(switch, item.forward) for switch, item in again)),
                                "passes", f"{words}, passes over their ring")
             size = terms.add(f"{part}_bytes",
                              total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
                              f"{words}, bytes made whole")
-            waited = ring_time(ranks.value, number, size, own[0].row.sent)
+            waited = ring_time(group.name, number, size, own[0].row.sent)
             seconds = _unhidden(terms, name, "forward", own[0].row, waited)
             terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
         if total(*(item.hidden for item in own)) != 0:
             words = f"{title}: made whole once more beside products of the backward pass"
-            terms.add(f"{name}.{ranks.value}_hidden_passes", total(*(item.hidden for item in own)), "passes", words)
-            terms.add(f"{name}.{ranks.value}_hidden_bytes",
+            terms.add(f"{name}.{group.name}_hidden_passes", total(*(item.hidden for item in own)), "passes", words)
+            terms.add(f"{name}.{group.name}_hidden_bytes",
                       total(*(product(item.hidden, item.size) for item in own)), "bytes", words)
 
 

@@ -12,9 +12,8 @@ from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME
+from ..rates import BETWEEN
 from ..terms import TermSet, product, term_symbol, total
-from ..work import Ranks
 from .components import PASSES
 
 t, gap, tau, stall = symbols("t gap tau st")
@@ -64,17 +63,17 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
                       "FLOP", f"{words}: FLOPs of those")
         unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
         terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
-        again = total(sums("repeated_time"), *(sums(f"{ranks.value}_repeated_time") for ranks in Ranks))
+        again = total(sums("repeated_time"), *(sums(f"{group.name}_repeated_time") for group in BETWEEN))
         if again != 0:
             terms.add(f"{block}.repeated_time", again, "s",
                       f"{words}: what recompute of its modules repeats, waiting for others included")
             terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
-        for ranks in Ranks:
+        for group in BETWEEN:
             for kind, unit, meaning in TRAFFIC:
-                exchanged = sums(f"{ranks.value}_{kind}")
+                exchanged = sums(f"{group.name}_{kind}")
                 if exchanged != 0:
-                    terms.add(f"{block}.{ranks.value}_{kind}", exchanged, unit,
-                              f"{words}: {meaning}, among {GROUP_BY_NAME[ranks.value].meaning}")
+                    terms.add(f"{block}.{group.name}_{kind}", exchanged, unit,
+                              f"{words}: {meaning}, among {group.meaning}")
         for way in PASSES:
             _add_pass(terms, block, words, sums, way)
 
@@ -84,11 +83,11 @@ def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr
     kernels = terms[f"{block}.kernels"].symbol
     parts = [terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
                        f"{words}: computing of the {way} pass, with gaps between kernels")]
-    for ranks in Ranks:
-        waited = sums(f"{ranks.value}_{way}_time")
+    for group in BETWEEN:
+        waited = sums(f"{group.name}_{way}_time")
         if waited != 0:
-            parts.append(terms.add(f"{block}.{ranks.value}_{way}_waiting", waited, "s",
-                                   f"{words}: waiting for {GROUP_BY_NAME[ranks.value].meaning}, {way} pass"))
+            parts.append(terms.add(f"{block}.{group.name}_{way}_waiting", waited, "s",
+                                   f"{words}: waiting for {group.meaning}, {way} pass"))
     passes = [sums(f"tensor_{kind}_passes") for kind in ((way, "hidden") if way == "backward" else (way,))]
     stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), total(*passes), t - 1, stall)
     launched = total(product(kernels, tau), stalled) / _NANO

@@ -12,9 +12,8 @@ from ..ledger import Place
 from ..parallel.pipeline import instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME, stream_time
+from ..rates import BETWEEN, stream_time
 from ..terms import TermSet, product, total
-from ..work import Ranks
 from .components import PASSES
 from .data import trained_elements
 from .layers import TRAFFIC
@@ -28,7 +27,7 @@ PLACES: dict[str, Place] = {
 }
 #: Parts of a micro-batch's time.
 MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
-              *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
+              *(f"{group.name}_waiting" for group in BETWEEN), "sharding_waiting")
 
 
 def add_stage(terms: TermSet, implementation: Implementation) -> None:
@@ -64,18 +63,18 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
                   f"rank r: computing of the {way} pass of one micro-batch")
     terms.add("stage.launching", total(*(summed(f"{way}_launching") for way in PASSES)), "s",
               "rank r: waiting for the host to launch kernels, of one micro-batch")
-    for ranks in Ranks:
+    for group in BETWEEN:
         for kind, unit, meaning in TRAFFIC:
-            name = f"{ranks.value}_{kind}"
+            name = f"{group.name}_{kind}"
             forward = name.replace("repeated", "forward")
             exchanged = summed(name) if name == forward else repeated(forward, name)
             if exchanged != 0:
-                terms.add(f"stage.{ranks.value}_{kind}", exchanged, unit,
-                          f"rank r: {meaning} of one micro-batch, among {GROUP_BY_NAME[ranks.value].meaning}")
-        waited = total(*(summed(f"{ranks.value}_{way}_waiting") for way in PASSES))
+                terms.add(f"stage.{group.name}_{kind}", exchanged, unit,
+                          f"rank r: {meaning} of one micro-batch, among {group.meaning}")
+        waited = total(*(summed(f"{group.name}_{way}_waiting") for way in PASSES))
         if waited != 0:
-            terms.add(f"stage.{ranks.value}_waiting", waited, "s",
-                      f"rank r: waiting for {GROUP_BY_NAME[ranks.value].meaning}, of one micro-batch")
+            terms.add(f"stage.{group.name}_waiting", waited, "s",
+                      f"rank r: waiting for {group.meaning}, of one micro-batch")
     own = Integer(2) if choices["weight_gradient"] == "separate" else Integer(0)
     moved = product(total(product(Integer(2), w), own), trained_elements(terms))
     terms.add("stage.accumulating", stream_time(moved), "s",

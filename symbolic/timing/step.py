@@ -11,23 +11,23 @@ from ..accounts.moments import candidates as ranks_of_peaks
 from ..choices import absent_values
 from ..functions import Iverson, Max
 from ..implementations import Implementation
+from ..parallel.mesh import DEGREES
 from ..parallel.pipeline import chunks, ends, whole_model
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME, PATH, beside_computing, send_time
+from ..rates import BETWEEN, PATH, beside_computing, send_time
 from ..systems import SYSTEMS
 from ..systems.system import Part
 from ..terms import TermSet, product, term_symbol, total
-from ..work import Ranks
 
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
-t, ty, tz, e, et, sp, sn, load, cf, D = symbols("t ty tz e et sp sn load cf D")
+sp, load, cf, D = symbols("sp load cf D")
 Fm, pw, price, busy = symbols("Fm pw chi busy")
 an, ax, ab = symbols("an ax ab")
 Lr, Ldr, Lf, Ll, Lx, V = symbols("Lr Ldr Lf Ll Lx V")
 #: One sequence, every token of it worked on once.
 _ALONE = {
-    **dict.fromkeys((t, ty, tz, c, e, et, sn, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
+    **dict.fromkeys((*DEGREES, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
 }
 
 _PICO = Integer(10) ** 12
@@ -39,8 +39,8 @@ SPENT: dict[str, tuple[tuple[str, ...], str]] = {
     "computing": (("forward_computing", "backward_computing", "accumulating"), "forward and backward passes"),
     "launching": (("launching",), "waiting for the host to launch kernels"),
     "recomputing": (("recomputing",), "layers and modules that run once more"),
-    **{f"{ranks.value}": ((f"{ranks.value}_waiting",), f"waiting for {GROUP_BY_NAME[ranks.value].meaning}")
-       for ranks in Ranks},
+    **{f"{group.name}": ((f"{group.name}_waiting",), f"waiting for {group.meaning}")
+       for group in BETWEEN},
     "sharding": (("sharding_waiting",), "waiting for shared-out weights and gradients"),
 }
 
@@ -49,7 +49,7 @@ SHOWN: dict[str, str] = {
     "computing": "forward and backward passes",
     "recomputing": "layers and modules that run once more",
     "launching": "the host launches kernels too slowly",
-    **{ranks.value: GROUP_BY_NAME[ranks.value].meaning for ranks in Ranks},
+    **{group.name: group.meaning for group in BETWEEN},
     "sharding": "shared-out weights and gradients",
     "pipeline": "what is sent between stages",
     "data": "data-parallel ranks, at the end of a step",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...dimensions import KEY_SEQUENCE, SEQUENCE, SEQUENCE_OF_OTHERS, SEQUENCE_SP
 from ...parameters import symbols
-from ..rules import ParallelRule, Split
+from ..rules import GroupOfRanks, ParallelRule, Split
 
 (c,) = symbols("c")
 
@@ -14,4 +14,6 @@ RULE = ParallelRule(
     "The sequence is shared out everywhere: queries, keys, values, outputs and statistics (ring exchange).",
     "megatron_core",
     order=30,
+    place=40,
+    groups=(GroupOfRanks("context", c, "context-parallel ranks", 20, sends=True),),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...dimensions import EXPERTS
 from ...functions import Divides
 from ...parameters import symbols
-from ..rules import ParallelRule, Rule, Split
+from ..rules import GroupOfRanks, ParallelRule, Rule, Split
 
-e, E = symbols("e E")
+e, et, E = symbols("e et E")
 
 RULE = ParallelRule(
     "expert_parallel", "Expert parallelism (EP)", e, {EXPERTS: Split.EVEN},
@@ -18,4 +18,5 @@ RULE = ParallelRule(
         Rule("experts", "e", Divides(e, E), "must divide num_experts"),
     ),
     options={"layers": ("experts",)},
+    groups=(GroupOfRanks("expert", e, "ranks that share out experts", 52, et),),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from sympy import Integer
+
 from ...dimensions import EXPERT_FFN, EXPERT_FFN_SCALES, EXPERT_GATE_UP
 from ...functions import Divides
 from ...parameters import symbols
-from ..rules import ParallelRule, Rule, Split
+from ..rules import GroupOfRanks, ParallelRule, Rule, Split
 
 et, e, fe, R, D, c, t = symbols("et e fe R D c t")
 
@@ -24,4 +26,8 @@ RULE = ParallelRule(
              "times the ranks that share out experts must divide tensor_parallel * context_parallel * data_parallel"),
     ),
     options={"layers": ("experts",)},
+    groups=(
+        GroupOfRanks("expert_tensor", et, "ranks that share the width of experts", 50, Integer(1)),
+        GroupOfRanks("expert_all", e * et, "ranks that share out experts and their width", 54, Integer(1)),
+    ),
 )

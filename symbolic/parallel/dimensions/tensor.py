@@ -21,7 +21,7 @@ from ...dimensions import (
     VOCAB,
 )
 from ...parameters import symbols
-from ..rules import ParallelRule, Split
+from ..rules import GroupOfRanks, ParallelRule, Split
 
 (t,) = symbols("t")
 
@@ -49,4 +49,6 @@ RULE = ParallelRule(
     " keeps one head, while the projection weights stay exactly 1/t.",
     "megatron_core",
     order=10,
+    place=20,
+    groups=(GroupOfRanks("tensor", t, "tensor-parallel ranks", 10),),
 )
