@@ -107,7 +107,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "server_gpus": ("gs", "GPUs", 1, None, "cluster", "GPUs of one server, which share the memory of its host"),
     "host_memory": ("Mh", "bytes", 0, None, "cluster", "memory of a server's host; 0 where it is not known"),
     "unexplained_bytes": ("extra", "bytes", -9007199254740992, None, "cluster", "measured allocation minus the ledger's"),
-    "reserved_per_mille": ("slack", "bytes", 1000, None, "cluster", "bytes reserved per 1000 allocated"),
+    "reserved_per_mille": ("slack", "bytes", 1, None, "cluster", "bytes reserved per 1000 that the formula of them has"),
     "context_bytes": ("context", "bytes", 0, None, "cluster", "CUDA context and kernels of a process"),
     "communicator_bytes": ("nccl", "bytes", 0, None, "cluster", "memory of one NCCL communicator"),
     "engine_workspace_bytes": ("we", "bytes", 0, None, "cluster", "cuBLAS workspace of Transformer Engine"),
@@ -764,7 +764,7 @@ DEFAULTS: dict[str, int] = {
     "account_for_embedding": 0,
     "account_for_loss": 0,
     "unexplained_bytes": 0,
-    "reserved_per_mille": 1030,
+    "reserved_per_mille": 1000,
     "context_bytes": 419430400,
     "communicator_bytes": 419430400,
     "engine_workspace_bytes": 33555456,
@@ -1371,7 +1371,7 @@ PUBLISHED: dict[str, tuple[str, str]] = {
 #: Usual range of the constants of a process, by parameter name.
 OVERHEADS: dict[str, tuple[int, int]] = {
     "unexplained_bytes": (0, 0),
-    "reserved_per_mille": (1010, 1090),
+    "reserved_per_mille": (1000, 1000),
     "context_bytes": (314572800, 629145600),
     "communicator_bytes": (0, 524288000),
 }
@@ -1476,8 +1476,8 @@ def run_out_probability(allocated: Any, process: Any, gpu_memory: Any) -> float:
     """The probability that a process runs out of memory; allocated, process and GPU memory in bytes."""
     if (allocated > gpu_memory):
         return 1.0
-    margin = 7683*gpu_memory/(10000*process)
-    return math.exp(-margin**6)
+    margin = 197*gpu_memory/(250*process)
+    return math.exp(-margin**5)
 
 
 def forecast(probability: float) -> int:

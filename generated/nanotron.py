@@ -200,6 +200,9 @@ TERMS = {
     "stage.static": ("bytes", "rank r: what it keeps at every moment"),
     "stage.total": ("bytes", "all that rank r keeps at its peak"),
     "process.allocated": ("bytes", "rank r, allocated: torch.cuda.max_memory_allocated"),
+    "process.low": ("bytes", "low end of what is reserved of 1000 bytes that its formula has"),
+    "process.high": ("bytes", "high end of what is reserved of 1000 bytes that its formula has"),
+    "process.usual": ("bytes", "rank r, usually reserved by the caching allocator"),
     "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
     "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
     "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
@@ -577,7 +580,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
     process_allocated = unexplained_bytes + stage_total
-    process_reserved = ceil_div(process_allocated*reserved_per_mille, 1000)
+    process_low = -24*(1 if (tensor_parallel > 1) else 0) - 51*(1 if (tensor_parallel > 2) else 0) + 952
+    process_high = 22*(1 if (tensor_parallel > 1) else 0) + 541*(1 if (tensor_parallel > 2) else 0) + 1092
+    process_usual = ceil_div(process_allocated*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044) + 540*stage_optimizer_step, 1000)
+    process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
     process_total = context_bytes + communicator_bytes*process_communicators + process_reserved
     first_in_flight = min(num_microbatches, pipeline_parallel)
@@ -905,6 +911,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.static": stage_static,
         "stage.total": stage_total,
         "process.allocated": process_allocated,
+        "process.low": process_low,
+        "process.high": process_high,
+        "process.usual": process_usual,
         "process.reserved": process_reserved,
         "process.communicators": process_communicators,
         "process.total": process_total,

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from .choices import AXES, BY_NAME, TRANSFORMERS_ROUTERS
 from .parallel.optimizers import optimizers_of
+from .reserved import Reserved, Share
 from .systems import SYSTEMS
 
 
@@ -19,7 +20,8 @@ class Implementation:
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
     training parameters that a user of the framework gets without asking. ``uncounted`` says of fixed letters what else
     the framework has. ``allowed`` lists, for axes of which not every
-    option is counted in the framework, those that are. ``replayed`` says if the order in which its steps allocate is
+    option is counted in the framework, those that are. ``reserved`` has the shares of reserved memory.
+    ``replayed`` says if the order in which its steps allocate is
     known well enough to replay them; docs/validation.md has how well.
     """
 
@@ -27,6 +29,7 @@ class Implementation:
     version: str
     title: str
     choices: Mapping[str, str]
+    reserved: Reserved
     fixed: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[str, int] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -125,6 +128,7 @@ MEGATRON = Implementation(
         **LLAMA, "norm": "fused", "swiglu": "fused", "attention": "flash", "value": "copy", "rope": "fused",
         "loss": "vocab_parallel", "precision": "mixed", "data_parallel": "ddp", "peak": "megatron_te",
     },
+    Reserved((Share(1065, 955, 1027), Share(1038, 957, 1039), Share(1029, 957, 1039)), "simumax"),
     fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
     allowed={
@@ -142,6 +146,7 @@ HUGGINGFACE = Implementation(
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
         "adapter_parts": "apart", "loading": "trainer",
     },
+    MEGATRON.reserved,  # nobody published reserved memory of a run that is counted
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
@@ -182,6 +187,8 @@ TORCHTITAN = Implementation(
         "reshard": "default", "router": "torchtitan", "dispatch": "torchtitan", "weighting": "results",
         "balance": "bias",
     },
+    Reserved((Share(1071, 848, 1101), Share(1081, 832, 1053), Share(1066, 867, 1086)),
+             "torchtitan", "last_reduce", 940),
     fixed={"cf": 0, "sgate": 0, **_NO_REGIONS},
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
@@ -203,6 +210,8 @@ NANOTRON = Implementation(
         **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "flash_bshd", "value": "repacked",
         "rope": "cached", "loss": "nanotron", "precision": "mixed", "data_parallel": "torch_ddp", "peak": "saved",
     },
+    Reserved((Share(1044, 952, 1092), Share(1111, 928, 1114), Share(1154, 877, 1655)), "ultrascale",
+             "optimizer_step", 540),
     fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
     allowed={

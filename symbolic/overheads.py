@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from sympy import Expr, Gt, Integer
 
-from .functions import CeilDiv, Iverson
+from .choices import absent_values
+from .functions import CeilDiv, Iverson, Max
+from .implementations import Implementation
 from .parallel.mesh import PLACED
 from .parameters import BY_LETTER, symbols
+from .reserved import PER, add_reserved
 from .sources import BY_KEY
 from .terms import TermSet, product, total
 
@@ -46,8 +49,7 @@ class Overhead:
 
 OVERHEADS: tuple[Overhead, ...] = (
     Overhead("extra", 0, 0, "allocated beyond the ledger; only a measured run says how much", "pytorch"),
-    Overhead("slack", 1010, 1090,
-             "reserved by the caching allocator for every 1000 bytes allocated: rounding and fragmentation", "simumax"),
+    Overhead("slack", 1000, 1000, "reserved of 1000 bytes that the formula of reserved memory has", "pytorch"),
     Overhead("context", 300 * _MIB, 600 * _MIB, "CUDA context and loaded kernels of a process", "pytorch"),
     Overhead("nccl", 0, 500 * _MIB, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
 )
@@ -68,12 +70,14 @@ def communicators(absent: Mapping[Expr, Expr]) -> Expr:
     return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
 
 
-def add_process(terms: TermSet, absent: Mapping[Expr, Expr]) -> None:
-    """Add the terms of allocated, reserved and process memory, in bytes; ``absent`` are values of absent letters."""
+def add_process(terms: TermSet, implementation: Implementation) -> None:
+    """Add the terms of allocated, reserved and process memory, in bytes."""
     allocated = terms.add("process.allocated", total(terms["stage.total"].symbol, extra), "bytes",
                           "rank r, allocated: torch.cuda.max_memory_allocated")
-    reserved = terms.add("process.reserved", CeilDiv(product(allocated, slack), Integer(1000)), "bytes",
+    usual = add_reserved(terms, allocated, implementation.reserved)
+    reserved = terms.add("process.reserved", Max(allocated, CeilDiv(product(usual, slack), PER)), "bytes",
                          "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved")
+    absent = absent_values(implementation.choices)
     groups = terms.add("process.communicators", communicators(absent), "communicators",
                        "NCCL communicators that rank r is in")
     terms.add("process.total", total(reserved, context, product(groups, nccl)), "bytes",

@@ -25,9 +25,9 @@ PROBABILITY = Symbol("probability", nonnegative=True)
 #: 40 GiB on A100, 79.11 of 80 on H100 (pytorch/pytorch and vllm-project/vllm#27508): 0.985 to 0.99.
 OFFERED = Rational(985, 1000)
 #: Share of that which a process may take before runs mostly fail: with it 1/e of them do. Fitted on 24 November 2026.
-SCALE = Rational(78, 100)
+SCALE = Rational(80, 100)
 #: Steepness: the larger, the less the unpredicted factor varies. Fitted with it.
-STEEPNESS = 6
+STEEPNESS = 5
 #: Below this probability a layout is said to fit.
 FITS_BELOW = Rational(1, 100)
 

@@ -211,8 +211,8 @@ def test_parameters_are_those_of_the_machine() -> None:
     ({"parameters": {"contxt_bytes": 5}},
      "parameters.contxt_bytes = 5: must not be given: a cluster has no such parameter; nearest legal: context_bytes"),
     ({"parameters": {"node_size": 5}}, "parameters.node_size = 5: must not be given: a cluster has no such parameter"),
-    ({"parameters": {"reserved_per_mille": 5}},
-     "parameters.reserved_per_mille = 5: must be an integer from 1000 to"),
+    ({"parameters": {"reserved_per_mille": 0}},
+     "parameters.reserved_per_mille = 0: must be an integer from 1 to"),
     ({"parameters": [5]}, "parameters = [5]: must be"),
     ({"name": ""}, "name = ''"),
 ])

@@ -34,6 +34,7 @@ LAYERS = (
     {"efficiencies", "work"},
     {"ledger"},
     {"axis", "dimensions", "recompute", "terms"},
+    {"reserved"},
     {"parallel.rules", "parallel.weights"},
     {"parallel.dimensions", "parallel.groups", "parallel.optimizers"},
     {"parallel.mesh"},

@@ -41,8 +41,8 @@ def test_other_crashes_are_told_from_lack_of_memory() -> None:
 
 
 def test_probabilities_are_those_of_the_ledger_with_its_constants() -> None:
-    runs = drawn(Fitted(78, 6, 0), 100)
-    assert chances(runs, Fitted(78, 6, 0)) == pytest.approx([run.probability for run in runs], rel=1e-12)
+    runs = drawn(Fitted(80, 5, 0), 100)
+    assert chances(runs, Fitted(80, 5, 0)) == pytest.approx([run.probability for run in runs], rel=1e-12)
 
 
 def test_a_brier_score_is_a_mean_of_squares() -> None:
@@ -53,7 +53,7 @@ def test_a_brier_score_is_a_mean_of_squares() -> None:
 
 
 def test_classes_hold_every_run_once() -> None:
-    runs = [*drawn(Fitted(78, 6, 0), 300), Outcome("hagemann", 81 * GIB, 82 * GIB, 80 * GIB, True)]
+    runs = [*drawn(Fitted(80, 5, 0), 300), Outcome("hagemann", 81 * GIB, 82 * GIB, 80 * GIB, True)]
     lines = [line.split(" | ") for line in classes(runs).splitlines()[2:]]
     assert sum(int(line[1]) for line in lines) == len(runs)
     assert lines[-1] == ["| 1", "1", "100.0%", "1", "100.0% |"]

@@ -24,7 +24,7 @@ SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batc
 
 def by_hand(process: int, memory: int) -> float:
     """The probability with the numbers of the documentation: the exponent exact, its exponential in decimals."""
-    exponent = (Fraction(78, 100) * Fraction(985, 1000) * memory / process) ** 6
+    exponent = (Fraction(80, 100) * Fraction(985, 1000) * memory / process) ** 5
     return float((-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp())
 
 

@@ -20,6 +20,7 @@ from shardmath.generated.definitions import FORECASTS, RECOMPUTE_MODES, forecast
 from shardmath.search import legal
 from shardmath.search.layout import Layout
 from shardmath.search.nests import running
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 AXES = (
     "tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel", "recompute",
@@ -96,8 +97,8 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
             verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
             D = gpus // (t * c * p)
             groups = sum(size > 1 for size in (t, c, p, D * c, row["expert_parallel"]))
-            process = (-(-peak * row["reserved_per_mille"] // 1000) + row["context_bytes"]
-                       + groups * row["communicator_bytes"])
+            reserved = reserved_by_hand(result.implementation, t, peak, terms)
+            process = reserved + row["context_bytes"] + groups * row["communicator_bytes"]
             chance = run_out_probability(peak, process, memory)
             layouts.append(Layout(t, c, p, D, b, sp, mode, batch // (D * b), first, last, peak, peak / memory, verdict,
                                   1, 1, *_times(result, row), expert_tensor_parallel=row["expert_tensor_parallel"],
@@ -116,6 +117,17 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
         smallest=min(layouts, key=lambda layout: layout.peak_bytes, default=None),
     )
     return answer, layouts
+
+
+def reserved_by_hand(implementation: str, tensor_parallel: int, peak: int, terms: Mapping[str, Any]) -> int:
+    """Bytes reserved on the rank with the peak."""
+    known = IMPLEMENTATIONS[implementation].reserved
+    share = known.shares[min(tensor_parallel, 3) - 1].usual
+    moment = 0
+    if known.moment:
+        end = next(end for end in ("first", "last", "penultimate", "second") if terms[f"{end}.total"] == peak)
+        moment = int(terms[f"{end}.{known.moment}"])
+    return max(peak, -(-(share * peak + known.weight * moment) // 1000))
 
 
 def _times(result: SweepResult, row: Mapping[str, Any]) -> tuple[float, ...]:

@@ -54,6 +54,7 @@ def test_a_missing_page_is_stale_and_written(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(report, "PAGE", tmp_path / "validation.md")
     monkeypatch.setattr(report, "DATASETS", ())
     monkeypatch.setattr(report.timed, "section", lambda: "## Step time")
+    monkeypatch.setattr(report.reserved, "section", lambda: "## Reserved")
     monkeypatch.setattr(report.outside, "section", lambda: "## Outside")
     monkeypatch.setattr(report.reliability, "section", lambda: "## Probability of running out of memory")
     monkeypatch.setattr(report, "beside", lambda: {"one.svg": "<svg/>"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..choices import absent_values
 from ..implementations import Implementation
 from ..overheads import add_process
 from ..parallel.demands import refuse_impossible
@@ -49,7 +48,7 @@ def build(implementation: Implementation) -> TermSet:
     add_kept(terms, implementation)
     add_transients(terms, implementation)
     add_moments(terms, implementation)
-    add_process(terms, absent_values(implementation.choices))
+    add_process(terms, implementation)
     add_peak(terms, implementation)
     add_outside(terms, implementation)
     add_servers(terms, implementation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardmath.generated.definitions import TORCH_WORKSPACES
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
-from validation.measured.case import PEAK, Case, Measured, varied
+from validation.measured.case import PEAK, RESERVED, Case, Measured, varied
 from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows, whole
 
@@ -20,9 +20,10 @@ QUERY_GROUPS = {"llama-3.1-405b": 16}
 #: the average of their tokens. They also use some groups of experts alone, which no model here says.
 ROUTER = {"scores": "softmax_all", "balance": "loss", "router_precision": "bf16"}
 CAPACITY_PERCENT = 100
+COLUMNS = {PEAK: "most_peak_bytes", RESERVED: "most_reserved_bytes"}
 
 
-def read(table: str = TABLE) -> tuple[Case, ...]:
+def read(table: str = TABLE, quantity: str = PEAK) -> tuple[Case, ...]:
     """Read a case for every run; its measurements are the largest of the GPUs of each pipeline stage.
 
     Raises ValueError for a run whose stages are not all there.
@@ -30,10 +31,10 @@ def read(table: str = TABLE) -> tuple[Case, ...]:
     stages: dict[str, list[dict[str, str]]] = {}
     for row in rows(table):
         stages.setdefault(row["case"], []).append(row)
-    return tuple(_case(name, parts) for name, parts in stages.items())
+    return tuple(_case(name, parts, quantity) for name, parts in stages.items())
 
 
-def _case(name: str, stages: list[dict[str, str]]) -> Case:
+def _case(name: str, stages: list[dict[str, str]], quantity: str) -> Case:
     first = stages[0]
     pipeline, data = whole(first["pipeline_parallel"]), whole(first["data_parallel"])
     if [whole(row["pipeline_rank"]) for row in stages] != list(range(pipeline)):
@@ -57,7 +58,8 @@ def _case(name: str, stages: list[dict[str, str]]) -> Case:
     return Case(
         id=name, group=EXPERTS if model.num_experts else DENSE, source=first["source"], model=model, gpu=GPU,
         arguments=arguments,
-        measured=tuple(Measured(PEAK, whole(row["most_peak_bytes"]), whole(row["pipeline_rank"])) for row in stages),
+        measured=tuple(Measured(quantity, whole(row[COLUMNS[quantity]]), whole(row["pipeline_rank"]))
+                       for row in stages),
     )
 
 

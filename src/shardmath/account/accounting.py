@@ -265,7 +265,9 @@ def _process(
         return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
     def at(place: int) -> dict[str, int]:
-        return parts(terms_at(evaluator.terms, {**values, **{name: ends[place] for name, ends in OVERHEADS.items()}}))
+        ends = {name: ends[place] for name, ends in OVERHEADS.items()}
+        ends["reserved_per_mille"] = int(numbers[f"process.{('low', 'high')[place]}"])
+        return parts(terms_at(evaluator.terms, {**values, **ends}))
 
     own = parts(numbers)
     low, high = (own, own) if fixed else (at(0), at(1))

@@ -57,7 +57,8 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
     constants = {"unexplained_bytes": numbers["allocated_bytes"] - explanation.peak.total}
     process = explanation.process
     if "reserved_bytes" in numbers:
-        constants["reserved_per_mille"] = numbers["reserved_bytes"] * 1000 // numbers["allocated_bytes"]
+        usual = _explained({**run, **constants, "reserved_per_mille": 1000}).process.reserved
+        constants["reserved_per_mille"] = max(1, numbers["reserved_bytes"] * 1000 // usual)
     if "process_bytes" in numbers:
         reserved = numbers.get("reserved_bytes", process.reserved)
         constants["context_bytes"] = max(0, numbers["process_bytes"] - reserved)

@@ -1,0 +1,78 @@
+"""Reserved memory by a formula: shares of what is allocated, by implementation and kind of layout.
+
+A replay of a step (``shardmath.steps``) has the allocator's blocks. It takes a tenth of a second, which a search cannot
+pay. What the blocks come to is a share of the allocated bytes, which grows with the tensor-parallel ranks whose streams
+hold freed tensors back, and a share of the tensors of one moment whose sizes or streams no freed block serves. Both are
+fitted; docs/validation.md has the rows, and the errors of groups of rows that were left out of the fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Expr, Gt, Integer
+
+from .functions import CeilDiv, Iverson
+from .parameters import symbol
+from .sources import BY_KEY
+from .terms import TermSet, product, total
+
+t = symbol("t")
+#: Kinds of layouts: names, and the tensor-parallel ranks from which on a layout is of the kind.
+KINDS: dict[str, int] = {"TP 1": 1, "TP 2": 2, "TP 4 and more": 3}
+PER = Integer(1000)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Bytes reserved per 1000 allocated, and the ends of nine of ten measured sizes per 1000 predicted."""
+
+    usual: int
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        """Refuse to reserve less than what is allocated, and a range that the prediction is not in."""
+        if not (self.usual >= 1000 and self.low <= 1000 <= self.high):
+            raise ValueError(f"share of reserved memory: {self.usual}, {self.low} to {self.high}")
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Shares of an implementation: one for each kind of layout, and bytes per 1000 of a moment of the step."""
+
+    shares: tuple[Share, ...]
+    source: str
+    moment: str = ""
+    weight: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse shares without a source or of other kinds, and a weight of no moment."""
+        if len(self.shares) != len(KINDS) or self.source not in BY_KEY or bool(self.moment) != bool(self.weight):
+            raise ValueError(f"reserved memory: source {self.source!r}, moment {self.moment!r}, weight {self.weight}")
+
+
+def by_kind(numbers: tuple[int, ...]) -> Expr:
+    """Return the number of the kind of a layout, of one number for each kind."""
+    first, *others = zip(KINDS.values(), numbers, strict=True)
+    steps, before = [Integer(first[1])], first[1]
+    for start, number in others:
+        steps.append((number - before) * Iverson(Gt(t, Integer(start - 1))))
+        before = number
+    return total(*steps)
+
+
+def add_reserved(terms: TermSet, allocated: Expr, reserved: Reserved) -> Expr:
+    """Add the bytes that an implementation's allocator usually reserves, and the ends of their range; return them.
+
+    A moment that the chosen peak does not count (``peak=saved``) adds nothing.
+    """
+    moment = f"stage.{reserved.moment}"
+    parts = [product(allocated, by_kind(tuple(share.usual for share in reserved.shares)))]
+    if moment in terms:
+        parts.append(product(Integer(reserved.weight), terms[moment].symbol))
+    for end in ("low", "high"):
+        terms.add(f"process.{end}", by_kind(tuple(getattr(share, end) for share in reserved.shares)), "bytes",
+                  f"{end} end of what is reserved of 1000 bytes that its formula has")
+    return terms.add("process.usual", CeilDiv(total(*parts), PER), "bytes",
+                     "rank r, usually reserved by the caching allocator")
