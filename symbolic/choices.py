@@ -120,6 +120,11 @@ AXES: tuple[Axis, ...] = (
         "joined": "one for queries, keys and values, one for gate and up (LoRA in Megatron-Bridge)",
         "apart": "one for each of them (PEFT; CanonicalLoRA in Megatron-Bridge)",
     }),
+    Axis("expert_adapters", "adapters of routed experts, where all linear layers have adapters", {
+        "none": "none: experts are frozen",
+        "shared": "one for all experts of a rank, where one product computes them (LoRA in Megatron-Bridge)",
+        "each": "one for every expert (ms-swift; Megatron-Bridge with experts one after another)",
+    }, rowless=("none",)),
     Axis("adapter_kind", "how adapters change a projection, where there are adapters", {
         "lora": "two matrices, whose product is added",
         "dora": "and a magnitude of every output, which scales the sum (DoRA in PEFT)",
@@ -349,6 +354,9 @@ WITH_LOGITS: tuple[str, ...] = tuple(
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
 
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
+
+#: Options of ``adapters`` with which all other weights are frozen.
+ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].options if option != "none")
 
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
 GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")

@@ -87,6 +87,9 @@ SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of th
 SLOPES = Dimension("slopes", Integer(2), "slopes of xIELU, one for each sign")
 RANK = Dimension("rank", rl, "rank of an adapter")
 LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
+EXPERT_SETS = Dimension("expert_sets", e, "sets of experts, one on every rank, that share an adapter")
+EXPERT_LOCAL_RANK = Dimension("expert_local_rank", rl, "the same rows in an adapter of experts")
+EXPERT_HIDDEN_FEATURES = Dimension("expert_hidden_features", h, "rows of the second matrix of an adapter of experts")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
 HIDDEN_TWICE_SCALES = Dimension("hidden_twice_scales", h / 16, "bytes of FP8 scales of two hidden states of a token")
@@ -108,8 +111,12 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
+    EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
     HALF_HEAD, KEYS_AND_SINK,
 )
+
+#: Dimensions of weights that routed experts have one of each, or one for all of a rank.
+OF_EXPERTS: tuple[Dimension, ...] = (EXPERTS, EXPERT_SETS)

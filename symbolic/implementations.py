@@ -83,7 +83,7 @@ def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...
 #: Choices of a plain Llama on an even pipeline; what is left open is the framework's.
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
-    "adapter_parts": "joined", "adapter_kind": "lora", "adapter_precision": "low",
+    "adapter_parts": "joined", "expert_adapters": "shared", "adapter_kind": "lora", "adapter_precision": "low",
     "base_weights": "full",
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",

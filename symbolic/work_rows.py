@@ -12,7 +12,7 @@ from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENC
 from .functions import Iverson, Max, Min
 from .parallel.dimensions import SHAPE_RULES
 from .parameters import symbols
-from .work import BOTH_GRADIENTS, Kernel, Product, Ranks, Stream, Transfer, Work
+from .work import BOTH_GRADIENTS, NONE, Kernel, Product, Ranks, Stream, Transfer, Work
 
 sp, c, t, s, win, Lw, Lr = symbols("sp c t s win Lw Lr")
 
@@ -131,14 +131,17 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
 def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN_PART) -> tuple[Work, ...]:
     """Return the transfers of a column-parallel projection of tokens of ``width``.
 
-    With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
-    the gradient of the input is summed over all ranks.
+    With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept or they
+    are frozen; the gradient of the input is summed over all ranks.
     """
     tokens = (SEQUENCE, BATCH, width)
     return (
         Transfer(name, module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
-                 "input of the projection gathered, its gradient summed", hidden=sp, beside=Kernel.MATMUL,
+                 "input of the projection gathered, its gradient summed", beside=Kernel.MATMUL,
                  kernels=_COPIES, when=when, options={"gathered_input": ("dropped",)}),
+        Transfer(f"{name}.again", module, Ranks.TENSOR, tokens, 2, NONE, NONE, "korthikanti2022",
+                 "input of the projection gathered once more", hidden=sp, beside=Kernel.MATMUL, kernels=NONE, when=when,
+                 options={"gathered_input": ("dropped",), "adapters": ("none",)}),
         Transfer(f"{name}.kept", module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "torchtitan",
                  "input of the projection gathered and kept, its gradient summed", beside=Kernel.MATMUL,
                  kernels=_COPIES, when=when, options={"gathered_input": ("kept",)}),

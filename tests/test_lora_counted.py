@@ -53,7 +53,8 @@ def test_frozen_weights_have_no_gradients() -> None:
 @pytest.mark.parametrize(("changed", "text"), [
     ({"base_weights": "nf4"}, "4-bit weights without adapters"),
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
-    ({"adapters": "attention", "layers": "experts"}, "adapters for experts"),
+    ({"adapters": "attention", "layers": "experts"}, "adapters for models with experts in Transformers"),
+    ({"adapters": "attention", "heads": "latent"}, "adapters for latent attention"),
     ({"precision": "fp32", "layers": "experts"}, "precision = fp32 with layers = experts"),
     ({"precision": "fp32", "peak": "torch"}, "precision = fp32 with peak = torch"),
     ({"adapter_kind": "dora"}, "adapter_kind = dora without adapters"),
@@ -143,3 +144,22 @@ def test_adapters_in_fp32_under_autocast(adapters: str, base_weights: str) -> No
         assert found["stage.optimizer"] == int(row["states"])
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
+
+
+@pytest.mark.slow
+def test_adapters_of_experts_in_megatron() -> None:
+    """Rank 8 on Qwen3 30B-A3B with two ranks of experts: one adapter for all experts of a rank, or one for each."""
+    layout = {"num_gpus": 4, "expert_parallel": 2, "lora_rank": 8, "recompute": "full"}
+    of = {kind: explain("qwen3-30b-a3b", "h100-80gb", **layout, kernels={"expert_adapters": kind}).peak.by_role
+          for kind in ("none", "shared", "each")}
+    h, fe, layers = 2048, 768, 48
+    elements = layers * 8 * ((h + 2 * fe) + (fe + h))
+    for kind, experts in (("shared", 1), ("each", 64)):
+        assert of[kind]["weight"] - of["none"]["weight"] == 2 * experts * elements
+        assert of[kind]["gradient"] - of["none"]["gradient"] == 4 * experts * elements
+    for kernels, text in (
+        ({"expert_products": "sequential"}, "experts that are computed one after another: choose expert_adapters"),
+        ({"adapter_parts": "apart"}, "adapters of separate projections for experts: choose adapter_parts = joined"),
+    ):
+        with pytest.raises(InputError, match=text):
+            explain("qwen3-30b-a3b", "h100-80gb", **layout, kernels=kernels)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Expr, Integer
 
-from ..choices import BY_NAME
+from ..choices import ADAPTED
 from ..functions import Max, pad_to
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Role
@@ -76,7 +76,7 @@ def _dequantised(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
-_ADAPTED: Any = {"adapters": tuple(name for name in BY_NAME["adapters"].options if name != "none")}
+_ADAPTED: Any = {"adapters": ADAPTED}
 _STEP = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 
 #: Name, title, moments, size, source and options of each.

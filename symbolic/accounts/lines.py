@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..components import all_components
-from ..dimensions import EXPERTS
 from ..ledger import SITES, Component, Held, Lifetime, Role
 from ..parallel.groups import GROUPS
 from ..parallel.weights import is_linear
 from .aggregates import AGGREGATES
+from .rows import is_expert
 from .stage import STATE_ROLES, held_until
 from .units import COUNTED_ROLES
 
@@ -38,7 +38,7 @@ def lines() -> dict[str, Line]:
 
 def _of_component(component: Component) -> Iterator[tuple[str, Line]]:
     weights = [row for row in component.tensors if row.role is Role.WEIGHT]
-    experts = any(EXPERTS in row.shape for row in weights)
+    experts = any(is_expert(row) for row in weights)
     linear = any(is_linear(component, row) for row in weights)
     for group in GROUPS:
         if weights and (experts or not group.expert) and (linear or not group.fp8):

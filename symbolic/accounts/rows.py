@@ -10,7 +10,7 @@ from sympy import Expr, Integer
 from ..choices import EVERY_ABSENT, absent_letters, absent_values, values_without
 from ..components import all_components
 from ..dimension import Dimension
-from ..dimensions import EXPERTS
+from ..dimensions import OF_EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component, Role, Tensor
 from ..parallel.data import states
@@ -94,7 +94,7 @@ def _is_split(dimension: Dimension, choices: Mapping[str, str] | None) -> bool:
 
 def is_expert(tensor: Tensor) -> bool:
     """Return True for the weights of routed experts, whose data-parallel group is another."""
-    return EXPERTS in tensor.shape
+    return not set(OF_EXPERTS).isdisjoint(tensor.shape)
 
 
 def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:

@@ -9,7 +9,7 @@ from itertools import chain
 from sympy import Expr, Integer
 
 from ..choices import absent_values
-from ..dimensions import BATCH, EXPERTS, SEQUENCE
+from ..dimensions import BATCH, OF_EXPERTS, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
@@ -109,7 +109,7 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
         sizes = local_shape(without_experts(shape), implementation.choices)
         if state.role is Role.OPTIMIZER:
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
-        experts = local_shape((EXPERTS,)) if EXPERTS in shape else ()
+        experts = local_shape(tuple(dimension for dimension in shape if dimension in OF_EXPERTS))
         count = state.count(Weight(row.component, row.tensor, sizes))
         yield product(state.bytes, _when(row, implementation), *experts, count)
 

@@ -37,7 +37,7 @@ E, e, cf, lbias = symbols("E e cf lbias")
 _TOKENS = (SEQUENCE_SP, BATCH)
 _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
-_NO_FP8 = ("none",)
+_NONE = ("none",)
 _GATED: Any = {"mlp": GATED}
 _UNBOUNDED: Any = {"mlp": tuple(BY_NAME["mlp"].words)}
 _BOUNDED: Any = {"mlp": ("swiglu_clamped",)}
@@ -134,7 +134,8 @@ def _projections() -> tuple[Tensor, ...]:
                tokens=(RECEIVED,)),
         weight("down.bias", "experts_down", (EXPERTS, HIDDEN), core,
                "bias of the down projection of every expert", lbias),
-        saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert", fp8=_NO_FP8),
+        saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert", fp8=_NONE,
+              adapters=_NONE),
         *quantised("gate_up.input", "experts_up", (RECEIVED,), (HIDDEN, HIDDEN_SCALES), tensors=(EXPERTS,)),
         saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections",
               **_GATED),
@@ -158,7 +159,8 @@ def _projections() -> tuple[Tensor, ...]:
         )),
         saved("activated", "experts_product", inner, 2, core, "activation before it is weighted",
               weighting=("separate",), dispatch=_MEGATRON, **_UNGATED),
-        saved("down.input", "experts_down", inner, 2, core, "input of the down projection", fp8=_NO_FP8),
+        saved("down.input", "experts_down", inner, 2, core, "input of the down projection", fp8=_NONE,
+              adapters=_NONE),
         *quantised("down.input", "experts_down", (RECEIVED,), (EXPERT_FFN, EXPERT_FFN_SCALES), tensors=(EXPERTS,)),
         saved("results", "experts_down", received, 2, hf, "results before they are weighted", **own),
     )

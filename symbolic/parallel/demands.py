@@ -17,7 +17,8 @@ from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
-fe, et, fs, lq, lk = symbols("fe et fs lq lk")
+fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
+rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
 _FP8_SIZES: Mapping[str, tuple[int, int]] = {
@@ -101,6 +102,17 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         Rule("adapter_ranks", "rl", Divides(t, rl), "must be a multiple of tensor_parallel"),
         Rule("adapter_rows", "t", Divides(t, h), "must divide hidden_size with adapters"),
         Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
+        *(_expert_adapters() if choices["layers"] == "experts" else ()),
+    )
+
+
+def _expert_adapters() -> tuple[Rule, ...]:
+    return (
+        Rule("adapter_expert_ranks", "rl", Divides(et, rl), "must be a multiple of expert_tensor_parallel"),
+        Rule("adapter_expert_rows", "et", Divides(et, h), "must divide hidden_size with adapters"),
+        *(Rule(f"adapter_recompute_{switch}", str(switch), Eq(switch, 0), "must be 0 with adapters: not counted yet")
+          for switch in (rnorm, ract, rshared, rmoe)),
+        Rule("adapter_mtp", "mtp", Eq(mtp, 0), "must be 0 with adapters: further predictions are not counted yet"),
     )
 
 
@@ -282,8 +294,16 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
         ("the transients of full training with adapters: choose peak = saved", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
-        ("adapters for experts, latent attention or another MLP than SwiGLU",
-         frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("adapters for latent attention or another MLP than SwiGLU",
+         frozen and (choices["heads"], choices["mlp"]) != ("grouped", "swiglu")),
+        ("adapters for models with experts in Transformers",
+         frozen and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS),
+        ("adapters of separate projections for experts: choose adapter_parts = joined",
+         frozen and choices["layers"] == "experts" and choices["adapter_parts"] == "apart"
+         and choices["adapters"] == "all_linear"),
+        ("one adapter for experts that are computed one after another: choose expert_adapters = each",
+         choices["adapters"] == "all_linear" and choices["layers"] == "experts"
+         and (choices["expert_adapters"], choices["expert_products"]) == ("shared", "sequential")),
         ("FSDP1 with layers of experts: choose loading = trainer",
          choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),

@@ -30,6 +30,7 @@ GROUPS: tuple[Group, ...] = (
     Group("fp8_", "FP8 parameters", fp8=True),
     Group("frozen_", "frozen parameters", frozen=True),
     Group("expert_", "parameters of routed experts", expert=True),
+    Group("expert_frozen_", "frozen parameters of routed experts", expert=True, frozen=True),
     Group("expert_fp8_", "FP8 parameters of routed experts", expert=True, fp8=True),
 )
 

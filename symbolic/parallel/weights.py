@@ -9,10 +9,10 @@ from sympy import Expr, Integer
 
 from ..dimension import Dimension
 from ..dimensions import (
-    EXPERTS,
     FFN,
     GATE_UP_FEATURES,
     KV_FEATURES,
+    OF_EXPERTS,
     QKV_FEATURES,
     QUERY_FEATURES,
     VOCAB,
@@ -97,7 +97,7 @@ def shapes(tensor: Tensor, choices: Mapping[str, str]) -> tuple[tuple[Dimension,
 
 def without_experts(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """Return the shape of the parameter of a single expert."""
-    return tuple(dimension for dimension in shape if dimension is not EXPERTS)
+    return tuple(dimension for dimension in shape if dimension not in OF_EXPERTS)
 
 
 def matrices(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:

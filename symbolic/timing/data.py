@@ -93,7 +93,7 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
 
 def _written(terms: TermSet, choices: Mapping[str, str]) -> Expr:
     """Return the bytes of the weights that the optimizer writes: all but frozen ones."""
-    frozen = [name for name in terms.terms if name.startswith("stage.") and name.endswith(".frozen_weight")]
+    frozen = [name for name in terms.terms if name.startswith("stage.") and name.endswith("frozen_weight")]
     return total(terms["stage.weight"].symbol, *(product(Integer(-1), terms[name].symbol) for name in frozen))
 
 

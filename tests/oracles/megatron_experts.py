@@ -22,6 +22,7 @@ from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from oracles import fused
 from oracles.megatron_cpu import BF16, Batch, CpuForCuda, Shape, config, forward
+from oracles.megatron_lora import adapt, with_gradient
 from oracles.sent import Sent, Traffic
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -172,10 +173,16 @@ class OfWidth(fused.FusedRMSNorm):
 
 
 def run(rank: int, shape: Shape, dispatcher: str) -> dict[str, list[int]]:
-    """Run one micro-batch forward and backward: FLOPs, passes over rings of all groups, and bytes made whole."""
+    """Run one micro-batch forward and backward: FLOPs, passes over rings of all groups, and bytes made whole.
+
+    Also parameters by whether they are trained and whether they are experts', whose gradients have other ranks.
+    """
     with real_rank(shape):
         settings = settings_of(shape, dispatcher)
         model = model_of(shape, settings)
+        if shape.get("rl"):
+            adapt(model, shape["rl"], "all_linear", apart=False)
+            model.decoder.register_forward_pre_hook(with_gradient, with_kwargs=True)
         batch = Batch.of(shape).with_mask(None)
         found: dict[str, list[int]] = {}
         output = None
@@ -187,6 +194,11 @@ def run(rank: int, shape: Shape, dispatcher: str) -> dict[str, list[int]]:
                 else:
                     output.sum().backward()
             found[way] = [flops.get_total_flops(), *Traffic.of(sent.calls)]
+        found["parameters"] = [
+            sum(each.numel() for each in model.parameters()
+                if (each.requires_grad, getattr(each, "allreduce", True)) == (trained, not expert))
+            for trained in (True, False) for expert in (False, True)
+        ]
         return found
 
 

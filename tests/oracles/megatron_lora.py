@@ -28,11 +28,15 @@ TARGETS = {
 class Adapter(nn.Module):
     """Two matrices of Megatron-Core: column-parallel ones, but the first of a row-parallel projection."""
 
-    def __init__(self, settings: Any, columns: int, rows: int, rank: int, *, row_parallel: bool) -> None:
+    def __init__(
+        self, settings: Any, columns: int, rows: int, rank: int, *, row_parallel: bool, is_expert: bool,
+    ) -> None:
         super().__init__()
         kind = RowParallelLinear if row_parallel else ColumnParallelLinear
-        more = {"input_is_parallel": True, "skip_bias_add": True} if row_parallel else {"gather_output": True}
-        alone: Any = {"config": settings, "bias": False, "init_method": nn.init.zeros_}
+        more = {"input_is_parallel": True, "skip_bias_add": True} if row_parallel else {
+            "gather_output": True, "disable_grad_reduce": settings.sequence_parallel}
+        settings = replace(settings, sequence_parallel=False)
+        alone: Any = {"config": settings, "bias": False, "init_method": nn.init.zeros_, "is_expert": is_expert}
         self.linear_in = kind(columns, rank, **alone, **more)
         self.linear_out = ColumnParallelLinear(rank, rows, gather_output=row_parallel, **alone)
 
@@ -46,11 +50,12 @@ class Adapted(nn.Module):
 
     def __init__(self, base: Any, rank: int, parts: tuple[int, ...]) -> None:
         super().__init__()
-        self.base, self.row_parallel = base, isinstance(base, RowParallelLinear)
-        self.gathers = base.config.sequence_parallel
-        settings = replace(base.config, sequence_parallel=False)
+        self.base, self.row_parallel = base, isinstance(base, RowParallelLinear) or getattr(base, "is_row", False)
+        is_expert = bool(getattr(base, "is_expert", False))
+        self.gathers = base.config.sequence_parallel and not is_expert
         self.adapters = nn.ModuleList(
-            Adapter(settings, base.input_size, rows, rank, row_parallel=self.row_parallel) for rows in parts
+            Adapter(base.config, base.input_size, rows, rank, row_parallel=self.row_parallel, is_expert=is_expert)
+            for rows in parts
         )
 
     def forward(self, hidden: Tensor, *args: Any, **more: Any) -> tuple[Tensor, Any]:
@@ -65,7 +70,8 @@ class Adapted(nn.Module):
         return output + added.reshape(output.shape), bias
 
 
-def _with_gradient(_: nn.Module, args: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def with_gradient(_: nn.Module, args: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Make the input of all layers need a gradient."""
     hidden = more["hidden_states"]
     needed = hidden if hidden is None or hidden.requires_grad else hidden.detach().requires_grad_()
     return args, {**more, "hidden_states": needed}
@@ -78,8 +84,8 @@ def adapt(model: Any, rank: int, adapters: str, *, apart: bool) -> None:
     is made to need a gradient, without which PyTorch never calls the backward pass of a checkpoint.
     """
     model.requires_grad_(False)
-    if model.config.recompute_granularity == "full":
-        model.decoder.register_forward_pre_hook(_with_gradient, with_kwargs=True)
+    if hasattr(model, "decoder") and model.config.recompute_granularity == "full":
+        model.decoder.register_forward_pre_hook(with_gradient, with_kwargs=True)
     for module in [*model.modules()]:
         for name in TARGETS[adapters]:
             base = getattr(module, name, None)

@@ -19,12 +19,12 @@ from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
 from megatron.core.transformer.moe.experts import TEGroupedMLP
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
+from oracles.grouped_linear import GroupedLinear
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import BF16, Shape, config, one_rank
 from oracles.megatron_experts import Nothing, on_host
 from oracles.saved import Saved
-from torch import Tensor, nn
 from torch.nn.functional import gelu, silu
 
 from shardmath.symbolic.choices import GATED
@@ -39,34 +39,6 @@ DRAWN = {"layers": ("experts",), "mlp": ("gelu", "swiglu", "swiglu_clamped"), "s
 TERMS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts") for kind in ("saved", "buffer"))
 PARAMETERS = tuple(f"{block}.{kind}" for block in ("router", "experts", "shared_experts")
                    for kind in ("parameters", "expert_parameters"))
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, outputs: int, *weights: Tensor) -> Tensor:
-        ctx.save_for_backward(hidden, *weights)
-        return hidden.new_zeros(len(hidden), outputs)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, *weights = ctx.saved_tensors
-        return torch.zeros_like(hidden), None, *(None for _ in weights)
-
-
-class GroupedLinear(nn.Module):
-    """One product for all experts of a rank, each with a matrix and perhaps a bias of its own."""
-
-    def __init__(
-        self, experts: int, inputs: int, outputs: int, *, config: Any, bias: bool, skip_bias_add: bool, **_: Any,
-    ) -> None:
-        super().__init__()
-        self._outputs, self._apart = outputs, bias and skip_bias_add
-        self.weights = nn.ParameterList(torch.zeros(outputs, inputs, dtype=BF16) for _ in range(experts))
-        self.biases = nn.ParameterList(torch.zeros(outputs, dtype=BF16) for _ in range(experts * bias))
-
-    def forward(self, hidden: Tensor, _: list[int]) -> tuple[Tensor, list[Tensor] | None]:
-        """Keep the input; a bias that is not added is handed out."""
-        return _Product.apply(hidden, self._outputs, *self.weights), list(self.biases) if self._apart else None
 
 
 def settings_of(draw: Random, shape: Shape, implementation: dict[str, str]) -> dict[str, Any]:

@@ -38,8 +38,13 @@ def adapters_of(words: Words) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def merged(arguments: Mapping[str, Any], adapted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a run with those of its adapters; FP8 with adapters is refused where it is counted."""
+    """Return the arguments of a run with those of its adapters; FP8 with adapters is refused where it is counted.
+
+    Experts that are computed one after another have an adapter each.
+    """
     kernels = {**arguments.get("kernels", {}), **adapted.get("kernels", {})}
+    if adapted and kernels.get("expert_products") == "sequential":
+        kernels["expert_adapters"] = "each"
     return {**arguments, **adapted, **({"kernels": kernels} if kernels else {})}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dimensions import EXPERTS
+from ...dimensions import EXPERT_SETS, EXPERTS
 from ...functions import Divides
 from ...parameters import symbols
 from ..rules import GroupOfRanks, ParallelRule, Rule, Split
@@ -10,7 +10,7 @@ from ..rules import GroupOfRanks, ParallelRule, Rule, Split
 e, et, E = symbols("e et E")
 
 RULE = ParallelRule(
-    "expert_parallel", "Expert parallelism (EP)", e, {EXPERTS: Split.EVEN},
+    "expert_parallel", "Expert parallelism (EP)", e, {EXPERTS: Split.EVEN, EXPERT_SETS: Split.EVEN},
     "Routed experts are shared out over ranks that hold different tokens; router and shared experts are not.",
     "megatron_core",
     order=40,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from sympy import Integer
 
-from ...dimensions import EXPERT_FFN, EXPERT_FFN_SCALES, EXPERT_GATE_UP
+from ...dimensions import (
+    EXPERT_FFN,
+    EXPERT_FFN_SCALES,
+    EXPERT_GATE_UP,
+    EXPERT_HIDDEN_FEATURES,
+    EXPERT_LOCAL_RANK,
+)
 from ...functions import Divides
 from ...parameters import symbols
 from ..rules import GroupOfRanks, ParallelRule, Rule, Split
@@ -13,7 +19,10 @@ et, e, fe, R, D, c, t = symbols("et e fe R D c t")
 
 RULE = ParallelRule(
     "expert_tensor_parallel", "Expert tensor parallelism (ETP)", et,
-    {EXPERT_FFN: Split.EVEN, EXPERT_FFN_SCALES: Split.EVEN, EXPERT_GATE_UP: Split.EVEN},
+    {
+        EXPERT_FFN: Split.EVEN, EXPERT_FFN_SCALES: Split.EVEN, EXPERT_GATE_UP: Split.EVEN,
+        EXPERT_LOCAL_RANK: Split.EVEN, EXPERT_HIDDEN_FEATURES: Split.EVEN,
+    },
     "The inner width of routed experts is shared out over ranks that all work on the same tokens; it need not be"
     " the tensor parallelism of the other layers.",
     "megatron_core",
