@@ -1540,3 +1540,8 @@ def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_paralle
 def num_microbatches(*, data_parallel: Any, global_batch_size: Any, micro_batch_size: Any, tensor_parallel_z: Any = 1, **others: Any) -> Any:
     """Count the micro-batches of one step and rank. Other parameters are ignored."""
     return global_batch_size // (data_parallel*micro_batch_size*tensor_parallel_z)
+
+
+def sequences_at_once(*, data_parallel: Any, micro_batch_size: Any, tensor_parallel_z: Any = 1, **others: Any) -> Any:
+    """Count the sequences of one micro-batch on all ranks. Other parameters are ignored."""
+    return data_parallel*micro_batch_size*tensor_parallel_z

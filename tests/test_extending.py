@@ -76,19 +76,29 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Of generated/ the definitions are derived; what the commands of the page need besides is derived on first use.
     """
     folder = tmp_path_factory.mktemp("extended")
-    package = folder / "shardmath"
-    package.mkdir()
-    shutil.copytree(ROOT / "symbolic", package / "symbolic", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "generated", package / "generated", ignore=shutil.ignore_patterns("__pycache__"))
-    others = [ROOT / name for name in ("templates", "catalogue")]
-    for part in (*(ROOT / "src" / "shardmath").iterdir(), *others):
-        (package / part.name).symlink_to(part)
+    package = copied(folder)
     sections = dict(section.split("\n", 1) for section in TEXT.split("\n## ")[1:])
     assert {title: extended(package, text) for title, text in sections.items()} == TOUCHED
+    define(folder)
+    return folder
+
+
+def copied(folder: Path) -> Path:
+    """Return a copy of the package in a folder, with links to what no part of the page changes."""
+    package = folder / "shardmath"
+    package.mkdir()
+    for name in ("symbolic", "generated"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in (*(ROOT / "src" / "shardmath").iterdir(), ROOT / "templates", ROOT / "catalogue"):
+        (package / part.name).symlink_to(part)
+    return package
+
+
+def define(folder: Path) -> None:
+    """Derive the definitions of a copy."""
     result = run(folder, "-c", DERIVED)
     assert result.returncode == 0, result.stderr
-    (package / "generated" / "definitions.py").write_text(result.stdout, encoding="utf-8")
-    return folder
+    (folder / "shardmath" / "generated" / "definitions.py").write_text(result.stdout, encoding="utf-8")
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -194,6 +204,34 @@ def test_the_new_dimension_shares_out_its_keys(changed: Path) -> None:
             scores.append(sum(line["bytes"] for line in lines if line["term"] == "stage.attention.activation"))
     # 16 layers, 16 of 32 heads on a rank, and the other half of 8192 keys for each token, in bf16 and in fp32
     assert scores[0] - scores[1] == 16 * 16 * 8192 * (8192 // 2) * (2 + 4)
+
+
+@pytest.mark.slow
+def test_a_system_with_degrees_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Three axes of tensor parallelism are taken away: all that the page counts as their own, and two of the list."""
+    package = copied(tmp_path)
+    for name in ("systems/tensor_axes", "parallel/dimensions/tensor_y", "parallel/dimensions/tensor_z",
+                 "published/singh2023"):
+        (package / "symbolic" / f"{name}.py").unlink()
+    parameters = package / "symbolic" / "parameters.py"
+    text, count = re.subn(r'    Parameter\("t[yz]",.*?(?=    Parameter\()', "", parameters.read_text(encoding="utf-8"),
+                          flags=re.DOTALL)
+    assert count == 2
+    parameters.write_text(text, encoding="utf-8")
+    define(tmp_path)
+    job = ("llama-3.2-1b", *UNFUSED, "--num-gpus", "8", "--global-batch-size", "32")
+    for words in (("explain", "--tp", "2"), ("sweep", "--top", "3", "--cp", "1")):
+        left = run(tmp_path, "-m", "shardmath", words[0], *job, *words[1:], "--json")
+        assert left.returncode == 0, left.stderr
+        whole = run(ROOT, "-m", "shardmath", words[0], *job, *words[1:], "--json")
+        answers = [json.loads(result.stdout) for result in (left, whole)]
+        for best in answers[1].get("best", ()):
+            assert (best.pop("tensor_parallel_y"), best.pop("tensor_parallel_z")) == (1, 1)
+        parts = ("best", "legal") if words[0] == "sweep" else ("peak_bytes", "ranks", "time")
+        assert [answers[0][part] for part in parts] == [answers[1][part] for part in parts]
+    refused = run(tmp_path, "-m", "shardmath", "explain", *job, "--tpz", "2")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "No such option" in refused.stderr
 
 
 def test_the_cluster_file_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

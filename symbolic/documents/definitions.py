@@ -14,7 +14,7 @@ from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Held, Role
 from ..overheads import OVERHEADS
-from ..parallel.derived import MICROBATCHES, MODEL_RANKS
+from ..parallel.derived import MICROBATCHES, MODEL_RANKS, SEQUENCES
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import fixed_values
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
@@ -77,6 +77,7 @@ def definitions() -> dict[str, Any]:
         "counts": [_count(name, meaning, size) for name, meaning, size in (
             ("model_ranks", "Count the ranks that hold one replica of the model together.", MODEL_RANKS),
             ("num_microbatches", "Count the micro-batches of one step and rank.", MICROBATCHES),
+            ("sequences_at_once", "Count the sequences of one micro-batch on all ranks.", SEQUENCES),
         )],
     }
 

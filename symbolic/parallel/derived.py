@@ -17,8 +17,10 @@ a, k, d, u, g, t, p, sp, B, b, D, R = symbols("a k d u g t p sp B b D R")
 
 #: Ranks that hold one replica of the model together.
 MODEL_RANKS = STAGE_RANKS * p
+#: Sequences of one micro-batch on every rank that works on its own.
+SEQUENCES = b * D * OWN_SEQUENCES
 #: Micro-batches of one step and rank.
-MICROBATCHES = B / (b * D * OWN_SEQUENCES)
+MICROBATCHES = B / SEQUENCES
 
 _SIZES: dict[str, Expr] = {
     "A": a * d,

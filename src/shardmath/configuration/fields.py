@@ -5,13 +5,25 @@ The functions of the API, their documentation, the options of the command line a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from inspect import getdoc
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
-from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, LIBRARIES, PARAMETERS, RECOMPUTE_MODES
+from shardmath.generated.definitions import (
+    ABSENT_DEGREES,
+    ABSENT_RANKS,
+    ASKED,
+    CHOICES,
+    DEFAULTS,
+    IMPLEMENTATIONS,
+    LIBRARIES,
+    PARAMETERS,
+    RECOMPUTE_MODES,
+)
+
+Kind = TypeVar("Kind", bound=type)
 
 #: Tokens of a sequence, where a model's own limit does not forbid so many.
 SEQ_LENGTH = 8192
@@ -73,16 +85,37 @@ class Layout(Training):
         "measured run (JSON) that fixes allocator, context and NCCL constants")
 
 
+def with_degrees(behind: str, typed: Callable[[str], Any], default: Callable[[str], Any]) -> Callable[[Kind], Kind]:
+    """Return a decorator, below ``dataclass``, that declares the degrees that only systems have, behind a field.
+
+    ``typed`` and ``default`` give the annotation and the default of a degree by its name.
+    """
+
+    def declare(kind: Kind) -> Kind:
+        declared_fields = list(kind.__annotations__.items())
+        place = 1 + list(kind.__annotations__).index(behind)
+        degrees = [(name, typed(name)) for name in ABSENT_DEGREES]
+        kind.__annotations__ = dict([*declared_fields[:place], *degrees, *declared_fields[place:]])
+        for name in ABSENT_DEGREES:
+            setattr(kind, name, default(name))
+        return kind
+
+    return declare
+
+
+def _sizes_of_system(name: str) -> Any:
+    """Declare sizes to try of a degree; those that multiply ranks are all tried with the option that has them."""
+    return declared(absent=f"1, or all legal ones with {'='.join(ASKED[name])}" if name in ABSENT_RANKS else "1")
+
+
 @dataclass(frozen=True, kw_only=True)
+@with_degrees("pipeline_parallel", lambda name: "Sequence[int] | None", _sizes_of_system)
 class Layouts(Training):
     """Fields of a search: sizes to try for each axis; None tries all legal ones."""
 
     tensor_parallel: Sequence[int] | None = declared(absent="all legal ones")
     context_parallel: Sequence[int] | None = declared(absent="all legal ones")
     pipeline_parallel: Sequence[int] | None = declared(absent="all legal ones")
-    tensor_parallel_y: Sequence[int] | None = declared(absent="1, or all legal ones with tensor_axes=three")
-    tensor_parallel_z: Sequence[int] | None = declared(absent="1, or all legal ones with tensor_axes=three")
-    sequence_slices: Sequence[int] | None = declared(absent="1")
     micro_batch_size: Sequence[int] | None = declared(absent="all legal ones")
     sequence_parallel: Sequence[int] | None = declared(absent="all legal ones")
     expert_parallel: Sequence[int] | None = declared(absent="all legal ones")

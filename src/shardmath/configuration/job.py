@@ -15,7 +15,7 @@ from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, r
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ABSENT_RANKS, ASKED, DEFAULTS, model_ranks
+from shardmath.generated.definitions import ABSENT_RANKS, ASKED, DEFAULTS, model_ranks, sequences_at_once
 from shardmath.input.parameters import checked, other_values, refuse_illegal
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -157,5 +157,4 @@ def filling_batch(values: Mapping[str, Any], schedule: str) -> Any:
     """
     p = values["pipeline_parallel"]
     filled = 1 + (p > 1) * (2 * p + (schedule == "dualpipev") - 1)
-    sharing = values.get("tensor_parallel_z", 1)  # ranks of the third tensor axis have sequences of their own
-    return values["micro_batch_size"] * values["data_parallel"] * sharing * filled
+    return sequences_at_once(**values) * filled

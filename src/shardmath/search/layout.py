@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from shardmath.answers import Answer
+from shardmath.configuration.fields import shown, with_degrees
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.generated.definitions import ABSENT_DEGREES, FORECASTS, forecast, num_microbatches
 from shardmath.input.parameters import UNEVEN
@@ -27,7 +30,13 @@ RULES = {
 USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
+def _described(name: str) -> Any:
+    """Return the type of a system's degree, with its meaning as the text behind a field gives it."""
+    return Annotated[int, Field(description=f"{shown(name).meaning[:1].upper()}{shown(name).meaning[1:]}.")]
+
+
 @dataclass(frozen=True)
+@with_degrees("mfu", _described, lambda name: 1)
 class Layout(Answer):
     """One evaluated layout."""
 
@@ -67,12 +76,6 @@ class Layout(Answer):
     """Tokens per second of one GPU; null with ``step_seconds``."""
     mfu: float | None = None
     """Model FLOPs utilisation; null with ``step_seconds``."""
-    tensor_parallel_y: int = 1
-    """Size of the second axis of tensor parallelism."""
-    tensor_parallel_z: int = 1
-    """Size of the third axis of tensor parallelism."""
-    sequence_slices: int = 1
-    """Slices of a sequence that pass the pipeline one after another."""
     expert_tensor_parallel: int = 1
     """Tensor-parallel size of routed experts."""
     first_stage_layers: int = 0
@@ -96,6 +99,11 @@ class Layout(Answer):
     """Probability that the process on the fullest rank runs out of memory; null on several kinds of GPUs."""
     forecast: str | None = None
     """fits (a probability below 1 %), uncertain, or out of memory (certain); null with ``run_out_probability``."""
+
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> int:
+            """Let type checkers take the degrees of systems, which are declared from their list."""
+            raise AttributeError(name)
 
 
 def layout_of(configuration: Configuration) -> Layout:
