@@ -22,7 +22,7 @@ from shardmath.commands.explore import Explored, explore
 from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact, ordered
-from shardmath.search.boxes import intervals
+from shardmath.search.boxes import programs
 from shardmath.search.certificates import outward
 from shardmath.search.certificates.checked import checked
 from shardmath.search.certificates.rounding import rounded_upward
@@ -183,7 +183,7 @@ def test_a_wrong_bound_of_the_checker_is_refused(
 
 def test_answers_by_a_wrong_bound_of_the_search_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A minimum takes the place of a maximum in the search alone."""
-    monkeypatch.setattr(intervals, "_RULES", {**intervals._RULES, ops.MIN: intervals._RULES[ops.MAX]})
+    monkeypatch.setattr(programs, "_FOLDED", {**programs._FOLDED, ops.MIN: programs._FOLDED[ops.MAX]})
     draws = random.Random("boxes dense")
     spaces = [drawn("dense", draws) for _ in range(6)]
     with pytest.raises(InputError, match="must not be better than the answers"):

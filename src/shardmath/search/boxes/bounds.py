@@ -6,7 +6,7 @@ that are rounded to nearest, as in a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -15,19 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.arrays import Step, constants, operated, steps_of
+from shardmath.compiler.expressions.arrays import constants, operated
 from shardmath.compiler.expressions.graph import Node, ordered
+from shardmath.compiler.native.objects import native
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
+from shardmath.search.boxes import blocks
 from shardmath.search.boxes.idle import idle_places
-from shardmath.search.boxes.intervals import Interval, ranged
+from shardmath.search.boxes.programs import least_anywhere
+from shardmath.search.boxes.stages import Known, Nodes, Stages
 from shardmath.search.boxes.tables import NUMBERS, Table, homes
 from shardmath.search.spaces import Part
 
 #: The place of every axis, one row for a box; behind the last place stands a free axis.
 Places: TypeAlias = NDArray[np.int16]
-#: Boxes that are bounded at a time: columns of them stay in the processor's cache.
-BATCH = 1 << 13
+#: Boxes that are bounded in one call of the machine, and in one block of it.
+BATCH, BLOCK = 1 << 13, 128
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,6 @@ class Boxes:
                        for name in ("places", "low", "high", "may", "surely")))
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How children along an axis are bounded: ``lent`` nodes keep the bounds of their parents, others are computed.
-
-    ``first`` is needed to say which children count, ``then`` for the keys of those, with what is ``kept`` of the first.
-    """
-
-    lent: tuple[Step, ...]
-    first: tuple[Step, ...]
-    then: tuple[Step, ...]
-    kept: frozenset[Node]
-    tables: tuple[Table, ...]
-
-
 class Bounds:
     """Bounds of the keys of all questions of a problem."""
 
@@ -89,14 +78,22 @@ class Bounds:
         ]
         self._nodes = ordered([*self._conditions, *self._counting, *self._keys])
         self._mask = dependencies([*self._conditions, *self._counting, *self._keys], problem.axes)
-        self._idle = idle_places(part, problem, [*self._conditions, *self._counting, *self._keys])
+        self._idle_of = [np.asarray(pairs, np.int64).reshape(-1, 2) for pairs in idle_places(
+            part, problem, [*self._conditions, *self._counting, *self._keys])]
         self._common = self._everywhere()
         self._large = [node for node in self._nodes if self._rows(self._mask[node]) > NUMBERS]
-        self._home = self._tables()
+        self._tables()
         self._reach = self._axes_of_bounds()
-        self._least: dict[Node, tuple[float, ...]] = {}
-        self._add_signs()
-        self._plans = [self._plan(axis) for axis in range(len(self.sizes))]
+        self._every = self._needed([*self._conditions, *self._counting, *self._keys])
+        ends = {node: (self._low[start + table.rows(self.root)[0]], self._high[start + table.rows(self.root)[0]])
+                for node, (number, start) in self._columns.items() for table in (self._made[number],)}
+        self._known = Known(self._common, self._columns, least_anywhere(self._every, self._common, ends))
+        self._stages: dict[int, Stages] = {}
+        self._children_of = native(blocks, "children")
+        self._width = max(BLOCK, *self.sizes)
+        self._slots = [np.empty((0, self._width)) for _ in range(4)]
+        self._scratch = (*(np.empty((len(self._made), self._width), np.int64) for _ in "co"),
+                         *(np.empty(self._width, np.int64) for _ in range(3)))
 
     @property
     def root(self) -> Places:
@@ -110,65 +107,30 @@ class Bounds:
                              for start in range(0, len(parents), step)] or [self._none()])
 
     def _children(self, parents: Places, axis: int) -> Boxes:
-        plan, size = self._plans[axis], self.sizes[axis]
-        rows, places = np.divmod(np.arange(len(parents) * size), size)
-        boxes = parents[rows]
-        boxes[:, axis] = places
-        alive = np.ones(len(boxes), np.bool_)
-        for other, place in self._idle[axis]:
-            alive &= (boxes[:, other] != place) | (places == 0)
-        for table in plan.tables:
-            alive &= table.legal[table.rows(boxes)]
-        rows, boxes = rows[alive], boxes[alive]
-        if not len(boxes):
-            return self._none()
-        kept, rows = np.unique(rows, return_inverse=True)
-        outer: dict[Node, Interval] = dict(self._common)
-        self._computed(plan.lent, parents[kept], outer)
-        inner = _Lent(outer, rows)
-        self._computed(plan.first, boxes, inner)
-        holds = np.ones(len(boxes), np.bool_)
-        surely = np.ones(len(boxes), np.bool_)
-        for node in self._conditions:
-            surely &= inner[node][0]
-            holds &= inner[node][1]
-        sure, may = (np.stack([np.broadcast_to(inner[node][end], holds.shape) for node in self._counting], axis=1)
-                     for end in (0, 1))
-        sure, may = sure & surely[:, np.newaxis], may & holds[:, np.newaxis]
-        left = np.flatnonzero(may.any(axis=1))
-        if not len(left):
-            return self._none()
-        boxes, sure, may, inner = boxes[left], sure[left], may[left], inner.taken(left, plan.kept)
-        self._computed(plan.then, boxes, inner)
-        low, high = (np.stack([np.broadcast_to(np.asarray(inner[node][end], np.float64), (len(boxes),))
-                               for node in self._keys], axis=1) for end in (0, 1))
-        return Boxes(boxes, low, high, may, sure)
+        stages, size = self._stages_of(axis), self.sizes[axis]
+        count = len(parents) * size
+        rows, places = np.empty(count, np.int64), np.empty(count, np.int64)
+        low, high = np.empty((count, len(self._keys))), np.empty((count, len(self._keys)))
+        may, surely = (np.empty((count, len(self._counting)), np.int8) for _ in range(2))
+        done = self._children_of(
+            parents.astype(np.int64), axis, size, self._idle_of[axis], self._checked[axis], self._starts, self._members,
+            self._strides, self._legal, stages.code, stages.stages, stages.numbers, self._low, self._high,
+            *self._room(stages), *self._scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
+            may, surely,
+        )
+        boxes = parents[rows[:done]]
+        boxes[:, axis] = places[:done]
+        return Boxes(boxes, low[:done], high[:done], may[:done].astype(np.bool_), surely[:done].astype(np.bool_))
 
     def _none(self) -> Boxes:
         counts, keys = np.empty((0, len(self._counting)), np.bool_), np.empty((0, len(self._keys)))
         return Boxes(self.root[:0], keys, keys, counts, counts)
 
-    def _computed(self, steps: Iterable[Step], boxes: Places, values: dict[Node, Interval]) -> None:
-        """Add the bounds of all steps to ``values``, which has those of other arguments, and drop what none needs."""
-        rows: dict[int, NDArray[np.int64]] = {}
-        with np.errstate(all="ignore"):
-            for node, last in steps:
-                table = self._home.get(node)
-                if table is None:
-                    values[node] = ranged(node, [values[arg] for arg in node.args], self._least[node])
-                else:
-                    if id(table) not in rows:
-                        rows[id(table)] = table.rows(boxes)
-                    at = rows[id(table)]
-                    values[node] = table.low[node][at], table.high[node][at]
-                for arg in last:
-                    values.pop(arg, None)
-
     def _rows(self, mask: int) -> int:
         """Return rows of a table of some axes: one for each combination of places, a free axis among them."""
         return prod(size + 1 for place, size in enumerate(self.sizes) if mask >> place & 1)
 
-    def _everywhere(self) -> dict[Node, Interval]:
+    def _everywhere(self) -> dict[Node, float]:
         """Return the values of nodes that depend on no axis."""
         values = constants(self._nodes)
         with np.errstate(all="ignore"):
@@ -176,63 +138,71 @@ class Bounds:
                 if not self._mask[node] and node not in values:
                     values[node] = (np.float64(self.part.fixed[str(node.value)]) if node.op == ops.NAME
                                     else operated(node, values))
-        return {node: (value, value) for node, value in values.items()}
+        return {node: float(value) for node, value in values.items()}
 
-    def _add_signs(self) -> None:
-        """Find for every node the least values of its arguments anywhere in the part."""
-        values: dict[Node, Interval] = dict(self._common)
-        for node in self._needed([*self._conditions, *self._counting, *self._keys]):
-            self._least[node] = tuple(float(np.min(values[arg][0])) for arg in node.args if arg in values)
-            self._computed([(node, ())], self.root, values)
-
-    def _tables(self) -> dict[Node, Table]:
-        """Make the tables of nodes that are wanted outside of them, and of conditions."""
+    def _tables(self) -> None:
+        """Make the tables of nodes that are wanted outside of them, and of conditions, one behind the other."""
         large = set(self._large)
         used = {arg for node in self._large for arg in node.args}.union(
             self._conditions, self._counting, self._keys).difference(large, self._common)
         of_conditions = [self._mask[node] for node in self._conditions if self._mask[node]]
         home, masks = homes({node: self._mask[node] for node in self._nodes if node in used}, of_conditions,
                             self._rows)
-        common = {node: low for node, (low, _) in self._common.items()}
-        self._by_mask = {
-            mask: Table(
-                [(place, axis) for place, axis in enumerate(self.part.axes) if mask >> place & 1],
-                [node for node, own in home.items() if own == mask],
-                [node for node in self._conditions if self._mask[node] and not self._mask[node] & ~mask], common)
-            for mask in masks
-        }
-        return {node: self._by_mask[mask] for node, mask in home.items()}
+        nodes = {mask: [node for node, own in home.items() if own == mask] for mask in masks}
+        self._low, self._high = (np.empty(sum(len(nodes[mask]) * self._rows(mask) for mask in masks)) for _ in "lh")
+        self._columns: dict[Node, tuple[int, int]] = {}
+        self._made, start = list[Table](), 0
+        for number, mask in enumerate(masks):
+            rows = self._rows(mask)
+            ends = [end[start: start + len(nodes[mask]) * rows].reshape(-1, rows) for end in (self._low, self._high)]
+            self._made.append(Table(
+                [(place, axis) for place, axis in enumerate(self.part.axes) if mask >> place & 1], nodes[mask],
+                [node for node in self._conditions if self._mask[node] and not self._mask[node] & ~mask],
+                self._common, *ends))
+            self._columns |= {node: (number, start + place * rows) for place, node in enumerate(nodes[mask])}
+            start += len(nodes[mask]) * rows
+        self._legal = np.concatenate([table.legal for table in self._made]).astype(np.int8)
+        self._starts = np.cumsum([0, *(len(table.legal) for table in self._made)])
+        self._strides = np.asarray([table.strides(len(self.sizes)) for table in self._made], np.int64)
+        self._members = np.zeros((len(self._made), 1 + len(self.sizes)), np.int64)
+        for number, table in enumerate(self._made):
+            self._members[number, : 1 + len(table.places)] = len(table.places), *table.places
+        self._checked = [np.asarray([number for number, table in enumerate(self._made) if axis in table.places],
+                                    np.int64) for axis in range(len(self.sizes))]
 
-    def _plan(self, axis: int) -> _Plan:
-        """Sort nodes by whether they change along an axis, or are needed for those that do."""
-        bit = 1 << axis
-        moved = {node for node in self._nodes if self._moves(node, axis)}
-        counted = set(self._needed([*self._conditions, *self._counting]))
-        roots = {*self._conditions, *self._counting, *self._keys}
-        every = self._needed([*self._conditions, *self._counting, *self._keys])
-        first = [node for node in every if node in moved and node in counted]
-        then = [node for node in every if node in moved and node not in counted]
-        args = {arg for node in (*first, *then) if node not in self._home for arg in node.args}
-        wanted = [node for node in every if node not in moved and (node in args or node in roots)]
-        lent = [node for node in self._needed(wanted) if node not in self._common]
-        tables = tuple(table for mask, table in self._by_mask.items() if mask & bit)
-        later = {*self._keys, *(arg for node in then for arg in node.args)}
-        return _Plan(
-            steps_of(lent, {*wanted, *self._common}), steps_of(first, {*later, *roots, *self._common}),
-            steps_of(then, {*self._keys, *self._common}), frozenset(later.intersection(first)), tables)
+    def _stages_of(self, axis: int) -> Stages:
+        """Return the programs of an axis: nodes change along it, or are needed for those that do."""
+        if axis not in self._stages:
+            moved = {node for node in self._nodes if self._moves(node, axis)}
+            roots = {*self._conditions, *self._counting, *self._keys}
+            counted = set(self._needed([*self._conditions, *self._counting]))
+            first = [node for node in self._every if node in moved and node in counted]
+            then = [node for node in self._every if node in moved and node not in counted]
+            args = {arg for node in (*first, *then) if node not in self._columns for arg in node.args}
+            wanted = [node for node in self._every if node not in moved and (node in args or node in roots)]
+            nodes = Nodes(self._needed(wanted), first, then)
+            self._stages[axis] = Stages.of(
+                nodes, self._known, self._conditions, self._counting, self._keys)
+        return self._stages[axis]
+
+    def _room(self, stages: Stages) -> list[NDArray[np.float64]]:
+        """Return room for the slots of children and of parents, least and largest values."""
+        for place, slots in enumerate((stages.slots, stages.outer_slots)):
+            if len(self._slots[2 * place]) < slots:
+                self._slots[2 * place: 2 * place + 2] = [np.empty((slots, self._width)) for _ in "lh"]
+        return self._slots
 
     def _moves(self, node: Node, axis: int) -> bool:
         """Tell whether bounds of a node change with the place on an axis: those of its table, or of an argument."""
-        table = self._home.get(node)
-        return axis in table.places if table is not None else bool(self._reach[node] >> axis & 1)
+        return bool(self._reach[node] >> axis & 1)
 
     def _axes_of_bounds(self) -> dict[Node, int]:
         """Return the axes that bounds of each node depend on, as bits: those of its table, or of its arguments."""
         reach: dict[Node, int] = {}
         for node in self._nodes:
-            table = self._home.get(node)
-            reach[node] = (sum(1 << place for place in table.places) if table is not None else
-                           _united(reach[arg] for arg in node.args))
+            places = (self._made[self._columns[node][0]].places if node in self._columns else None)
+            reach[node] = sum(1 << place for place in places) if places is not None else _united(
+                reach[arg] for arg in node.args)
         return reach
 
     def _needed(self, roots: Sequence[Node]) -> list[Node]:
@@ -245,30 +215,9 @@ class Bounds:
                 seen[node] = None
             elif node not in seen and node not in self._common:
                 stack.append((node, True))
-                if node not in self._home:
+                if node not in self._columns:
                     stack.extend((arg, False) for arg in reversed(node.args))
         return list(seen)
-
-
-class _Lent(dict[Node, Interval]):
-    """Bounds of children; those of a node that is not theirs are those of their parents."""
-
-    def __init__(self, outer: dict[Node, Interval], rows: NDArray[np.int64]) -> None:
-        super().__init__()
-        self.outer, self.rows = outer, rows
-
-    def __missing__(self, node: Node) -> Interval:
-        low, high = self.outer[node]
-        self[node] = (low[self.rows] if np.ndim(low) else low, high[self.rows] if np.ndim(high) else high)
-        return self[node]
-
-    def taken(self, rows: NDArray[np.int64], nodes: frozenset[Node]) -> _Lent:
-        """Return the bounds of some nodes for some of the children."""
-        lent = _Lent(self.outer, self.rows[rows])
-        for node in nodes:
-            low, high = self[node]
-            lent[node] = low[rows] if np.ndim(low) else low, high[rows] if np.ndim(high) else high
-        return lent
 
 
 def _united(masks: Any) -> int:

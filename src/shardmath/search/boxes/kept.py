@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.compiler.native.objects import native
+from shardmath.search.boxes import blocks
 from shardmath.search.boxes.bounds import Boxes, Places
 from shardmath.search.spaces import Best, Front, Question
 
@@ -15,6 +17,7 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 #: A sweep computes keys that are not whole in floats: a box is closed only if it is worse by more than this share.
 SLACK = 1e-9
+_BEATEN = native(blocks, "beaten")
 
 
 @dataclass
@@ -44,9 +47,9 @@ class Kept:
         """Tell which boxes may have a configuration that would be kept."""
         may, low = boxes.may[:, self.place], boxes.low[:, self.columns]
         if isinstance(self.question, Front):
-            for keys in self.keys:
-                may = may & ~(low >= keys + self._slack(keys)).all(axis=1)
-            return may
+            left = may.astype(np.int8)
+            _BEATEN(self.keys + self._slack(self.keys), np.ascontiguousarray(boxes.low), self.columns.start, left)
+            return left.astype(np.bool_)
         return may if self.bound is None else may & self._before(low, self.bound)
 
     def take(self, boxes: Boxes) -> None:

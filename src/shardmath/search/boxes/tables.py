@@ -26,9 +26,13 @@ class Table:
 
     def __init__(
         self, axes: Sequence[tuple[int, Axis]], nodes: Iterable[Node], conditions: Sequence[Node],
-        common: Mapping[Node, Any],
+        common: Mapping[Node, Any], low: NDArray[np.float64], high: NDArray[np.float64],
     ) -> None:
-        """Compute all combinations of ``axes``, each with its place among those of the space."""
+        """Compute all combinations of ``axes``, each with its place among those of the space.
+
+        The least and the largest values of ``nodes`` go to the rows of ``low`` and ``high``. Those of a condition are
+        0 or 1: whether it surely holds, and whether it may.
+        """
         self.places = tuple(place for place, _ in axes)
         self.nodes = tuple(nodes)
         self._shape = [axis.size for _, axis in axes]
@@ -44,13 +48,19 @@ class Table:
         for condition in conditions:
             legal &= values[condition]
         self.legal = self._reduced(legal, np.max)
-        self.low, self.high = {}, {}
-        for node in self.nodes:
+        for place, node in enumerate(self.nodes):
             column = np.broadcast_to(np.asarray(values[node], np.float64), legal.shape)
-            low, high = (self._reduced(np.where(legal, column, end), reduce)
-                         for end, reduce in ((np.inf, np.min), (-np.inf, np.max)))
-            truth = node.is_condition
-            self.low[node], self.high[node] = (low > 0, high > 0) if truth else (low, high)
+            for ends, end, reduce in ((low, np.inf, np.min), (high, -np.inf, np.max)):
+                reduced = self._reduced(np.where(legal, column, end), reduce)
+                ends[place] = reduced > 0 if node.is_condition else reduced
+
+    def strides(self, axes: int) -> list[int]:
+        """Return for each of all axes how many rows further the table has a box that is one place further."""
+        strides, step = [0] * axes, 1
+        for place, size in zip(reversed(self.places), reversed(self._shape), strict=True):
+            strides[place] = step
+            step *= size + 1
+        return strides
 
     def rows(self, boxes: NDArray[np.int16]) -> NDArray[np.int64]:
         """Return where the table has each box."""
