@@ -17,6 +17,9 @@ from shardmath.search.boxes.order import begin, opened, order_of
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Part, Question
 
+#: Times that an order is chosen: which axis closes most depends on answers, and a better order finds better ones.
+_ORDERS = 2
+
 
 @dataclass
 class Cut:
@@ -39,8 +42,10 @@ def branched(
     answers = kept_for(tuple(questions), _whole(problem))
     axes = [axis.name for axis in part.axes]
     first = nested_order(problem)
-    begin(bounds, answers, [axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)])
-    order = order_of(bounds, answers)
+    order = [axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)]
+    for _ in range(_ORDERS):
+        begin(bounds, answers, order)
+        order = order_of(bounds, answers)
     begin(bounds, answers, order)
     cut = Cut(tuple(axes[axis] for axis in order))
     levels: list[list[Boxes]] = [[] for _ in range(len(order) + 1)]

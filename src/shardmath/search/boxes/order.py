@@ -11,7 +11,7 @@ from shardmath.search.boxes.bounds import Bounds, Boxes, Places
 from shardmath.search.boxes.kept import Kept
 
 #: Boxes that a beam keeps on a level for each key, and boxes of a sample whose children are counted.
-_BEAM, _SAMPLE = 1024, 48
+_BEAM, _SAMPLE = 1024, 256
 #: Rounds in which the best answers are changed on one axis at a time.
 _ROUNDS = 8
 #: Answers whose neighbours are looked at in a round.

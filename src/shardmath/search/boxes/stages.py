@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Known:
-    """Share among the programs of all axes: values of nodes of no axis, places of tables, and least values of arguments.
+    """Share among programs of all axes: values of nodes of no axis, places of tables, least values of arguments.
 
     ``columns`` has for a node in a table the number of the table, and where its column begins.
     """
