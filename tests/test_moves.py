@@ -263,6 +263,7 @@ def test_an_explicit_list_of_layers_stays_or_goes_as_a_whole() -> None:
     ({"share": float("nan")}, "share = nan: must be a number"),
     ({"vary": ["loos"]}, "vary = 'loos': must be a kernel axis that can be chosen; nearest legal: loss"),
     ({"vary": ["layers"]}, "vary = 'layers': must be a kernel axis"),
+    ({"vary": ["tensor_axes"]}, "vary = 'tensor_axes': must be a kernel axis"),
     ({"tensor_parallel": 3}, "tensor_parallel = 3: must divide num_attention_heads"),
 ])
 def test_bad_input_is_refused_in_one_line(arguments: dict[str, Any], words: str) -> None:

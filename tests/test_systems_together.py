@@ -12,6 +12,7 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.systems import SYSTEMS, refusals
 
+ROOT = Path(__file__).resolve().parents[1]
 MEGATRON = {**IMPLEMENTATIONS["megatron"].choices, "peak": "saved"}
 #: An option of every system of Megatron-Core, with what goes with it.
 CHOSEN = {
@@ -20,20 +21,19 @@ CHOSEN = {
     "local_updates": {"local_updates": "diloco"}, "optimizer_offload": {"optimizer_offload": "cpu"},
     "activation_offload": {"activation_offload": "layers"},
 }
-#: Pairs whose rows, rules and times were counted together; mixed GPUs were counted with no other system.
+#: By axis, those that docs/systems.md says it is counted with.
 TOGETHER = {
-    frozenset(pair.split()) for pair in (
-        "tensor_axes activation_offload", "tensor_axes optimizer_offload", "slices optimizer_offload", "slices links",
-        "local_updates activation_offload", "local_updates links", "activation_offload optimizer_offload",
-        "activation_offload links", "optimizer_offload links",
-    )
+    axis: set(re.findall(r"`(\w+)`", others))
+    for axis, others in re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs" / "systems.md").read_text(encoding="utf-8"),
+                                   re.MULTILINE)
 }
 
 
 @pytest.mark.parametrize("pair", [*combinations(CHOSEN, 2)], ids=" ".join)
 def test_pairs(pair: tuple[str, str]) -> None:
     choices = {**MEGATRON, **CHOSEN[pair[0]], **CHOSEN[pair[1]]}
-    if frozenset(pair) in TOGETHER:
+    assert (pair[0] in TOGETHER[pair[1]]) == (pair[1] in TOGETHER[pair[0]])
+    if pair[0] in TOGETHER[pair[1]]:
         refuse_impossible(choices)
         return
     with pytest.raises(ValueError, match=r"not counted yet: .*: choose") as refused:
@@ -45,14 +45,13 @@ def test_pairs(pair: tuple[str, str]) -> None:
 
 
 def test_each_alone_and_none() -> None:
-    assert {system.axis.name for system in SYSTEMS if "megatron" in system.frameworks} == {*CHOSEN}
+    assert {system.axis.name for system in SYSTEMS if "megatron" in system.frameworks} == {*CHOSEN} == {*TOGETHER}
     for kernels in ({}, *CHOSEN.values()):
         assert not any(refusal.holds for refusal in refusals({**MEGATRON, **kernels}))
 
 
 def test_no_system_names_the_axis_of_another() -> None:
-    folder = Path(__file__).resolve().parents[1] / "symbolic" / "systems"
-    for file in folder.glob("*.py"):
+    for file in (ROOT / "symbolic" / "systems").glob("*.py"):
         text = file.read_text(encoding="utf-8")
         own = re.findall(r'^NAME = "(\w+)"', text, re.MULTILINE)
         assert not [axis for axis in CHOSEN if f'"{axis}"' in text and axis not in own], file.name

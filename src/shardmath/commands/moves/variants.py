@@ -11,16 +11,15 @@ from shardmath.configuration.job import Job
 from shardmath.configuration.settings import GRADIENT_BYTES
 from shardmath.configuration.zero import SWITCHES, THROUGH
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import ARCHITECTURE, CHOICES
+from shardmath.generated.definitions import ARCHITECTURE, ASKED, CHOICES
 
 #: The kernel axis that is tried without being asked for, with the options that are the same optimizer.
 _TRIED: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_torchao"),
 }
 #: Axes that follow from other arguments, or say how much has been counted.
-_NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapters", "adapter_parts",
-               "adapter_kind", "adapter_precision", "optimizer_offload", "activation_offload", "recompute_method",
-               "recompute_saves")
+_NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapter_parts", "adapter_kind",
+               "adapter_precision", "recompute_method", "recompute_saves", *(axis for axis, _ in ASKED.values()))
 
 
 @dataclass(frozen=True)
