@@ -124,6 +124,7 @@ AXES: tuple[Axis, ...] = (
         "none": "none: experts are frozen",
         "shared": "one for all experts of a rank, where one product computes them (LoRA in Megatron-Bridge)",
         "each": "one for every expert (ms-swift; Megatron-Bridge with experts one after another)",
+        "weights": "one for every expert, added to its weights, and one for the router (PEFT with Transformers 5)",
     }, rowless=("none",)),
     Axis("adapter_kind", "how adapters change a projection, where there are adapters", {
         "lora": "two matrices, whose product is added",

@@ -86,6 +86,7 @@ HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the r
 SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
 SLOPES = Dimension("slopes", Integer(2), "slopes of xIELU, one for each sign")
 RANK = Dimension("rank", rl, "rank of an adapter")
+RANK_TWICE = Dimension("rank_twice", 2 * rl, "rank of an adapter of fused gate and up projections")
 LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
 EXPERT_SETS = Dimension("expert_sets", e, "sets of experts, one on every rank, that share an adapter")
 EXPERT_LOCAL_RANK = Dimension("expert_local_rank", rl, "the same rows in an adapter of experts")
@@ -111,7 +112,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,

@@ -134,7 +134,7 @@ MEGATRON = Implementation(
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
-        "adapter_precision": ("low",),
+        "adapter_precision": ("low",), "expert_adapters": ("none", "shared", "each"),
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
 )
@@ -144,7 +144,7 @@ HUGGINGFACE = Implementation(
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
-        "adapter_parts": "apart", "loading": "trainer",
+        "adapter_parts": "apart", "expert_adapters": "weights", "loading": "trainer",
     },
     MEGATRON.reserved,  # nobody published reserved memory of a run that is counted
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
@@ -157,7 +157,7 @@ HUGGINGFACE = Implementation(
         "c": "context parallelism of Transformers",
     },
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
-             "pipeline": ("own",), "adapter_parts": ("apart",),
+             "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", "weights"),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
@@ -175,7 +175,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "adapter_kind", "adapter_precision", "base_weights", "loading")
+                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
 }
 
 TORCHTITAN = Implementation(

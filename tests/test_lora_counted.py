@@ -6,7 +6,7 @@ import pytest
 from counted import table, values
 from oracles.times import work
 
-from shardmath import explain
+from shardmath import explain, load_model
 from shardmath.errors import InputError
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
@@ -53,7 +53,11 @@ def test_frozen_weights_have_no_gradients() -> None:
 @pytest.mark.parametrize(("changed", "text"), [
     ({"base_weights": "nf4"}, "4-bit weights without adapters"),
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
-    ({"adapters": "attention", "layers": "experts"}, "adapters for models with experts in Transformers"),
+    ({"adapters": "attention", "layers": "experts", "adapter_precision": "fp32"},
+     "adapters for models with experts in Transformers with this precision"),
+    ({"adapters": "attention", "layers": "experts", "scores": "sigmoid"}, "adapters for routers of Transformers"),
+    ({"adapters": "attention", "layers": "experts", "balance": "loss"}, "adapters with a load-balancing loss"),
+    ({"adapters": "attention", "layers": "experts", "base_weights": "nf4"}, "adapters beside experts in 4 bits"),
     ({"adapters": "attention", "heads": "latent"}, "adapters for latent attention"),
     ({"precision": "fp32", "layers": "experts"}, "precision = fp32 with layers = experts"),
     ({"precision": "fp32", "peak": "torch"}, "precision = fp32 with peak = torch"),
@@ -146,6 +150,43 @@ def test_adapters_in_fp32_under_autocast(adapters: str, base_weights: str) -> No
         assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
 
 
+@pytest.mark.parametrize("adapters", ["q_v", "attention", "all_linear"])
+@pytest.mark.parametrize("model", ["MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"])
+def test_adapters_beside_experts(model: str, adapters: str) -> None:
+    """PEFT adds adapters to the weights of experts and routers, in Qwen2-MoE to linear layers alone."""
+    rows = [row for row in table("lora_experts") if (row["model"], row["adapters"]) == (model, adapters)]
+    assert rows
+    kept, several = ("stage.activation", "stage.buffer"), ("stage.parameters", "stage.expert_parameters")
+    for scores in sorted({row["scores"] for row in rows}):
+        terms = build(HUGGINGFACE.with_choices(
+            layers="experts", adapters=adapters, scores=scores,
+            expert_adapters="none" if model.startswith("Qwen2") else "weights",
+            router_precision="fp32" if model.startswith("Mixtral") else "bf16",
+        ))
+        needed = terms.closure(name for name in (*kept, *several) if name in terms)
+        for row in rows:
+            if row["scores"] == scores:
+                known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0)
+                counted = evaluate(needed, known)
+                labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
+                assert sum(counted.get(name, 0) for name in several) == int(row["trained"]), row
+                assert sum(counted[name] for name in kept) + labels == int(row["saved"]), row
+
+
+def test_products_of_weights_with_adapters_added() -> None:
+    """The sum of weights and adapters has a gradient, and adapters are multiplied for all experts, used or not."""
+    shape = {"h": 64, "a": 4, "k": 4, "d": 16, "f": 8, "fe": 32, "E": 4, "q": 2, "u": 512, "L": 2, "s": 16, "b": 1,
+             "tied": 0}
+    chosen = HUGGINGFACE.with_choices(layers="experts", adapters="all_linear")
+    whole, = work(HUGGINGFACE.with_choices(layers="experts"), "step.model_flops", **shape, B=1)
+    small, large = (work(chosen, "step.model_flops", **shape, rl=rank, B=1)[0] for rank in (1, 3))
+    tokens, layers = 16, 2
+    experts, router, attention = 4 * (2 * 64 * 64 + 32 * 64), 4 * 64, 4 * (64 + 64)
+    added = 2 * 3 * layers * (experts + router + tokens * attention)
+    assert (large - small) // 2 == added
+    assert small - added == whole - 2 * tokens * (layers * 4 * 64 * 64 + 64 * 512)
+
+
 @pytest.mark.slow
 def test_adapters_of_experts_in_megatron() -> None:
     """Rank 8 on Qwen3 30B-A3B with two ranks of experts: one adapter for all experts of a rank, or one for each."""
@@ -163,3 +204,18 @@ def test_adapters_of_experts_in_megatron() -> None:
     ):
         with pytest.raises(InputError, match=text):
             explain("qwen3-30b-a3b", "h100-80gb", **layout, kernels=kernels)
+
+
+@pytest.mark.slow
+def test_adapters_of_experts_in_transformers() -> None:
+    """Without recompute the sums of weights and adapters are kept, as many bytes as all experts have."""
+    asked = {"implementation": "huggingface", "lora_rank": 8, "seq_length": 1024, "gpu": "h200"}
+    attention = explain("qwen3-30b-a3b", **asked, kernels={"adapters": "attention"}).peak.by_role
+    whole = explain("qwen3-30b-a3b", **asked).peak.by_role
+    experts = 2 * 48 * 128 * 3 * 2048 * 768
+    assert 0 < whole["activation"] - attention["activation"] - experts < 0.1 * experts
+    small = explain("qwen3-30b-a3b", **asked, recompute="full").peak.by_role
+    assert small["activation"] < 0.1 * experts
+    shared = load_model("qwen3-30b-a3b").model_copy(update={"shared_expert_ffn_hidden_size": 512})
+    with pytest.raises(InputError, match="must be 0 with expert_adapters = weights"):
+        explain(shared, **asked)

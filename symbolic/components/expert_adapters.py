@@ -7,10 +7,14 @@ experts. A frozen product keeps no input (``_GroupedLinear`` of Transformer Engi
 
 from __future__ import annotations
 
+from typing import Any
+
 from sympy import Gt
 
+from ..choices import TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import (
+    BATCH,
     EXPERT_FFN,
     EXPERT_GATE_UP,
     EXPERT_HIDDEN_FEATURES,
@@ -19,21 +23,27 @@ from ..dimensions import (
     EXPERTS,
     HIDDEN,
     RANK,
+    RANK_TWICE,
     RECEIVED,
+    ROUTED,
+    SEQUENCE_SP,
     SHARED_FFN,
     SHARED_GATE_UP,
 )
 from ..functions import Iverson
-from ..ledger import Component, Place, Tensor, saved
+from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
-from ..work import NONE, Ranks, Transfer
+from ..work import NONE, Product, Ranks, Stream, Transfer
 from .adapters import TOKENS, adapter, added, column_adapter, column_work, row_adapter, row_work
 
-fs, sp, ts = symbols("fs sp ts")
+fs, sp, ts, sgate = symbols("fs sp ts sgate")
 
 _SOME = Iverson(fs > 0)
 _ROUTED = (RECEIVED,)
 _UP, _DOWN = "experts_up", "experts_down"
+#: One adapter for gate and up projection, or one for each.
+_JOINED: Any = {"adapter_parts": ("joined",)}
+_APART: Any = {"adapter_parts": ("apart",)}
 _SHARED_UP, _SHARED_DOWN = "shared_gate_up", "shared_down"
 #: Adapters of routed experts: the option, and the dimension of those that have one each.
 _SETS: tuple[tuple[str, Dimension], ...] = (("shared", EXPERT_SETS), ("each", EXPERTS))
@@ -52,15 +62,45 @@ def _of_routed() -> tuple[Tensor, ...]:
     )
 
 
-def _of_shared() -> tuple[Tensor, ...]:
+def _of_weights() -> tuple[Tensor, ...]:
+    """PEFT adds adapters to the stacked weights of all experts, which are kept as they came out of it."""
+    hf: Any = {"source": "peft"}
     return (
-        # On one rank that is the input of the router, which keeps it.
+        *(weight(f"{name}.adapter_{side}", module, (EXPERTS, *shape), "peft", f"matrices that map {way} the rank")
+          for name, module, columns, rows, rank in (("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE),
+                                                    ("down", _DOWN, EXPERT_FFN, HIDDEN, RANK))
+          for side, way, shape in (("a", "to", (rank, columns)), ("b", "from", (rows, rank)))),
+        saved("gate_up.adapted", _UP, (EXPERTS, EXPERT_GATE_UP, HIDDEN), 2, meaning="adapted weights of all experts",
+              **hf),
+        saved("down.adapted", _DOWN, (EXPERTS, HIDDEN, EXPERT_FFN), 2, meaning="adapted weights of all experts", **hf),
+        saved("gate_up.adapter_input", _UP, (RECEIVED, HIDDEN), 2, meaning="tokens, sorted by expert", **hf),
+        saved("down.adapter_input", _DOWN, (RECEIVED, EXPERT_FFN), 2, meaning="input of the down projection", **hf),
+        weight("router.adapter_a", "router", (RANK, HIDDEN), "peft", "matrix that maps to the rank"),
+        weight("router.adapter_b", "router", (ROUTED, RANK), "peft", "matrix that maps from the rank"),
+        saved("router.adapted", "router", (ROUTED, HIDDEN), 2, meaning="adapted weights of the router", **hf),
+        saved("router.input", "router", (SEQUENCE_SP, BATCH, HIDDEN), 2, meaning="input of the router",
+              storage="experts.normed", **hf),
+    )
+
+
+def _of_shared() -> tuple[Tensor, ...]:
+    gate: Any = {"when": _SOME * sgate, **_APART}
+    return (
+        # On one rank of Megatron-Core that is the input of the router, which keeps it.
         saved("gate_up.adapter_input", _SHARED_UP, (*TOKENS, HIDDEN), 2, "megatron_bridge",
               "input of the adapters, gathered from sequence-parallel ranks", when=_SOME * Iverson(Gt(ts, 1))),
-        *column_adapter("gate_up", _SHARED_UP, SHARED_GATE_UP, _SOME),
+        *column_adapter("gate_up", _SHARED_UP, SHARED_GATE_UP, _SOME, **_JOINED),
+        *(row for name in ("gate", "up") for row in column_adapter(name, _SHARED_UP, SHARED_FFN, _SOME, **_APART)),
         saved("down.adapter_input", _SHARED_DOWN, (*TOKENS, SHARED_FFN), 2, "megatron_bridge",
               "input of the down projection"),
         *row_adapter("down", _SHARED_DOWN, SHARED_FFN, _SOME),
+        weight("shared_gate.adapter_a", "shared_gate", (RANK, HIDDEN), "peft", "matrix that maps to the rank",
+               tokens=TOKENS, **gate),
+        weight("shared_gate.adapter_b", "shared_gate", (RANK,), "peft", "vector that maps from the rank", **gate),
+        saved("shared_gate.adapter_between", "shared_gate", (*TOKENS, RANK), 2, "peft", "output of the first matrix",
+              **gate),
+        saved("input", _SHARED_UP, (SEQUENCE_SP, BATCH, HIDDEN), 2, "peft", "input of the adapters",
+              storage="experts.normed", when=_SOME, router=TRANSFORMERS_ROUTERS),
     )
 
 
@@ -81,12 +121,28 @@ COMPONENTS = (
         ),
     ),
     Component(
+        "expert_weight_adapters", "Adapters added to the weights of experts", 50, Place.EXPERTS, _of_weights(),
+        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ("weights",)},
+        work=(Product("router.adapted", "router", (ROUTED,), (RANK,), (HIDDEN,), "peft",
+                      "adapters of the router multiplied and added to its weights"), *(
+            item for name, module, inputs, outputs, rank in (
+                ("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE), ("down", _DOWN, EXPERT_FFN, HIDDEN, RANK))
+            for item in (
+                Product(f"{name}.adapted", module, (EXPERTS, outputs), (rank,), (inputs,), "peft",
+                        "adapters of all experts multiplied and added to their weights"),
+                Stream(f"{name}.adapted", module, (EXPERTS, outputs, inputs), 4, 8, "peft",
+                       "weights read and adapted ones written; their gradient written and read", 1),
+            )
+        )),
+    ),
+    Component(
         "shared_expert_adapters", "Adapters of shared experts", 51, Place.EXPERTS, _of_shared(),
-        options={"adapters": ("all_linear",), "layers": ("experts",)},
+        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ("none", "shared", "each")},
         work=(
             Transfer("gate_up.adapter_input", _SHARED_UP, Ranks.TENSOR, (*TOKENS, HIDDEN), 2, sp, sp,
                      "megatron_bridge", "input of the adapter gathered, its gradient reduced", when=_SOME),
-            *column_work("gate_up", _SHARED_UP, SHARED_GATE_UP, _SOME),
+            *column_work("gate_up", _SHARED_UP, SHARED_GATE_UP, _SOME, **_JOINED),
+            *(row for name in ("gate", "up") for row in column_work(name, _SHARED_UP, SHARED_FFN, _SOME, **_APART)),
             *row_work("down", _SHARED_DOWN, SHARED_FFN, _SOME),
         ),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq
 
-from ..choices import BY_NAME
+from ..choices import ADAPTED, BY_NAME
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -178,8 +178,11 @@ COMPONENTS = (
         (
             weight("weight", _AT, (ROUTED, HIDDEN), "megatron_core", "scores of every expert, on every rank",
                    tokens=_TOKENS),
-            saved("input", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
-                  storage="experts.normed", when=1 - rnorm, gathered_input=("dropped",)),
+            # Megatron-Core's product keeps it where its weight is frozen too, that of PyTorch does not.
+            *(saved(f"input{suffix}", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
+                    storage="experts.normed", when=1 - rnorm, gathered_input=("dropped",), **more)
+              for suffix, more in (("", {"adapters": ("none",)}),
+                                   (".of_frozen", {"adapters": ADAPTED, "router": ("unfused", "fused")}))),
             saved("input_gathered", _AT, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of router and experts, gathered over the tensor-parallel ranks", gathered_input=("kept",)),
             saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",

@@ -17,7 +17,7 @@ from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
-fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
+fe, et, fs, lq, lk, mtp, ld, step = symbols("fe et fs lq lk mtp ld step")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
@@ -102,12 +102,21 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         Rule("adapter_ranks", "rl", Divides(t, rl), "must be a multiple of tensor_parallel"),
         Rule("adapter_rows", "t", Divides(t, h), "must divide hidden_size with adapters"),
         Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
-        *(_expert_adapters() if choices["layers"] == "experts" else ()),
+        *(_expert_adapters(choices) if choices["layers"] == "experts" else ()),
     )
 
 
-def _expert_adapters() -> tuple[Rule, ...]:
+def _expert_adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules of adapters beside experts: PEFT adds them to weights in no other MLP of such a model."""
+    only = "with expert_adapters = weights: adapters of {} are not counted yet there"
+    weights: tuple[tuple[str, Boolean, str], ...] = (
+        ("fs", Eq(fs, 0), f"must be 0 {only.format('shared experts')}"),
+        ("ld", Eq(ld, 0), f"must be 0 {only.format('dense layers')}"),
+        ("step", Eq(step, 1), f"must be 1 {only.format('dense layers')}"),
+    )
+    apart = (choices["adapters"], choices["expert_adapters"]) == ("all_linear", "weights")
     return (
+        *(Rule(f"adapted_{letter}", letter, rule, why) for letter, rule, why in (weights if apart else ())),
         Rule("adapter_expert_ranks", "rl", Divides(et, rl), "must be a multiple of expert_tensor_parallel"),
         Rule("adapter_expert_rows", "et", Divides(et, h), "must divide hidden_size with adapters"),
         *(Rule(f"adapter_recompute_{switch}", str(switch), Eq(switch, 0), "must be 0 with adapters: not counted yet")
@@ -296,17 +305,31 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
         ("adapters for latent attention or another MLP than SwiGLU",
          frozen and (choices["heads"], choices["mlp"]) != ("grouped", "swiglu")),
-        ("adapters for models with experts in Transformers",
-         frozen and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS),
-        ("adapters of separate projections for experts: choose adapter_parts = joined",
-         frozen and choices["layers"] == "experts" and choices["adapter_parts"] == "apart"
-         and choices["adapters"] == "all_linear"),
-        ("one adapter for experts that are computed one after another: choose expert_adapters = each",
-         choices["adapters"] == "all_linear" and choices["layers"] == "experts"
-         and (choices["expert_adapters"], choices["expert_products"]) == ("shared", "sequential")),
+        *_of_adapted_experts(choices),
         ("FSDP1 with layers of experts: choose loading = trainer",
          choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
+    )
+
+
+def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    if choices["adapters"] == "none" or choices["layers"] != "experts":
+        return ()
+    everywhere, transformers = choices["adapters"] == "all_linear", choices["router"] in TRANSFORMERS_ROUTERS
+    kind = (choices["precision"], choices["data_parallel"], choices["adapter_kind"], choices["adapter_precision"])
+    return (
+        ("adapters for models with experts in Transformers with this precision, sharing and kind: choose precision ="
+         " bf16, data_parallel = ddp, adapter_kind = lora and adapter_precision = low",
+         transformers and kind != ("bf16", "ddp", "lora", "low")),
+        ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
+        ("adapters for routers of Transformers without a softmax of all logits",
+         transformers and (choices["router"], choices["scores"] == "sigmoid") != ("huggingface", False)),
+        ("adapters with a load-balancing loss in Transformers: choose balance = none",
+         transformers and choices["balance"] != "none"),
+        ("adapters of separate projections for experts: choose adapter_parts = joined",
+         everywhere and not transformers and choices["adapter_parts"] == "apart"),
+        ("one adapter for experts that are computed one after another: choose expert_adapters = each",
+         everywhere and (choices["expert_adapters"], choices["expert_products"]) == ("shared", "sequential")),
     )
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from sympy import Expr, Integer
 
-from ..accounts.rows import components_of, kept_rows, local_shape
+from ..accounts.rows import components_of, is_expert, kept_rows, local_shape
 from ..choices import absent_values
 from ..dimension import Dimension
 from ..dimensions import EXPERTS, SEQUENCE
@@ -63,7 +63,7 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
             products.append(Matmul(
                 tensor.module, LINEAR, product(*local_shape(tensor.tokens, choices)), inputs, outputs,
                 tensor.when.xreplace(_absent(implementation)), product(*experts),
-                _gradients(component, choices),
+                _gradients(component, choices, is_expert(tensor) or tensor.module == "router"),
             ))
     absent = _absent(implementation)
     # Where heads are exchanged for tokens, attention runs over the whole sequence.
@@ -80,9 +80,13 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
     return tuple(products)
 
 
-def _gradients(component: Component, choices: Mapping[str, str]) -> int:
-    """Return products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none."""
-    return 1 if is_frozen(component, choices) else BOTH_GRADIENTS
+def _gradients(component: Component, choices: Mapping[str, str], summed: bool = False) -> int:
+    """Return products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none.
+
+    Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``).
+    """
+    added = summed and (choices["adapters"], choices["expert_adapters"]) == ("all_linear", "weights")
+    return 1 if is_frozen(component, choices) and not added else BOTH_GRADIENTS
 
 
 @dataclass(frozen=True)

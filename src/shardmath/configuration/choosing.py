@@ -113,6 +113,8 @@ def _of_transformers(model: Model) -> dict[str, str]:
         raise InputError("implementation", "huggingface", f"must be megatron for {model.name}: what the router of its"
                          " classes in Transformers keeps is not counted yet", "megatron")
     windowed = _WINDOWS if model.attention_window else {}
+    # PEFT takes the linear layers of Qwen2-MoE as they are, and its experts are none.
+    windowed = {**windowed, **({"expert_adapters": "none"} if model.shared_expert_gate else {})}
     if model.model_type:
         return {"gelu": model.gelu, **windowed, **CLASS_KERNELS[model.model_type]}
     architecture = model.architecture
