@@ -23,7 +23,7 @@ from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact, ordered
 from shardmath.search.boxes import programs
-from shardmath.search.certificates import outward
+from shardmath.search.certificates import enclosure, outward
 from shardmath.search.certificates.checked import checked
 from shardmath.search.certificates.rounding import rounded_upward
 from shardmath.search.certificates.tree import Tree
@@ -179,6 +179,20 @@ def test_a_wrong_bound_of_the_checker_is_refused(
     monkeypatch.setattr(outward, "_RULES", {**outward._RULES, op: swapped})
     with pytest.raises(InputError):
         checked(certificate)
+
+
+def test_axes_that_are_wrongly_left_out_are_refused(
+    certificate: Document, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Places of an axis that are taken for alike: configurations that stand for others differ in exact fractions."""
+    part, = read_space(SPACE).parts()
+    axes = [axis.name for axis in part.axes]
+    for name in ("micro_batch_size", "gradient_bytes"):
+        other = axes.index("tensor_parallel")
+        alike = tuple(tuple((other, place) for place in range(4)) if axis == name else () for axis in axes)
+        monkeypatch.setattr(enclosure, "idle_places", lambda *_, alike=alike: alike)
+        with pytest.raises(InputError, match=r"must be like .*, which stands for it"):
+            checked(certificate)
 
 
 def test_answers_by_a_wrong_bound_of_the_search_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from shardmath.compiler.native.objects import native
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.search.boxes import blocks
-from shardmath.search.boxes.idle import idle_places
+from shardmath.search.boxes.idle import idle_places, united
 from shardmath.search.boxes.programs import least_anywhere
 from shardmath.search.boxes.stages import Known, Nodes, Stages
 from shardmath.search.boxes.tables import NUMBERS, Table, homes
@@ -201,7 +201,7 @@ class Bounds:
         reach: dict[Node, int] = {}
         for node in self._nodes:
             places = (self._made[self._columns[node][0]].places if node in self._columns else None)
-            reach[node] = sum(1 << place for place in places) if places is not None else _united(
+            reach[node] = sum(1 << place for place in places) if places is not None else united(
                 reach[arg] for arg in node.args)
         return reach
 
@@ -218,10 +218,3 @@ class Bounds:
                 if node not in self._columns:
                     stack.extend((arg, False) for arg in reversed(node.args))
         return list(seen)
-
-
-def _united(masks: Any) -> int:
-    whole = 0
-    for mask in masks:
-        whole |= mask
-    return whole

@@ -47,12 +47,13 @@ class Table:
         legal = np.ones(prod(self._shape), np.bool_)
         for condition in conditions:
             legal &= values[condition]
-        self.legal = self._reduced(legal, np.max)
-        for place, node in enumerate(self.nodes):
-            column = np.broadcast_to(np.asarray(values[node], np.float64), legal.shape)
-            for ends, end, reduce in ((low, np.inf, np.min), (high, -np.inf, np.max)):
-                reduced = self._reduced(np.where(legal, column, end), reduce)
-                ends[place] = reduced > 0 if node.is_condition else reduced
+        self.legal = np.empty(prod(size + 1 for size in self._shape), np.bool_)
+        self._reduce([legal], self.legal, np.max)
+        for ends, end, reduce in ((low, np.inf, np.min), (high, -np.inf, np.max)):
+            columns = (np.where(legal, values[node], end) for node in self.nodes)
+            self._reduce(columns, ends, reduce)
+            truths = np.asarray([node.is_condition for node in self.nodes], np.bool_)
+            ends[truths] = ends[truths] > 0
 
     def strides(self, axes: int) -> list[int]:
         """Return for each of all axes how many rows further the table has a box that is one place further."""
@@ -69,12 +70,15 @@ class Table:
             row = row * (size + 1) + boxes[:, place]
         return row
 
-    def _reduced(self, column: NDArray[Any], reduce: Callable[..., NDArray[Any]]) -> NDArray[Any]:
-        """Return the column with one more place for each axis."""
-        grid = column.reshape(self._shape)
-        for axis in range(len(self._shape)):
-            grid = np.concatenate([grid, reduce(grid, axis=axis, keepdims=True)], axis=axis)
-        return np.ascontiguousarray(grid).ravel()
+    def _reduce(self, columns: Iterable[Any], ends: NDArray[Any], reduce: Callable[..., NDArray[Any]]) -> None:
+        """Write columns to the rows of ``ends``, with one more place for each axis."""
+        grids = ends.reshape(-1, *(size + 1 for size in self._shape))
+        inside, every = [slice(size) for size in self._shape], slice(None)
+        for grid, column in zip(grids, columns, strict=True):
+            grid[tuple(inside)] = column.reshape(self._shape)
+            for axis, size in enumerate(self._shape):
+                before, behind = [every] * axis, inside[axis + 1:]
+                grid[(*before, size, *behind)] = reduce(grid[(*before, inside[axis], *behind)], axis=axis)
 
 
 def homes(

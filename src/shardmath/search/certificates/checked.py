@@ -13,6 +13,7 @@ import numpy as np
 from shardmath.errors import InputError
 from shardmath.files.reading import json_object, read_text
 from shardmath.search.certificates import KIND, VERSION
+from shardmath.search.certificates.enclosure import Enclosure
 from shardmath.search.certificates.exact import Exact, exactly
 from shardmath.search.certificates.posed import Questions, digest_of, enclosure_of, questions_of
 from shardmath.search.certificates.tree import Closing, Tree, refuse_open, refuse_outside
@@ -106,7 +107,7 @@ def _refuse_unproved(
     sizes = dict(zip(names, (axis.size for axis in part.axes), strict=True))
     tree = Tree.read(str(cut.get("tree")), [sizes[name] for name in order])
     enclosure = enclosure_of(part, questions, order)
-    _draw(part, questions, closings, points)
+    _draw(part, questions, closings, points, enclosure)
     legal = [(places, point) for (number, places), point in points.items() if number == part.number]
     if legal:
         refuse_outside(enclosure, np.asarray([places for places, _ in legal], np.int16),
@@ -116,8 +117,13 @@ def _refuse_unproved(
     return tree.boxes
 
 
-def _draw(part: Part, questions: Questions, closings: Sequence[Closing], points: dict[_Key, Exact]) -> None:
-    """Add legal configurations near the answers. Raises InputError for one that should be an answer and is none."""
+def _draw(
+    part: Part, questions: Questions, closings: Sequence[Closing], points: dict[_Key, Exact], enclosure: Enclosure,
+) -> None:
+    """Add legal configurations near the answers.
+
+    Raises InputError for one that should be an answer and is none, or that differs from the one that stands for it.
+    """
     starts = [places for number, places in points if number == part.number] or [(0,) * len(part.axes)]
     chance = np.random.default_rng(part.size)
     for _ in range(_DRAWN):
@@ -126,21 +132,24 @@ def _draw(part: Part, questions: Questions, closings: Sequence[Closing], points:
             places[axis] = int(chance.integers(part.axes[axis].size))
         key = part.number, tuple(places)
         point = points[key] if key in points else exactly(part, places, questions)
+        first = enclosure.standing_for(places)
+        if first != places and exactly(part, first, questions) != point:
+            raise InputError(KIND, _shown(part, places), f"must be like {_shown(part, first)}, which stands for it")
         if point is None:
             continue
         points[key] = point
         keys = np.asarray([[float(key) for own in point.keys for key in own]])
         for closing, counts in zip(closings, point.counts, strict=True):
             if counts and not closing.closes(keys, keys)[0]:
-                shown = ", ".join(map(str, part.labels_at(_number(part, places)).values()))
-                raise InputError(KIND, shown, f"must not be better than the answers to {closing.question.name}")
+                rule = f"must not be better than the answers to {closing.question.name}"
+                raise InputError(KIND, _shown(part, places), rule)
 
 
-def _number(part: Part, places: Sequence[int]) -> int:
+def _shown(part: Part, places: Sequence[int]) -> str:
     number = 0
     for axis, place in zip(part.axes, places, strict=True):
         number = number * axis.size + place
-    return number
+    return ", ".join(map(str, part.labels_at(number).values()))
 
 
 def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:

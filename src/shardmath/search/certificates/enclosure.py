@@ -15,6 +15,7 @@ from shardmath.compiler.expressions.arrays import Step, steps_of
 from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
+from shardmath.search.boxes.idle import idle_places
 from shardmath.search.boxes.tables import NUMBERS, homes
 from shardmath.search.certificates.outward import Outward, constant, enclosed, sign_of
 from shardmath.search.certificates.ranges import Ranges
@@ -65,6 +66,8 @@ class Enclosure:
         ]
         self._roots = [*self._conditions, *self._counting, *self._keys]
         self._nodes = ordered(self._roots)
+        #: For every axis the places of others at which all of its places are alike.
+        self.idle = idle_places(part, problem, self._roots)
         self._common = self._everywhere(dependencies(self._roots, problem.axes))
         self._tables(dependencies(self._roots, problem.axes))
         self._needed = self._outside(self._roots)
@@ -73,6 +76,24 @@ class Enclosure:
             values[node] = self._value(node, values, self._root(), 0)
         self._signs = {node: sign_of(value) for node, value in values.items()}
         self._levels = [self._level(level) for level in range(len(self.order))]
+
+    def alike(self, level: int, boxes: Places) -> NDArray[np.bool_]:
+        """Tell which children of a level have what the first child of their parent has, by axes cut before it."""
+        axis, before = self.order[level], self.order[:level]
+        idle = np.zeros(len(boxes), np.bool_)
+        for other, place in self.idle[axis]:
+            if other in before:
+                idle |= boxes[:, other] == place
+        idle &= boxes[:, axis] != 0
+        return idle
+
+    def standing_for(self, places: Sequence[int]) -> list[int]:
+        """Return the configuration that stands for the one at these places: itself, if all of its axes count."""
+        first = list(places)
+        for level, axis in enumerate(self.order):
+            if any(first[other] == place for other, place in self.idle[axis] if other in self.order[:level]):
+                first[axis] = 0
+        return first
 
     def children(self, level: int, parents: Places, rows: NDArray[np.int64], boxes: Places) -> Enclosed:
         """Bound ``boxes``, in which one more axis has a place than in their parents, which are at ``rows``."""

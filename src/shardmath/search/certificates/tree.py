@@ -166,13 +166,19 @@ def refuse_outside(
 def _bounded(
     enclosure: Enclosure, level: int, boxes: Places, children: NDArray[np.int64],
 ) -> Iterator[tuple[NDArray[np.int64], Enclosed]]:
-    """Yield bounds of children of a level in batches, each with the numbers of its children."""
+    """Yield bounds of children of a level in batches, each with the numbers of its children.
+
+    Those that are like the first child of their parent are left out: it stands for them.
+    """
     axis = enclosure.order[level]
     size = enclosure.part.axes[axis].size
     for start in range(0, len(children), _BATCH):
         some = children[start: start + _BATCH]
+        cut = _cut(boxes, some, axis, size)
+        own = ~enclosure.alike(level, cut)
+        some, cut = some[own], cut[own]
         with rounded_upward():
-            result = enclosure.children(level, boxes, some // size, _cut(boxes, some, axis, size))
+            result = enclosure.children(level, boxes, some // size, cut)
         yield some, result
 
 
