@@ -94,8 +94,10 @@ LINKS: tuple[tuple[str, str, str], ...] = (
 
 #: Figures of all stages together, where stages are on several kinds of GPUs: letter, end of the name, unit, meaning.
 ACROSS: tuple[tuple[str, str, str, str], ...] = (
-    ("Tx", "slowest", "ps", "one micro-batch on the slowest stage"),
-    ("Ta", "sum", "ps", "one micro-batch on all stages, one after the other"),
+    ("Tx", "slowest", "ps", "one micro-batch on the slowest stage; of several chunks of layers the first"),
+    ("Tm", "slowest_middle", "ps", "the same of any chunk but the first and the last"),
+    ("Tl", "slowest_last", "ps", "the same of the last chunk"),
+    ("Ta", "sum", "ps", "one micro-batch on all stages, one after the other; of several chunks the first"),
     ("Xx", "slowest_send", "ps", "one message over the slowest border between stages"),
     ("Xa", "sends", "ps", "one message over all borders between stages"),
     ("Tw", "data_waiting", "ps", "wait for data-parallel ranks, of the stage that waits longest"),

@@ -4,6 +4,9 @@ Formulas of rank r have the machine of that rank: its products, memory, links an
 slowest stage, so what all stages need is found by asking these formulas for every rank, and is a parameter of a step:
 m - 1 micro-batches take the time of the slowest stage, and one that of all. What is sent passes every border once while
 the pipeline fills and drains; between, each micro-batch waits for the slowest border, as Metis counts stages.
+
+Of several chunks of layers on a GPU all stages work on the same one for as many micro-batches as there are stages, so
+each chunk takes as long as on the stage that is slowest with it, and only the first one fills and drains the pipeline.
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ NAME = "gpus"
 
 
 def _rules(choices: Choices) -> Sequence[Rule]:
-    if choices[NAME] != "mixed" or choices["schedule"] != "interleaved":
+    if choices[NAME] != "mixed" or choices["schedule"] != "interleaved" or choices["layers"] != "experts":
         return ()
-    return (Rule("kinds_chunks", "V", Eq(V, 1),
-                 "must be 1 on several kinds of GPUs: interleaved stages of unequal speed are not counted yet"),)
+    return (Rule("kinds_chunks", "V", Eq(V, 1), "must be 1 for layers with experts on several kinds of GPUs: chunks of"
+                 " unequal layers are not counted yet there"),)
 
 
 def _across(choices: Choices) -> Mapping[str, Expr]:

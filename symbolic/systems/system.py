@@ -88,9 +88,10 @@ class System:
       ``lighter`` options, by option, that keep nothing there, where that is not the first;
     * ``links``: by group of ranks, the bandwidth of its slowest link between nodes (bytes/s of one GPU), where it is
       not the network's; for ``path`` the mean of all links of a pipeline;
-    * ``across``: by name, figures of all stages together where each has a machine of its own: the ``slowest`` stage,
-      the ``sum`` of all, the ``slowest_send`` and all ``sends`` between them, the longest ``data_waiting`` and
-      ``optimizer``, and the mean ``matmul_flops``;
+    * ``across``: by name, figures of all stages together where each has a machine of its own: the ``slowest`` stage
+      with its first chunk of layers, with the ``slowest_middle`` and the ``slowest_last`` one, the ``sum`` of all first
+      chunks, the ``slowest_send`` and all ``sends`` between them, the longest ``data_waiting`` and ``optimizer``, and
+      the mean ``matmul_flops``;
     * ``time``: adds the terms of its time to those of a step.
 
     ``spent`` has a few words for each part of a step that ``time`` returns, by the first word of its term.

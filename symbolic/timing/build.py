@@ -8,6 +8,7 @@ from ..accounts import build
 from ..accounts.rows import chosen_size
 from ..choices import AXES, absent_values
 from ..implementations import Implementation
+from ..parallel.pipeline import chunks
 from ..parallel.rules import local_name
 from ..rates import add_groups
 from ..systems import SYSTEMS
@@ -16,7 +17,7 @@ from .components import add_components
 from .data import add_data
 from .layers import add_blocks
 from .rows import worked_dimensions
-from .stage import add_microbatch, add_stage
+from .stage import add_chunks, add_microbatch, add_stage
 from .step import add_rates, add_spent, add_step
 
 #: Choices that have no formula of their time together: layers of two kinds have no longest stage that a formula finds.
@@ -69,6 +70,8 @@ def _add_times(terms: TermSet, implementation: Implementation) -> None:
     add_stage(terms, implementation)
     add_data(terms, implementation)
     add_microbatch(terms)
+    if chunks(choices) != 1 and any(system.across(choices) for system in SYSTEMS):
+        add_chunks(terms, choices)
     parts = [part for system in SYSTEMS for part in system.time(terms, choices)]
     add_step(terms, implementation, parts, links)
     add_spent(terms, implementation, parts)

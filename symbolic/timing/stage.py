@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sympy import Expr, Integer
+from sympy import Expr, Gt, Integer
 
-from ..functions import Max
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import instances, recomputed_layers
+from ..parallel.pipeline import chunks, instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..rates import BETWEEN, stream_time
@@ -96,3 +96,25 @@ def add_microbatch(terms: TermSet) -> None:
     parts = [f"stage.{part}" for part in MICROBATCH if f"stage.{part}" in terms]
     terms.add("stage.microbatch_time", total(*(terms[part].symbol for part in parts)), "s",
               "rank r: one micro-batch, forward and backward")
+
+
+def add_chunks(terms: TermSet, choices: Mapping[str, str]) -> None:
+    """Add rank r's time of a micro-batch with one of its chunks of layers.
+
+    Its layers and the adding up of gradients are shared out to all chunks evenly; what stands before and behind all
+    layers is in the first and in the last one.
+    """
+    count, known = chunks(choices), tuple(f"{way}_computing" for way in PASSES)
+    known += tuple(f"{way}_launching" for way in PASSES)
+    known += tuple(f"{group.name}_{way}_waiting" for group in BETWEEN for way in PASSES)
+    ends = {block: product(instances(PLACES[block], choices), total(*(
+        terms[f"{block}.{kind}"].symbol for kind in known if f"{block}.{kind}" in terms)))
+        for block in ("input", "output", "prediction") if f"{block}.forward_time" in terms}
+    whole = terms["stage.microbatch_time"].symbol
+    before, behind = ends.pop("input"), total(*ends.values())
+    between = terms.add("stage.middle_chunk", total(whole, *(product(Integer(-1), own) for own in (before, behind)))
+                        / count, "s", "rank r: one micro-batch with any chunk of layers but the first and the last")
+    others = total(product(total(count, Integer(-1)), between), product(Iverson(Gt(count, 1)), behind))
+    terms.add("stage.first_chunk", total(whole, product(Integer(-1), others)), "s",
+              "rank r: one micro-batch with its first chunk of layers, which may be all")
+    terms.add("stage.last_chunk", total(between, behind), "s", "rank r: one micro-batch with its last chunk")

@@ -100,11 +100,16 @@ def add_step(
     }
     longest = {name: across[end] / _PICO for name, end in _LONGEST.items()} if across else _longest(
         terms, implementation, {name: kind for name, (kind, _) in of_ranks.items()})
+    if across:
+        longest["slowest_stage"] = _of_chunks(across, implementation.choices)
     slowest, *once = (
         terms.add(f"step.{name}", longest[name], "s", meaning) for name, (_, meaning) in of_ranks.items()
     )
-    passes = across["sum"] / _PICO if across else _of_whole(terms, implementation)
-    idle = total(passes, -slowest) / chunks(implementation.choices)
+    if across:
+        idle = total(across["sum"], -across["slowest"]) / _PICO
+    else:
+        passes = _of_whole(terms, implementation)
+        idle = total(passes, -slowest) / chunks(implementation.choices)
     if schedule.weight_passes:
         filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
         idle = product(idle, Max(Integer(0), 1 - filled / passes))
@@ -116,7 +121,10 @@ def add_step(
     if across:
         terms.add("stage.send", send_time("pipeline", sent, absent_values(implementation.choices)), "s",
                   "rank r: one message to a stage in another node")
-        sending = total(product(m - 1, across["slowest_send"]), across["sends"]) / _PICO
+        of_rank, work = chunks(implementation.choices), slowest / (2 * chunks(implementation.choices))
+        beside = product(m, of_rank, beside_computing(across["slowest_send"] / _PICO, work))
+        sending = total(across["sends"] / _PICO, product(schedule.overlapped, beside),
+                        product(1 - schedule.overlapped, m - 1, across["slowest_send"]) / _PICO)
     else:
         sending = _sending(sent, passes_of_rank, schedule.overlapped, slowest, implementation, links)
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sending), "s",
@@ -127,6 +135,12 @@ def add_step(
 def _across(choices: Mapping[str, str]) -> Mapping[str, Expr]:
     """Return figures of all stages together, where a system has stages on machines of their own."""
     return {name: figure for system in SYSTEMS for name, figure in system.across(choices).items()}
+
+
+def _of_chunks(across: Mapping[str, Expr], choices: Mapping[str, str]) -> Expr:
+    """Return seconds of a micro-batch that no stage delays: each chunk of layers on the stage slowest with it."""
+    further = total(product(total(chunks(choices), Integer(-2)), across["slowest_middle"]), across["slowest_last"])
+    return total(across["slowest"], product(Iverson(Gt(chunks(choices), 1)), further)) / _PICO
 
 
 def _longest(terms: TermSet, implementation: Implementation, kinds: Mapping[str, str]) -> dict[str, Expr]:

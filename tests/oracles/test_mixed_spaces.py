@@ -22,7 +22,8 @@ from shardmath.search.spaces import Best, Constraint, Front, Histogram, Space
 NAMES = [name for name, _ in VERDICTS]
 GPUS = ("h100-80gb", "a100-80gb", "a100-40gb", "h200")
 MODELS: dict[str, dict[str, list[Any]]] = {
-    "llama-3.2-1b": {"tensor_parallel": [1, 2, 4, 8, 16], "context_parallel": [1, 2, 3]},
+    "llama-3.2-1b": {"tensor_parallel": [1, 2, 4, 8, 16], "context_parallel": [1, 2, 3],
+                     "virtual_pipeline": [1, 2, 3, 4]},
     "deepseek-v2-lite": {"expert_parallel": [1, 2, 4], "tensor_parallel": [1, 4]},
 }
 EDGES = (2**33, 2**34, 2**35)

@@ -11,7 +11,7 @@ from importlib import import_module
 from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured_on_any
 from shardmath.account.host import fullest_host
-from shardmath.account.mixed import StageOnGpu
+from shardmath.account.mixed import StageOnGpu, in_chunks
 from shardmath.account.outside import Outside, outside_of_a_step
 from shardmath.account.placement import Placement
 from shardmath.account.slicing import Slicing, slicing
@@ -201,8 +201,8 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
 
     @property
     def layers(self) -> tuple[int, ...] | None:
-        """Layers of every stage on several kinds of GPUs; None where all GPUs are alike."""
-        return tuple(stage.layers for stage in self.stages) or None
+        """Layers of every chunk on several kinds of GPUs, in the order of the model; None where all GPUs are alike."""
+        return in_chunks([stage.layers for stage in self.stages], self.inputs) or None
 
     def memory_of(self, rank: RankAccount) -> int:
         """Return bytes of memory of a GPU of a rank."""

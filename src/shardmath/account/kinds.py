@@ -23,9 +23,10 @@ AXIS, MIXED = "gpus", "mixed"
 _PICO = 10**12
 _SENT = "stage.send"
 #: Figures of all stages by the end of their name: the term of each, whose largest they are.
-_LARGEST = {
-    "slowest": "stage.microbatch_time", "data_waiting": "stage.data_waiting", "optimizer": "stage.optimizer_time",
-}
+_LARGEST = {"data_waiting": "stage.data_waiting", "optimizer": "stage.optimizer_time"}
+#: The same of a micro-batch, where a GPU has one chunk of layers, and where it may have several.
+_WHOLE = {"slowest": "stage.microbatch_time"}
+_CHUNKS = {"slowest": "stage.first_chunk", "slowest_middle": "stage.middle_chunk", "slowest_last": "stage.last_chunk"}
 #: Parameters that each kind gives, or that mean one GPU: what nobody may declare, with the rule and a legal value.
 _NOT_DECLARED: Mapping[str, tuple[str, str | None]] = {
     "node_size": ("must be given as gpus_per_node of each kind of GPU", None),
@@ -119,15 +120,25 @@ class Fleet:
         return {name: value for name, value in values.items() if name not in self.own}
 
 
+def of_chunks(evaluator: Evaluator) -> Mapping[str, str]:
+    """Return terms of a stage's time of one micro-batch by figure of all stages: of all layers, or of each chunk."""
+    return _CHUNKS if _CHUNKS["slowest"] in evaluator.times.TERMS else _WHOLE
+
+
 def together(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return figures of all stages together, from the values of each; whole picoseconds, rounded up."""
+    """Return figures of all stages together, from the values of each; whole picoseconds, rounded up.
+
+    Where a GPU has several chunks of layers, the last stage sends to the first one too.
+    """
     numbers = [times_at(evaluator.times, stage) for stage in stages]
     sends = [numbers[rank][_SENT] for rank in range(len(stages))]
     borders = [max(pair) for pair in pairwise(sends)]
+    around = [max(sends[0], sends[-1])] if stages[0]["virtual_pipeline"] > 1 else []
+    chunks = of_chunks(evaluator)
     seconds = {
-        **{end: max(stage[term] for stage in numbers) for end, term in _LARGEST.items()},
-        "sum": sum(stage["stage.microbatch_time"] for stage in numbers),
-        "slowest_send": max(borders, default=0.0), "sends": sum(borders),
+        **{end: max(stage[term] for stage in numbers) for end, term in {**chunks, **_LARGEST}.items()},
+        "sum": sum(stage[chunks["slowest"]] for stage in numbers),
+        "slowest_send": max([*borders, *around], default=0.0), "sends": sum(borders),
     }
     peaks = sum(stage["matmul_flops"] for stage in stages) // len(stages)
     whole = {end: -int(-value * _PICO // 1) for end, value in seconds.items()}

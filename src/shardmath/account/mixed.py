@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.kinds import Fleet, kernels_on
+from shardmath.account.kinds import Fleet, kernels_on, of_chunks
 from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.time import StepTime, step_time
 from shardmath.answers import Answer
@@ -17,7 +17,8 @@ from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_model
-from shardmath.configuration.stages import experts_before, listed, of_layers
+from shardmath.configuration.stages import costs, experts_before, listed, of_layers, on_rank, parsed
+from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import num_microbatches, verdict
 from shardmath.input.parameters import MACHINE, UNEVEN, checked, refuse_illegal
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_SECONDS = ("stage.microbatch_time", "stage.data_waiting", "stage.optimizer_time")
+_ONCE = ("stage.data_waiting", "stage.optimizer_time")
 #: Verdicts by which layers are shared out: the first that some split keeps.
 _ALLOWED = (0, 1)
 #: Places of the stages that terms of the whole pipeline name.
@@ -74,8 +75,8 @@ class Pipeline:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layers of each stage."""
-        return tuple(stage["stage_layers"] for stage in self.stages)
+        """Layers of each chunk, in the order of the model; of each stage where a GPU has one chunk."""
+        return in_chunks([stage["stage_layers"] for stage in self.stages], self.stages[0])
 
     def values(self, asked: Mapping[str, int]) -> dict[str, int]:
         """Return the values of the asked stage, with the memory of the fullest one for verdicts."""
@@ -144,18 +145,17 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
              "pipeline_parallel": checked("pipeline_parallel", run.pipeline_parallel)}
     mixed, ranks = Mixed(Fleet(cluster, tuple(run.others)), machine), asked["pipeline_parallel"]
     first, layers = mixed.fleet.kinds(asked)[0].cluster, as_model(run.model).num_layers
-    if ranks > layers:
-        rule = f"must be at most num_layers = {layers}: each stage has a layer or more"
-        raise InputError("pipeline_parallel", ranks, rule, str(layers))
+    chunks = checked("virtual_pipeline", run.others.get("virtual_pipeline", 1))
+    refuse_other_chunks(run.pipeline_layout, ranks, chunks, layers)
     others = {name: value for name, value in run.others.items() if name not in machine}
     changed = replace(
         run, gpu=first.gpu, network=None, num_gpus=asked["num_gpus"], node_size=first.node_size,
         implementation=implementation, kernels=kernels, others={**cluster.memory_parameters, **others},
-        pipeline_layout=run.pipeline_layout or even(layers, ranks),
+        pipeline_layout=run.pipeline_layout or even(layers // chunks, ranks) * chunks,
     )
     made = _placed(job(changed), mixed.fleet)
     if run.pipeline_layout is None and ranks > 1:
-        split = best_layers(made.evaluator, mixed.pipeline(made).stages)
+        split = in_chunks(best_layers(made.evaluator, mixed.pipeline(made).stages), made.values)
         made = _placed(job(replace(changed, pipeline_layout=split)), mixed.fleet)
     return made, mixed
 
@@ -186,8 +186,32 @@ def pipeline_of(evaluator: Evaluator, fleet: Fleet, values: Mapping[str, int]) -
         return tuple(fleet.timed(evaluator, [
             {**values, **of_rank, **own, "pipeline_rank": rank} for rank, (of_rank, own) in enumerate(ranks)]))
 
-    stages = with_layers(even(values["num_layers"], len(memory)))
-    return Pipeline(evaluator, with_layers(best_layers(evaluator, stages)))
+    chunks = values["virtual_pipeline"]
+    stages = with_layers(even(values["num_layers"] // chunks, len(memory)) * chunks)
+    return Pipeline(evaluator, with_layers(in_chunks(best_layers(evaluator, stages), values)))
+
+
+def refuse_other_chunks(layout: str | Sequence[int] | None, ranks: int, chunks: int, layers: int) -> None:
+    """Raise InputError where the chunks of a GPU cannot have, or do not have, a layer or more and equally many."""
+    if ranks * chunks > layers:
+        rule = f"must be at most num_layers{f' / {chunks}' * (chunks > 1)} = {layers // chunks}: each stage has a layer"
+        raise InputError("pipeline_parallel", ranks, f"{rule} or more{' in each chunk' * (chunks > 1)}",
+                         str(layers // chunks or 1))
+    if layers % chunks:
+        near = " or ".join(str(size) for size in divisors(layers) if size * ranks <= layers and size > 1)
+        raise InputError("virtual_pipeline", chunks, f"must divide num_layers = {layers} on several kinds of GPUs:"
+                         " chunks of unequal layers are not counted yet there", near or "1")
+    listed_layers = parsed(layout) if isinstance(layout, str) else layout
+    if listed_layers is not None and len(listed_layers) == ranks * chunks and any(
+            count != listed_layers[place % ranks] for place, count in enumerate(listed_layers)):
+        raise InputError("pipeline_layout", ",".join(map(str, listed_layers)), "must give the chunks of a GPU equally"
+                         " many layers on several kinds of GPUs: others are not counted yet there")
+
+
+def in_chunks(layers: Sequence[int], values: Mapping[str, int]) -> tuple[int, ...]:
+    """Return layers of each chunk in the order of the model, from those of each stage, whose chunks are equal."""
+    chunks = values["virtual_pipeline"]
+    return tuple(count // chunks for count in layers) * chunks
 
 
 def even(layers: int, stages: int) -> tuple[int, ...]:
@@ -204,52 +228,74 @@ def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tu
 
     from shardmath.compiler.columns import term_columns
 
-    layers, places, counts = stages[0]["num_layers"], *_pieces(stages[0])
-    rows = _by_layers(stages, counts)
-    shape = len(stages), len(counts)
-    own, *once = (np.broadcast_to(column, shape) for column in term_columns(evaluator.times, _SECONDS, rows))
+    chunks, places, counts = stages[0]["virtual_pipeline"], *_pieces(stages[0])
+    layers, rows = len(places), _by_layers(evaluator, stages, counts)
+    shape, terms = (len(stages), len(counts)), tuple(of_chunks(evaluator).values())
+    seconds = [np.broadcast_to(column, shape) for column in term_columns(evaluator.times, (*terms, *_ONCE), rows)]
     totals = np.broadcast_to(term_columns(evaluator.terms, ("stage.total",), rows)[0], shape)
-    memory = [stage["gpu_memory"] for stage in stages]
+    memory, passes = [stage["gpu_memory"] for stage in stages], num_microbatches(**stages[0])
     verdicts = np.array([[verdict(int(size), most) for size in sizes] for sizes, most in zip(
         totals.tolist(), memory, strict=True)])
-    asked = Stages(places, own, tuple(once), verdicts >= 0, num_microbatches(**stages[0]))
+    turns = (passes - 1, passes * max(0, chunks - 2), passes * (chunks > 1))[:len(terms)]
+    asked = Stages(places, tuple(seconds[:len(terms)]), tuple(seconds[len(terms):]), verdicts >= 0, turns)
+
+    def stretched(split: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(count * chunks for count in split)
+
     for worst in _ALLOWED:
         best = shared_out(replace(asked, fits=verdicts <= worst), layers)
         if best is not None:
-            return best
+            return stretched(best)
     shares = totals / np.array(memory)[:, None]
     best = shared_out(replace(asked, fits=shares <= least_largest(places, shares, layers)[0]), layers)
     assert best is not None
-    return best
+    return stretched(best)
 
 
 def _pieces(values: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all pieces of the model that differ in their layers: dense ones and those with experts, a row for each.
 
-    With them comes the row of the piece behind so many layers that has n, in column n - 1.
+    With them comes the row of the piece behind so many layers that has n, in column n - 1. Of several chunks on a GPU
+    all layers are alike, and a layer of each chunk is one of them.
     """
     import numpy as np
 
-    layers, experts = values["num_layers"], np.array(experts_before(values))
+    chunks, before = values["virtual_pipeline"], experts_before(values)
+    layers, experts = values["num_layers"] // chunks, np.array(before[::chunks])
     starts, counts = np.divmod(np.arange(layers * layers), layers)
     ends = np.minimum(starts + counts + 1, layers)
     expert = experts[ends] - experts[starts]
-    pieces, places = np.unique(np.stack([ends - starts - expert, expert], axis=1), axis=0, return_inverse=True)
+    pieces, places = np.unique(np.stack([chunks * (ends - starts) - expert, expert], axis=1), axis=0,
+                               return_inverse=True)
     return places.reshape(layers, layers), pieces
 
 
-def _by_layers(stages: Sequence[Mapping[str, int]], pieces: NDArray[np.int64]) -> dict[str, Any]:
+def _by_layers(
+    evaluator: Evaluator, stages: Sequence[Mapping[str, int]], pieces: NDArray[np.int64],
+) -> dict[str, Any]:
     """Return the values of all stages as a column, and in a row those with each piece of the model."""
     import numpy as np
 
     dense, expert = pieces.T.astype(np.float64)
-    own = [
-        of_layers(stage, dense, expert, stage["in_flight"] * dense, stage["in_flight"] * expert,
-                  stage["num_mtp_layers"] if rank == len(stages) - 1 else 0)
-        for rank, stage in enumerate(stages)
-    ]
+    if stages[0]["virtual_pipeline"] > 1:
+        own = [_walked(evaluator, stage, pieces[:, 0].tolist()) for stage in stages]
+    else:
+        own = [
+            of_layers(stage, dense, expert, stage["in_flight"] * dense, stage["in_flight"] * expert,
+                      stage["num_mtp_layers"] if rank == len(stages) - 1 else 0)
+            for rank, stage in enumerate(stages)
+        ]
     rows: dict[str, Any] = {}
     for name in stages[0]:
         values = [float(stage[name]) for stage in stages]
         rows[name] = values[0] if len(set(values)) == 1 else np.array(values)[:, None]
     return {**rows, **{name: np.array([stage[name] for stage in own]) for name in own[0]}}
+
+
+def _walked(evaluator: Evaluator, stage: Mapping[str, int], layers: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """Return what a stage of several chunks holds with each number of layers, from a walk of its schedule."""
+    import numpy as np
+
+    chunks, rank, cost = stage["virtual_pipeline"], stage["pipeline_rank"], costs(evaluator, stage)
+    rows = [on_rank(evaluator, stage, rank, [count // chunks] * chunks, [0] * chunks, cost) for count in layers]
+    return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import le, mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,24 +16,29 @@ class Stages:
     """Each stage with each number of layers, from each layer of the model on: row r is stage r.
 
     ``places`` has the column of a stage that begins behind so many layers (row) and has n of them (column n - 1):
-    layers of one kind have the same columns everywhere. ``seconds`` of a micro-batch, ``once`` of a step (data-parallel
-    ranks, the optimizer: each kind waits for its slowest stage), and whether the stage ``fits``. A step has
-    ``microbatches``. With more layers behind the same ones all grow, or stay.
+    layers of one kind have the same columns everywhere. ``seconds`` of a micro-batch, of all layers or of each chunk of
+    them: a step takes as often as its ``turns`` say those of the slowest stage, and once the first of each stage.
+    ``once`` of a step (data-parallel ranks, the optimizer: each kind waits for its slowest stage), and whether the
+    stage ``fits``. With more layers behind the same ones all grow, or stay.
     """
 
     places: NDArray[np.int64]
-    seconds: NDArray[np.float64]
+    seconds: tuple[NDArray[np.float64], ...]
     once: tuple[NDArray[np.float64], ...]
     fits: NDArray[np.bool_]
-    microbatches: int
+    turns: tuple[int, ...]
 
     def step(self, layers: tuple[int, ...]) -> float:
         """Return seconds of a step, without what is sent: what ``shared_out`` makes least."""
         starts = [sum(layers[:rank]) for rank in range(len(layers))]
         places = [(rank, int(self.places[starts[rank], count - 1])) for rank, count in enumerate(layers)]
-        own = [float(self.seconds[place]) for place in places]
-        once = sum(max(float(kind[place]) for place in places) for kind in self.once)
-        return (self.microbatches - 1) * max(own) + sum(own) + once
+        slowest = tuple(max(float(chunk[place]) for place in places) for chunk in self.seconds)
+        once = tuple(max(float(kind[place]) for place in places) for kind in self.once)
+        return self.seconds_of(slowest, sum(float(self.seconds[0][place]) for place in places), once)
+
+    def seconds_of(self, slowest: tuple[float, ...], first: float, once: tuple[float, ...]) -> float:
+        """Return seconds of a step from those of the slowest stages, and of the first chunks of all stages."""
+        return float(sum(map(mul, self.turns, slowest), first + sum(once)))
 
     def lengths(self, rank: int, start: int, layers: int) -> range:
         """Return numbers of layers that a stage fits with behind ``start`` layers, of ``layers`` in all."""
@@ -41,17 +47,16 @@ class Stages:
 
 
 class _Label(NamedTuple):
-    """Some first stages: their slowest one, the sum of all, the longest of each wait, and their layers."""
+    """Some first stages: their slowest ones, the sum of all, the longest of each wait, and their layers."""
 
-    slowest: float
+    slowest: tuple[float, ...]
     sum: float
     once: tuple[float, ...]
     layers: tuple[int, ...]
 
     def beats(self, other: _Label) -> bool:
         """Tell whether no continuation of the other can be faster than the same one of this."""
-        return (self.slowest <= other.slowest and self.sum <= other.sum
-                and all(own <= its for own, its in zip(self.once, other.once, strict=True)))
+        return self.sum <= other.sum and all(map(le, (*self.slowest, *self.once), (*other.slowest, *other.once)))
 
 
 def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
@@ -62,21 +67,21 @@ def shared_out(stages: Stages, layers: int) -> tuple[int, ...] | None:
     """
     import numpy as np
 
-    seconds = np.where(stages.fits, stages.seconds, np.inf)
-    slowest, best = least_largest(stages.places, seconds, layers)
+    slowest, best = least_largest(stages.places, np.where(stages.fits, sum(stages.seconds), np.inf), layers)
     if slowest == np.inf:
         return None
-    bound, rest = stages.step(best), _from(stages.places, seconds, layers, np.add)
-    front: dict[int, list[_Label]] = {0: [_Label(0.0, 0.0, (0.0,) * len(stages.once), ())]}
-    for rank in range(len(seconds)):
+    first = np.where(stages.fits, stages.seconds[0], np.inf)
+    bound, rest = stages.step(best), _from(stages.places, first, layers, np.add)
+    none = _Label((0.0,) * len(stages.seconds), 0.0, (0.0,) * len(stages.once), ())
+    front: dict[int, list[_Label]] = {0: [none]}
+    for rank in range(len(first)):
         following: dict[int, list[_Label]] = {}
         for used, labels in front.items():
             for count in stages.lengths(rank, used, layers):
                 left = rest[rank + 1, used + count]
                 for label in labels if left < np.inf else ():
                     longer = _extended(stages, label, rank, count)
-                    least = (stages.microbatches - 1) * longer.slowest + longer.sum + left + sum(longer.once)
-                    if least < bound:
+                    if stages.seconds_of(longer.slowest, longer.sum + left, longer.once) < bound:
                         following.setdefault(used + count, []).append(longer)
         front = {used: _kept(labels) for used, labels in following.items()}
     done = [label.layers for label in front.get(layers, ())]
@@ -113,9 +118,9 @@ def _from(
 
 def _extended(stages: Stages, label: _Label, rank: int, count: int) -> _Label:
     place = rank, int(stages.places[sum(label.layers), count - 1])
-    seconds = float(stages.seconds[place])
+    seconds = [float(chunk[place]) for chunk in stages.seconds]
     once = tuple(max(own, float(kind[place])) for own, kind in zip(label.once, stages.once, strict=True))
-    return _Label(max(label.slowest, seconds), label.sum + seconds, once, (*label.layers, count))
+    return _Label(tuple(map(max, label.slowest, seconds)), label.sum + seconds[0], once, (*label.layers, count))
 
 
 def _kept(labels: list[_Label]) -> list[_Label]:

@@ -42,43 +42,54 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
     """
     p, V = values["pipeline_parallel"], values["virtual_pipeline"]
     _refuse_other_sums(values, layers, p * V)
-    from shardmath.symbolic.parallel.walk import held_at_peak, stage
+    from shardmath.symbolic.parallel.walk import stage
 
-    schedule = evaluator.choices["schedule"]
-    m = num_microbatches(**values)
+    schedule, m = evaluator.choices["schedule"], num_microbatches(**values)
     if m * p * V > _ACTIONS:
         rule = f"must have at most {_ACTIONS} passes of a step in all its stages, to be walked through, not {m * p * V}"
         raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
-    group = values["microbatch_group"] or p
-    if has_own_pipeline(evaluator.implementation):  # all micro-batches in equal rounds of p or more
-        group = m // max(1, m // p)
     starts, experts = [0, *accumulate(layers)], experts_before(values)
-    cost = _costs(evaluator, values)
+    cost = costs(evaluator, values)
     ranks = []
     for rank in range(p):
         stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
         expert = [experts[starts[i + 1]] - experts[starts[i]] for i in stages]
         dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
-        on_last = p * V - 1 in stages
-        counts = {
-            "dense": dense, "expert": expert, "first": [int(0 in stages), *[0] * (V - 1)],
-            "last": [*[0] * (V - 1), int(on_last)],
-        }
-        moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
-        peak = moment.in_flight
-        extra = values["num_mtp_layers"] if on_last else 0
-        ranks.append({
-            **of_layers(values, sum(dense), sum(expert), peak["dense"], peak["expert"], extra),
-            "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
-            "in_flight_last": peak["last"] if on_last else 1,  # formulas of one micro-batch divide by it
-            "in_flight_loss": peak["last"] - moment.awaiting["last"],
-        })
+        ranks.append(on_rank(evaluator, values, rank, dense, expert, cost))
     held = [rank["stage_layers"] for rank in ranks]
     known = {
         "first_stage_layers": held[0], "last_stage_layers": held[-1],
         "longest_stage_layers": max(held[1:-1], default=0),
     }
     return [{**rank, **known} for rank in ranks]
+
+
+def on_rank(
+    evaluator: Evaluator, values: Mapping[str, int], rank: int, dense: Sequence[int], expert: Sequence[int],
+    cost: Mapping[str, int],
+) -> dict[str, int]:
+    """Return the inputs of a rank that follow from the layers of each of its chunks, and from what one layer costs."""
+    from shardmath.symbolic.parallel.walk import held_at_peak, stage
+
+    p, V, m = values["pipeline_parallel"], values["virtual_pipeline"], num_microbatches(**values)
+    schedule, group = evaluator.choices["schedule"], values["microbatch_group"] or p
+    if has_own_pipeline(evaluator.implementation):  # all micro-batches in equal rounds of p or more
+        group = m // max(1, m // p)
+    places = [stage(schedule, p, rank, chunk) for chunk in range(V)]
+    on_last = p * V - 1 in places
+    counts = {
+        "dense": dense, "expert": expert, "first": [int(0 in places), *[0] * (V - 1)],
+        "last": [*[0] * (V - 1), int(on_last)],
+    }
+    moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
+    peak = moment.in_flight
+    extra = values["num_mtp_layers"] if on_last else 0
+    return {
+        **of_layers(values, sum(dense), sum(expert), peak["dense"], peak["expert"], extra),
+        "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
+        "in_flight_last": peak["last"] if on_last else 1,  # formulas of one micro-batch divide by it
+        "in_flight_loss": peak["last"] - moment.awaiting["last"],
+    }
 
 
 def of_layers(
@@ -102,7 +113,7 @@ def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> 
     return held(schedule, p, m, V, group, rank, [1] * V)
 
 
-def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
+def costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
     """Return bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
     numbers = terms_at(evaluator.terms, {**ANY, **values, "pipeline_rank": 0})
     whole = numbers["layer_input.saved"] if values["recompute_full"] else None

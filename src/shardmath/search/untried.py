@@ -40,6 +40,8 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     if parts[0].fleet is not None:
         yield Untried("other orders of the kinds", "kinds of the cluster file")
         yield Untried("stages without a layer", "explain --pipeline-layout")
+        if "virtual_pipeline" not in axes and "interleaved" in options_of(implementation, "schedule"):
+            yield Untried("several chunks of layers on a GPU", "--vpp")
         stages = ()
     uneven = pipelines and "uneven" in stages and not has_own_pipeline(implementation)
     if uneven and not axes & {*ACCOUNTED}:

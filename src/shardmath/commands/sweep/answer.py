@@ -31,7 +31,8 @@ _SAID = {
     ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline"),
     HOST: (HOST, "must hold what the GPUs of a server offload"),
     KINDS: ("pipeline_parallel", "must give each kind of GPU whole stages of num_gpus / pipeline_parallel of them, and"
-            " each stage a layer: tensor, context and data parallelism over several kinds are not counted yet"),
+            " each stage a layer, in equal chunks: tensor, context and data parallelism over several kinds are not"
+            " counted yet"),
 }
 #: Values that are those of one stage.
 _OF_STAGES = ("pipeline_rank", *ANY)

@@ -22,7 +22,8 @@ def of_kinds(fleet: Fleet, fixed: Mapping[str, int | str]) -> list[Constraint]:
     kinds_of_stages(fleet.cluster, int(fixed.get("num_gpus", total)), int(fixed.get("pipeline_parallel", total)))
     stages = f"divides({total // shared}, pipeline_parallel) and divides(pipeline_parallel, {total})"
     return [Constraint("num_gpus", f"num_gpus == {total}", automatic=True),
-            Constraint(KINDS, f"{stages} and pipeline_parallel <= num_layers", automatic=True)]
+            Constraint(KINDS, f"{stages} and divides(virtual_pipeline, num_layers)"
+                       " and pipeline_parallel * virtual_pipeline <= num_layers", automatic=True)]
 
 
 def any_stage(fleet: Fleet, evaluator: Evaluator) -> dict[str, int]:
