@@ -53,7 +53,7 @@ def test_frozen_weights_have_no_gradients() -> None:
 @pytest.mark.parametrize(("changed", "text"), [
     ({"base_weights": "nf4"}, "4-bit weights without adapters"),
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
-    ({"adapters": "attention", "layers": "experts", "adapter_precision": "fp32"},
+    ({"adapters": "attention", "layers": "experts", "adapter_kind": "dora"},
      "adapters for models with experts in Transformers with this precision"),
     ({"adapters": "attention", "layers": "experts", "scores": "sigmoid"}, "adapters for routers of Transformers"),
     ({"adapters": "attention", "layers": "experts", "balance": "loss"}, "adapters with a load-balancing loss"),
@@ -153,19 +153,19 @@ def test_adapters_in_fp32_under_autocast(adapters: str, base_weights: str) -> No
 @pytest.mark.parametrize("adapters", ["q_v", "attention", "all_linear"])
 @pytest.mark.parametrize("model", ["MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"])
 def test_adapters_beside_experts(model: str, adapters: str) -> None:
-    """PEFT adds adapters to the weights of experts and routers, in Qwen2-MoE to linear layers alone."""
+    """PEFT adds adapters to the weights of experts and routers, in Qwen2-MoE to linear layers alone; in fp32 too."""
     rows = [row for row in table("lora_experts") if (row["model"], row["adapters"]) == (model, adapters)]
     assert rows
     kept, several = ("stage.activation", "stage.buffer"), ("stage.parameters", "stage.expert_parameters")
-    for scores in sorted({row["scores"] for row in rows}):
+    for scores, precision in sorted({(row["scores"], row["adapter_precision"]) for row in rows}):
         terms = build(HUGGINGFACE.with_choices(
-            layers="experts", adapters=adapters, scores=scores,
+            layers="experts", adapters=adapters, scores=scores, adapter_precision=precision,
             expert_adapters="none" if model.startswith("Qwen2") else "weights",
             router_precision="fp32" if model.startswith("Mixtral") else "bf16",
         ))
         needed = terms.closure(name for name in (*kept, *several) if name in terms)
         for row in rows:
-            if row["scores"] == scores:
+            if (row["scores"], row["adapter_precision"]) == (scores, precision):
                 known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0)
                 counted = evaluate(needed, known)
                 labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))

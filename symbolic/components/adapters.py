@@ -69,21 +69,30 @@ def _adapter(
     return (
         *adapter(name, module, columns, rows, between, when=when, **options),
         *_magnitude(name, module, rows, when, **options, **_DORA),
-        *_casts(name, module, columns, rows, between, when, **options, **_FP32),
+        *casts(name, module, columns, (between, columns), (rows, RANK), when, **options),
     )
 
 
-def _casts(
-    name: str, module: str, columns: Dimension, rows: Dimension, between: Dimension, when: Expr, **options: Any
+def matrix_casts(
+    name: str, module: str, first: tuple[Dimension, ...], second: tuple[Dimension, ...], when: Expr = ONE,
+    **options: Any,
+) -> tuple[Tensor, ...]:
+    """Return the 16-bit copies of fp32 matrices under autocast."""
+    return tuple(
+        saved(f"{name}.adapter_{side}_cast", module, shape, 2, "pytorch", f"bf16 copy of the {which} matrix", when=when,
+              **options, **_FP32) for side, which, shape in (("a", "first", first), ("b", "second", second))
+    )
+
+
+def casts(
+    name: str, module: str, columns: Dimension, first: tuple[Dimension, ...], second: tuple[Dimension, ...],
+    when: Expr = ONE, **options: Any,
 ) -> tuple[Tensor, ...]:
     """Return the casts of fp32 adapters under autocast: PEFT casts each input to fp32, autocast back to bf16."""
     return (
         saved(f"{name}.adapter_input_copy", module, (*TOKENS, columns), 2, "peft",
-              "bf16 copy of the input, made from an fp32 one", when=when, **options),
-        saved(f"{name}.adapter_a_cast", module, (between, columns), 2, "pytorch", "bf16 copy of the first matrix",
-              when=when, **options),
-        saved(f"{name}.adapter_b_cast", module, (rows, RANK), 2, "pytorch", "bf16 copy of the second matrix",
-              when=when, **options),
+              "bf16 copy of the input, made from an fp32 one", when=when, **options, **_FP32),
+        *matrix_casts(name, module, first, second, when, **options),
     )
 
 

@@ -34,7 +34,17 @@ from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Product, Ranks, Stream, Transfer
-from .adapters import TOKENS, adapter, added, column_adapter, column_work, row_adapter, row_work
+from .adapters import (
+    TOKENS,
+    adapter,
+    added,
+    casts,
+    column_adapter,
+    column_work,
+    matrix_casts,
+    row_adapter,
+    row_work,
+)
 
 fs, sp, ts, sgate = symbols("fs sp ts sgate")
 
@@ -70,6 +80,11 @@ def _of_weights() -> tuple[Tensor, ...]:
           for name, module, columns, rows, rank in (("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE),
                                                     ("down", _DOWN, EXPERT_FFN, HIDDEN, RANK))
           for side, way, shape in (("a", "to", (rank, columns)), ("b", "from", (rows, rank)))),
+        *(row for name, module, a, b in (
+            ("gate_up", _UP, (EXPERTS, RANK_TWICE, HIDDEN), (EXPERTS, EXPERT_GATE_UP, RANK_TWICE)),
+            ("down", _DOWN, (EXPERTS, RANK, EXPERT_FFN), (EXPERTS, HIDDEN, RANK)),
+            ("router", "router", (RANK, HIDDEN), (ROUTED, RANK)),
+        ) for row in matrix_casts(name, module, a, b)),
         saved("gate_up.adapted", _UP, (EXPERTS, EXPERT_GATE_UP, HIDDEN), 2, meaning="adapted weights of all experts",
               **hf),
         saved("down.adapted", _DOWN, (EXPERTS, HIDDEN, EXPERT_FFN), 2, meaning="adapted weights of all experts", **hf),
@@ -92,7 +107,7 @@ def _of_shared() -> tuple[Tensor, ...]:
         *column_adapter("gate_up", _SHARED_UP, SHARED_GATE_UP, _SOME, **_JOINED),
         *(row for name in ("gate", "up") for row in column_adapter(name, _SHARED_UP, SHARED_FFN, _SOME, **_APART)),
         saved("down.adapter_input", _SHARED_DOWN, (*TOKENS, SHARED_FFN), 2, "megatron_bridge",
-              "input of the down projection"),
+              "input of the down projection", adapter_precision=("low",)),
         *row_adapter("down", _SHARED_DOWN, SHARED_FFN, _SOME),
         weight("shared_gate.adapter_a", "shared_gate", (RANK, HIDDEN), "peft", "matrix that maps to the rank",
                tokens=TOKENS, **gate),
@@ -100,7 +115,8 @@ def _of_shared() -> tuple[Tensor, ...]:
         saved("shared_gate.adapter_between", "shared_gate", (*TOKENS, RANK), 2, "peft", "output of the first matrix",
               **gate),
         saved("input", _SHARED_UP, (SEQUENCE_SP, BATCH, HIDDEN), 2, "peft", "input of the adapters",
-              storage="experts.normed", when=_SOME, router=TRANSFORMERS_ROUTERS),
+              storage="experts.normed", when=_SOME, router=TRANSFORMERS_ROUTERS, adapter_precision=("low",)),
+        *casts("shared_gate", "shared_gate", HIDDEN, (RANK, HIDDEN), (RANK,), **gate),
     )
 
 

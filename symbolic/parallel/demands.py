@@ -316,11 +316,10 @@ def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
     if choices["adapters"] == "none" or choices["layers"] != "experts":
         return ()
     everywhere, transformers = choices["adapters"] == "all_linear", choices["router"] in TRANSFORMERS_ROUTERS
-    kind = (choices["precision"], choices["data_parallel"], choices["adapter_kind"], choices["adapter_precision"])
+    kind = (choices["precision"], choices["data_parallel"], choices["adapter_kind"])
     return (
         ("adapters for models with experts in Transformers with this precision, sharing and kind: choose precision ="
-         " bf16, data_parallel = ddp, adapter_kind = lora and adapter_precision = low",
-         transformers and kind != ("bf16", "ddp", "lora", "low")),
+         " bf16, data_parallel = ddp and adapter_kind = lora", transformers and kind != ("bf16", "ddp", "lora")),
         ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
         ("adapters for routers of Transformers without a softmax of all logits",
          transformers and (choices["router"], choices["scores"] == "sigmoid") != ("huggingface", False)),

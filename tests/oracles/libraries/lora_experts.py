@@ -1,6 +1,7 @@
 """Adapters of PEFT in Transformers' models with experts: trained elements and saved bytes of a small model.
 
-PEFT casts the product of a router's adapters to fp32 on a CPU alone; here it is in 16 bits, as on a GPU.
+PEFT casts 16-bit adapters of a router to fp32 on a CPU alone; here they are multiplied as on a GPU. Those in fp32
+are run under autocast, as a trainer with bf16 does.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ def count(row: Mapping[str, str]) -> dict[str, Any]:
     model.enable_input_require_grads()
     modules = "all-linear" if row["adapters"] == "all_linear" else list(TARGETS[row["adapters"]])
     lora = peft.LoraConfig(r=int(row["rl"]), target_modules=modules, lora_dropout=0.0)
-    model = peft.get_peft_model(model, lora, autocast_adapter_dtype=False).to(torch.bfloat16)
+    wide = row["adapter_precision"] == "fp32"
+    model = peft.get_peft_model(model, lora, autocast_adapter_dtype=wide)
     on_cpu = layer.Linear.get_delta_weight
     layer.Linear.get_delta_weight = _on_gpu
     ids = token_ids(shape)
     try:
-        with Saved() as saved:
+        with Saved() as saved, torch.autocast("cpu", torch.bfloat16, enabled=wide):
             output = model(input_ids=ids, labels=ids)
     finally:
         layer.Linear.get_delta_weight = on_cpu
