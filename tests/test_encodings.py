@@ -35,7 +35,7 @@ LINES = (
     f"compare {JOB} --against --tp=2", f"check {JOB}", f"compare {JOB} --against published",
     "calibrate {folder}/runs.csv --gpu h100-80gb --network ndr-400",
     "evaluate {folder}/rows.csv --model llama-3.2-1b --gpu h100-80gb -o {folder}/out.parquet",
-    "snapshot {folder}/memory.pickle", "phases {folder}/plan.toml",
+    "snapshot {folder}/memory.pickle", "verify --read {folder}/result.json", "phases {folder}/plan.toml",
     "formula swiglu.saved", "formula swiglu.saved --unicode", "formula swiglu.saved --latex",
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
     "prove --list", "prove zero1-never-more-than-ddp",
@@ -57,6 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model,num_gpus,tensor_parallel,step_seconds\nllama-3.2-1b,8,1,1.0\nllama-3.2-1b,8,2,1.5\n", encoding="utf-8")
     (path / "memory.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": [[{
         "action": "alloc", "addr": 1, "size": 512, "frames": [{"filename": "日.py", "line": 1, "name": "μ"}]}]]}))
+    (path / "result.json").write_text(
+        '{"run": {"model": "llama-3.2-1b", "gpu": "h100-80gb"}, "measured": {"allocated_bytes": 1000000}, "by": "μ日"}',
+        encoding="utf-8")
     (path / "plan.toml").write_text(
         'model = "llama-3.2-1b"\ngpu = "h100-80gb"\nnum_gpus = 2\n[[phases]]\nname = "μ日"\ntokens = 1\n'
         'seq_length = 1024\nglobal_batch_size = 2\nlayout = {}\n', encoding="utf-8")

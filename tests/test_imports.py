@@ -94,7 +94,7 @@ ROOMS = (
     {
         "commands.calibrate", "commands.evaluate", "commands.explain", "commands.explore", "commands.formula",
         "commands.page", "commands.prove", "commands.recommend", "commands.scale",
-        "commands.snapshot", "commands.sweep",
+        "commands.snapshot", "commands.sweep", "commands.verify",
     },
     {"commands.appendix", "commands.compare", "commands.fit", "commands.phases", "commands.plan"},
     {"commands.moves"},

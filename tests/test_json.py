@@ -124,7 +124,7 @@ def test_every_command_that_takes_json_has_a_schema() -> None:
     taking = {name for name, command in cli.commands.items() if any("--json" in item.opts for item in command.params)}
     assert taking == set(DOCUMENTS) - {"formulas", "claims"}
     assert DOCUMENTS.keys() == VERSIONS.keys()
-    assert COMMANDS.keys() | {"explore", "evaluate", "calibrate", "phases", "snapshot"} == DOCUMENTS.keys()
+    assert COMMANDS.keys() | {"explore", "evaluate", "calibrate", "phases", "snapshot", "verify"} == DOCUMENTS.keys()
 
 
 @pytest.mark.slow

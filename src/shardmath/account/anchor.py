@@ -50,9 +50,7 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
     Raises InputError for a file that cannot be read, a run that is not legal, and a measurement that is not
     three growing numbers of bytes.
     """
-    content = _read(os.fspath(path))
-    run, measured = _part(content, "run"), _part(content, "measured")
-    numbers = _measured(measured)
+    run, numbers, _ = read_measured(path)
     explanation = _explained(run)
     constants = {"unexplained_bytes": numbers["allocated_bytes"] - explanation.peak.total}
     process = explanation.process
@@ -67,9 +65,17 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
     return Anchor(constants, numbers, explanation.peak.total, layout)
 
 
-def _explained(run: Mapping[str, Any]) -> Any:
-    from shardmath.account.accounting import explain
+def read_measured(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], dict[str, int], Mapping[str, Any]]:
+    """Read a measured run: the arguments of ``explain``, the bytes that were measured, and all that the file has.
 
+    Raises InputError for a file that cannot be read, and for a measurement that is not up to three growing numbers.
+    """
+    content = _read(os.fspath(path))
+    return _part(content, "run"), _measured(_part(content, "measured")), content
+
+
+def arguments_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``explain`` for a run of an anchor. Raises InputError for one without model or GPU."""
     arguments = dict(run)
     if "anchor" in arguments:
         raise InputError("run", "anchor", "must not be anchored itself")
@@ -78,6 +84,13 @@ def _explained(run: Mapping[str, Any]) -> Any:
     for name, kinds in (("model", (str, Model)), ("gpu", str)):
         if not isinstance(arguments.get(name), kinds):
             raise InputError(name, arguments.get(name, ABSENT), "must be given: a name, or the path of a file")
+    return arguments
+
+
+def _explained(run: Mapping[str, Any]) -> Any:
+    from shardmath.account.accounting import explain
+
+    arguments = arguments_of(run)
     return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
 
 
@@ -89,6 +102,15 @@ def _model(dimensions: Mapping[str, Any]) -> Model:
         raise InputError.from_validation(error.errors(include_url=False)) from None
 
 
+def run_of(model: Model | str, gpu: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run as an anchor has it. Raises InputError for a GPU that has no name."""
+    name = gpu if isinstance(gpu, str) else gpu.name
+    if not isinstance(gpu, str) and gpu != Gpu.named(name):
+        raise InputError("gpu", name, "must be a name or a cluster file for an anchor")
+    return {"model": model if isinstance(model, str) else model.model_dump(mode="json"), "gpu": name,
+            **{key: value for key, value in arguments.items() if value is not None and key != "anchor"}}
+
+
 def write_anchor(
     path: str, model: Model | str, gpu: Any, arguments: Mapping[str, Any], measured: Mapping[str, int],
 ) -> None:
@@ -96,12 +118,7 @@ def write_anchor(
 
     Raises InputError for a GPU that has no name, and where no file can be written.
     """
-    name = gpu if isinstance(gpu, str) else gpu.name
-    if not isinstance(gpu, str) and gpu != Gpu.named(name):
-        raise InputError("gpu", name, "must be a name or a cluster file for an anchor")
-    run = {"model": model if isinstance(model, str) else model.model_dump(mode="json"), "gpu": name,
-           **{key: value for key, value in arguments.items() if value is not None and key != "anchor"}}
-    numbers = _measured(measured)
+    run, numbers = run_of(model, gpu, arguments), _measured(measured)
     file: Any
     with whole_file("write_anchor", path) as file:
         file.write(json.dumps({"run": run, "measured": numbers}, indent=2) + "\n")

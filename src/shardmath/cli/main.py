@@ -38,6 +38,7 @@ from shardmath.cli.snapshot import snapshot
 from shardmath.cli.stopping import exit_code as after_signal
 from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
+from shardmath.cli.verify import verify
 from shardmath.errors import InputError, InputWarning, nearest_names
 from shardmath.files.cached import watch
 from shardmath.reports.waiting import making, quiet, silence
@@ -79,6 +80,7 @@ def cli() -> None:
 
 _COMMANDS = (
     sweep, recommend, scale, plan, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
+    verify,
     formula, prove, appendix, page, models, gpus, networks, schema, mcp, completion,
 )
 for _command in _COMMANDS:

@@ -21,9 +21,10 @@ _WITHOUT_EFFECT = """
     muon-extra-scale-factor muon-fp32-matmul-prec muon-momentum muon-nesterov muon-no-split-qkv muon-num-ns-steps
     muon-scale-mode muon-use-syrk no-weight-decay-cond-type override-opt-param-scheduler override-opt_param-scheduler
     start-weight-decay use-checkpoint-opt-param-scheduler use-checkpoint-opt_param-scheduler weight-decay
-    weight-decay-incr-style exit-duration-in-mins exit-interval exit-signal-handler rampup-batch-size train-iters
-    train-samples train-sync-interval iterations-to-skip decrease-batch-size-if-needed manual-gc manual-gc-interval
-    manual-gc-eval no-manual-gc-eval empty-unused-memory-level check-weight-hash-across-dp-replicas-interval
+    weight-decay-incr-style exit-duration-in-mins exit-interval exit-signal-handler fake-process-group
+    rampup-batch-size train-iters train-samples train-sync-interval iterations-to-skip decrease-batch-size-if-needed
+    manual-gc manual-gc-interval manual-gc-eval no-manual-gc-eval empty-unused-memory-level
+    check-weight-hash-across-dp-replicas-interval
     calculate-per-token-loss check-for-large-grads check-for-spiky-loss no-check-for-nan-in-loss-and-grad
     no-check-for-nan-in-loss rerun-mode error-injection-rate error-injection-type result-rejected-tracker-filename
     data-args-path data-cache-path data-path dataloader-type dataloader-fast-cache-load eod-mask-loss fim-data fim-rate

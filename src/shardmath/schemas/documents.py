@@ -23,6 +23,7 @@ from shardmath.commands.recommend import Advice
 from shardmath.commands.scale import Scaling
 from shardmath.commands.snapshot import Snapshot
 from shardmath.commands.sweep import SweepResult
+from shardmath.commands.verify import Verified
 from shardmath.errors import InputError, nearest_names
 from shardmath.machines import Gpu, Network
 from shardmath.models.model import Model
@@ -57,7 +58,7 @@ DOCUMENTS: Mapping[str, type[Answer]] = {
     "calibrate": Calibration, "claims": Claims, "compare": Comparison, "evaluate": Written, "explain": Explanation,
     "explore": Explored, "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models,
     "moves": Moves, "networks": Networks, "phases": Phases, "plan": Plan, "prove": Proof, "recommend": Advice,
-    "scale": Scaling, "snapshot": Snapshot, "sweep": SweepResult,
+    "scale": Scaling, "snapshot": Snapshot, "sweep": SweepResult, "verify": Verified,
 }
 assert DOCUMENTS.keys() == VERSIONS.keys()
 
