@@ -482,10 +482,10 @@ SAME = {
 
 #: Role of every state that each element has, whether one allocation has all of it, and whether the first step makes it.
 STATES = {
-    "weight": ("weight", "whole", False),
+    "weight": ("weight", "moved", False),
     "gradient": ("gradient", "tensor", False),
-    "exp_avg": ("optimizer", "tensor", True),
-    "exp_avg_sq": ("optimizer", "tensor", True),
+    "exp_avg": ("optimizer", "shard", True),
+    "exp_avg_sq": ("optimizer", "shard", True),
 }
 
 #: Transients that are sums of terms, by name of the term: the moment, and whether a walk through a step meets them anyway.

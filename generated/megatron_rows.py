@@ -26,6 +26,7 @@ INPUTS = (
     "pipeline_parallel",
     "micro_batch_size",
     "sequence_parallel",
+    "recompute_full",
     "recompute_core_attention",
     "recompute_mlp",
     "engine_workspace_bytes",
@@ -125,6 +126,23 @@ TERMS = {
     "engine_workspace.gemm": ("bytes", "workspace of all products of the layers"),
     "head_workspace.forward": ("bytes", "workspace of the products of the forward pass"),
     "head_workspace.backward": ("bytes", "workspace of the products of the backward pass"),
+    "passing.gathered": ("bytes", "input of a projection, gathered over ranks"),
+    "passing.qkv.output": ("bytes", "queries, keys and values as the projection has them"),
+    "passing.o_proj.partial": ("bytes", "output of the rank's heads, before it is summed over ranks"),
+    "passing.o_proj.output": ("bytes", "output of attention, before it is added to the layer's input"),
+    "passing.down.partial": ("bytes", "output of the rank's part of the MLP, before it is summed"),
+    "passing.down.output": ("bytes", "output of the MLP, before it is added"),
+    "passing.recomputed.output": ("bytes", "output of the recomputed layer"),
+    "passing.output_gradient": ("bytes", "gradient of an output, gathered over ranks"),
+    "passing.down.input_gradient": ("bytes", "gradient of the down projection's input"),
+    "passing.gate_up.gradient": ("bytes", "gradient of gate and up projection"),
+    "passing.input_gradient": ("bytes", "gradient of a projection's input"),
+    "passing.reduced": ("bytes", "the rank's share of its sum over ranks"),
+    "passing.context.gradient": ("bytes", "gradient of the output of core attention"),
+    "passing.q.gradient": ("bytes", "gradient of queries"),
+    "passing.k.gradient": ("bytes", "gradient of keys"),
+    "passing.v.gradient": ("bytes", "gradient of values"),
+    "passing.qkv.gradient": ("bytes", "the three of them as the projection has them"),
     "state.weight": ("bytes", "bf16 weight"),
     "state.main_gradient": ("bytes", "gradient, fp32 or bf16"),
     "state.master_weight": ("bytes", "fp32 master weight"),
@@ -161,7 +179,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, gradient_bytes, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_core_attention, recompute_mlp, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, gradient_bytes, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output):
     """Every term by name."""
     local_sequence = ratio(seq_length, context_parallel)
     batch_ids = 8*micro_batch_size*local_sequence*(-(1 if (pipeline_parallel == 1) else 0)*(1 if (tensor_parallel == 1) else 0) + 1)
@@ -253,6 +271,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     engine_workspace_gemm = engine_workspace_bytes
     head_workspace_forward = torch_workspace_bytes
     head_workspace_backward = torch_workspace_bytes
+    passing_gathered = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
+    passing_qkv_output = 2*micro_batch_size*local_qkv_features*local_sequence
+    passing_o_proj_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
+    passing_o_proj_output = 2*micro_batch_size*hidden_size*local_sequence_sp
+    passing_down_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
+    passing_down_output = 2*micro_batch_size*hidden_size*local_sequence_sp
+    passing_recomputed_output = 2*micro_batch_size*hidden_size*local_sequence_sp*recompute_full
+    passing_output_gradient = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
+    passing_down_input_gradient = 2*micro_batch_size*local_ffn*local_sequence
+    passing_gate_up_gradient = 2*micro_batch_size*local_gate_up_features*local_sequence
+    passing_input_gradient = 2*micro_batch_size*hidden_size*local_sequence
+    passing_reduced = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0)
+    passing_context_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_q_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_k_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
+    passing_v_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
+    passing_qkv_gradient = 2*micro_batch_size*local_qkv_features*local_sequence
     state_weight = 2
     state_main_gradient = gradient_bytes
     state_master_weight = 4
@@ -350,6 +385,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "engine_workspace.gemm": engine_workspace_gemm,
         "head_workspace.forward": head_workspace_forward,
         "head_workspace.backward": head_workspace_backward,
+        "passing.gathered": passing_gathered,
+        "passing.qkv.output": passing_qkv_output,
+        "passing.o_proj.partial": passing_o_proj_partial,
+        "passing.o_proj.output": passing_o_proj_output,
+        "passing.down.partial": passing_down_partial,
+        "passing.down.output": passing_down_output,
+        "passing.recomputed.output": passing_recomputed_output,
+        "passing.output_gradient": passing_output_gradient,
+        "passing.down.input_gradient": passing_down_input_gradient,
+        "passing.gate_up.gradient": passing_gate_up_gradient,
+        "passing.input_gradient": passing_input_gradient,
+        "passing.reduced": passing_reduced,
+        "passing.context.gradient": passing_context_gradient,
+        "passing.q.gradient": passing_q_gradient,
+        "passing.k.gradient": passing_k_gradient,
+        "passing.v.gradient": passing_v_gradient,
+        "passing.qkv.gradient": passing_qkv_gradient,
         "state.weight": state_weight,
         "state.main_gradient": state_main_gradient,
         "state.master_weight": state_master_weight,
@@ -359,7 +411,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, gradient_bytes, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_core_attention, recompute_mlp, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, gradient_bytes, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output):
     """For every rule, whether the configuration keeps it."""
     return (
     )
@@ -455,7 +507,27 @@ SCRIPTS = {
         "save",
     ),
     "layer_forward": (
-        "save",
+        "use:engine_workspace",
+        "save:layer_input",
+        "save:attention_norm",
+        "-down.output",
+        "+gathered",
+        "+qkv.output",
+        "-gathered",
+        "save:attention",
+        "-qkv.output",
+        "+o_proj.partial",
+        "+o_proj.output",
+        "-o_proj.partial",
+        "save:ffn_norm",
+        "-o_proj.output",
+        "+gathered",
+        "save:swiglu",
+        "-gathered",
+        "end",
+        "+down.partial",
+        "=down.output",
+        "-down.partial",
     ),
     "experts_forward": (
         "+*",
@@ -463,6 +535,7 @@ SCRIPTS = {
     ),
     "head_forward": (
         "save",
+        "-down.output",
     ),
     "loss_forward": (
         "+*",
@@ -470,6 +543,7 @@ SCRIPTS = {
         "-*",
     ),
     "after_forward": (
+        "-down.output",
         "+*",
         "-*",
     ),
@@ -489,6 +563,7 @@ SCRIPTS = {
     "head_backward": (
         "+*",
         "free",
+        "use:head",
         "-*",
     ),
     "head_reduce": (
@@ -505,7 +580,49 @@ SCRIPTS = {
     ),
     "layer_backward": (
         "+*",
+        "again",
+        "+recomputed.output",
+        "+output_gradient",
+        "+down.input_gradient",
+        "-output_gradient",
+        "free:swiglu.down.input",
+        "+gate_up.gradient",
+        "-down.input_gradient",
+        "free:swiglu.gate",
+        "free:swiglu.up",
+        "+gathered",
+        "+input_gradient",
+        "+reduced",
+        "-gathered",
+        "-gate_up.gradient",
+        "-input_gradient",
+        "use:mlp_dummies",
+        "free:swiglu",
+        "-reduced",
+        "free:ffn_norm",
+        "+output_gradient",
+        "+context.gradient",
+        "-output_gradient",
+        "+q.gradient",
+        "+k.gradient",
+        "+v.gradient",
+        "-context.gradient",
+        "+qkv.gradient",
+        "-q.gradient",
+        "-k.gradient",
+        "-v.gradient",
+        "+gathered",
+        "+input_gradient",
+        "+reduced",
+        "-gathered",
+        "-qkv.gradient",
+        "-input_gradient",
+        "use:attention_dummies",
+        "free:attention",
+        "-reduced",
+        "free:attention_norm",
         "free",
+        "-recomputed.output",
         "-*",
     ),
     "embedding_backward": (
@@ -533,16 +650,16 @@ SAME = {
 
 #: Role of every state that each element has, whether one allocation has all of it, and whether the first step makes it.
 STATES = {
-    "weight": ("weight", "whole", False),
+    "weight": ("weight", "moved", False),
     "main_gradient": ("gradient", "whole", False),
-    "master_weight": ("optimizer", "tensor", False),
-    "exp_avg": ("optimizer", "tensor", True),
-    "exp_avg_sq": ("optimizer", "tensor", True),
+    "master_weight": ("optimizer", "shard", False),
+    "exp_avg": ("optimizer", "shard", True),
+    "exp_avg_sq": ("optimizer", "shard", True),
 }
 
 #: Transients that are sums of terms, by name of the term: the moment, and whether a walk through a step meets them anyway.
 SUMS = {
-    "stage.recomputed_layer.layer_backward": ('layer_backward', False),
+    "stage.recomputed_layer.layer_backward": ('layer_backward', True),
     "stage.gradient_copies.optimizer_step": ('optimizer_step', False),
     "stage.sent_gradient.after_forward": ('after_forward', False),
     "stage.sent_gradient.loss_forward": ('loss_forward', False),
@@ -554,7 +671,7 @@ SUMS = {
     "stage.input_before.loss_forward": ('loss_forward', False),
     "stage.last_input.optimizer_step": ('optimizer_step', False),
     "stage.exchanged.stage_exchange": ('stage_exchange', False),
-    "stage.mlp_gradients.layer_backward": ('layer_backward', False),
+    "stage.mlp_gradients.layer_backward": ('layer_backward', True),
     "stage.recomputed_mlp.layer_backward": ('layer_backward', False),
     "stage.waiting_losses.head_backward": ('head_backward', True),
     "stage.waiting_activations.embedding_backward": ('embedding_backward', True),

@@ -11,6 +11,7 @@ from .choices import AXES, BY_NAME, TRANSFORMERS_ROUTERS
 from .parallel.optimizers import optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
+from .systems.system import Aspect
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +22,8 @@ class Implementation:
     training parameters that a user of the framework gets without asking. ``uncounted`` says of fixed letters what else
     the framework has. ``allowed`` lists, for axes of which not every
     option is counted in the framework, those that are. ``reserved`` has the shares of reserved memory.
-    ``replayed`` says if the order in which its steps allocate is
-    known well enough to replay them; docs/validation.md has how well.
+    ``replayed`` has the options with which the order in which its steps allocate is known well enough to replay them,
+    by axis, and is None where that is so with none; docs/validation.md has how well.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Implementation:
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncounted: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
-    replayed: bool = False
+    replayed: Mapping[str, tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a missing axis and an unknown option; the framework is the name before any other choice."""
@@ -122,6 +123,9 @@ _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     "data_parallel": ("ddp",),
 }
 
+#: Aspects of training that change memory, or the order of its allocations.
+_OF_MEMORY = {*Aspect} - {Aspect.LINKS, Aspect.MACHINES}
+
 MEGATRON = Implementation(
     "megatron", "megatron-core 0.16.1", "Megatron-Core with fused kernels",
     {
@@ -136,6 +140,11 @@ MEGATRON = Implementation(
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
         "adapter_precision": ("low",), "expert_adapters": ("none", "shared", "each"),
         "adapters": ("none", "qkv", "attention", "all_linear"),
+    },
+    replayed={
+        "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
+        "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",),
+        **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )
 HUGGINGFACE = Implementation(
@@ -202,7 +211,7 @@ TORCHTITAN = Implementation(
         "router_precision": ("fp32",), "dispatch": ("torchtitan",), "weighting": ("results", "input"),
         "permute": ("fused",), "balance": ("none", "bias"), "expert_products": ("grouped",),
     },
-    replayed=True,
+    replayed={},
 )
 NANOTRON = Implementation(
     "nanotron", "nanotron 2411b022", "nanotron with flash-attn kernels",
@@ -222,7 +231,7 @@ NANOTRON = Implementation(
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
         "recompute_saves": ("input",), "pipeline": ("own",),
     },
-    replayed=True,
+    replayed={},
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

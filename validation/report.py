@@ -9,7 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured import outside, reliability, replays, reserved
+from validation.measured import outside, reliability, replays, reserved, stages
 from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
@@ -85,7 +85,8 @@ def targets() -> tuple[Target, ...]:
     for dataset in DATASETS:
         covered = [case for case in cases_of(dataset) if isinstance(estimate(case), Estimate)]
         goals += dataset.targets(covered) if covered else []
-    return (*goals, *reliability.targets_of(outcomes()), *timed_targets([result(table) for table in tables()]))
+    return (*goals, *stages.targets_of(stages.megatron()),
+            *reliability.targets_of(outcomes()), *timed_targets([result(table) for table in tables()]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

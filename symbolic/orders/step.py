@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer
 
-from . import fsdp, nanotron
+from . import fsdp, megatron, nanotron
 from .words import Birth, Passing, Script
 
-PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING)
+PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING)
 #: 1 where ``grad`` keeps 16-bit gradients, by the kind of data parallelism; 0 for others.
 KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
 
@@ -38,6 +38,7 @@ SCRIPTS: tuple[Script, ...] = (
     }.items()),
     *nanotron.SCRIPTS,
     *fsdp.SCRIPTS,
+    *megatron.SCRIPTS,
 )
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -47,8 +48,8 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 BIRTHS: Mapping[str, tuple[Birth, ...]] = {
     "torch_ddp": (Birth("main_gradient", "whole"), Birth("bucket", "bucket"), Birth("master_weight", "whole"),
                   *(Birth(name, late=True) for name in _MOMENTS)),
-    "ddp": (Birth("main_gradient", "whole"), Birth("weight", "whole"), Birth("master_weight"),
-            *(Birth(name, late=True) for name in _MOMENTS)),
+    "ddp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "shard"),
+            *(Birth(name, "shard", late=True) for name in _MOMENTS)),
     "fsdp": tuple(Birth(name, late=True) for name in _MOMENTS),
     "deepspeed": (Birth("weight"), *(Birth(name, "whole", late=True) for name in _MOMENTS)),
 }
@@ -56,7 +57,7 @@ BIRTHS: Mapping[str, tuple[Birth, ...]] = {
 
 def walked(choices: Mapping[str, str]) -> frozenset[str]:
     """Name the sums of terms that the scripts for these choices make one by one."""
-    return frozenset(name for options, names in fsdp.WALKED for name in names
+    return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED) for name in names
                      if all(choices[axis] in allowed for axis, allowed in options.items()))
 
 

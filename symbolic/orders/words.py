@@ -11,7 +11,7 @@ events at the points of a step. An event is a word:
   done so; ``^NAME`` is freed so by what is sent between stages.
 * ``grad:NAME``: 16-bit gradients of the weights of a component, kept until the micro-batch is done, where they are.
 * ``receive``: a message from another stage has arrived, so what was sent before it comes back.
-* ``use:NAME``: a workspace, which is made at its first use and stays.
+* ``use:NAME``: a buffer, or all of a component, the last first: made at the first use, and kept.
 * ``=NAME``: a tensor that later points free by ``-NAME``, the oldest first.
 * ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
   such tensor, ``drop:all`` all.
@@ -68,7 +68,9 @@ class Birth:
     """When the states of a role are made, and in which pieces.
 
     ``piece`` is ``tensor`` for one allocation for each parameter, ``whole`` for one buffer of all, ``bucket`` for
-    buffers of 25 MiB. ``late`` states are made by the first optimizer step.
+    buffers of 25 MiB, ``moved`` for a buffer of all that parameters, which are there before, move into when the buffer
+    of gradients is made too, and ``shard`` for a range of that buffer: parameters from the last to the first. ``late``
+    states are made by the first optimizer step.
     """
 
     state: str

@@ -28,12 +28,10 @@ class Rows {
     return { FIRST: Number(pipeline_rank === 0), LAST: Number(pipeline_rank === pipeline_parallel - 1) }[place] ?? 1;
   }
 
-  // Tensors that one instance saves for the backward pass, by component in the order of the ledger.
-  saved(places) {
-    const recomputed = Boolean(this.values.recompute_full);
-    const chosen = this.every.filter((row) => row.role === "activation" && places.includes(row.place)
+  // Tensors that one instance saves for the backward pass, in the order of the ledger.
+  saved(places, recomputed = Boolean(this.values.recompute_full)) {
+    return this.every.filter((row) => row.role === "activation" && places.includes(row.place)
       && row.lifetime !== "SHARED" && !row.moments.length && (!IN_LAYER.includes(row.place) || row.ofLayer === recomputed));
-    return Map.groupBy(chosen, ({ component }) => component);
   }
 
   // Bytes of what exists at a moment alone, by name: rows, and sums that no walk meets otherwise.
@@ -86,6 +84,7 @@ class Step {
     this.moments = Object.fromEntries(Object.keys(rows.replay.scripts).map((name) => [name, rows.transients(name)]));
     this.passing = new Map();
     this.parts = { embedding: rows.saved(["FIRST"]), layer: rows.saved(IN_LAYER), last: rows.saved(["LAST"]) };
+    this.recomputed = rows.saved(IN_LAYER, false);
     this.gradients = Map.groupBy(rows.every.filter(({ role }) => role === "weight"), ({ component }) => component);
     const roles = Object.fromEntries(LASTING.map((role) => [role, rows.account[`stage.${role}`] ?? 0]));
     const lasting = Object.values(roles).reduce((sum, size) => sum + size, 0);
@@ -127,33 +126,33 @@ class Step {
 
   forward(isFirst, isLast) {
     const [embedding, head, loss] = [new Map(), new Map(), new Map()];
-    this.at("chunk_forward", new Map(), new Map(), !isFirst);
+    this.at("chunk_forward", [], new Map(), !isFirst);
     if (isFirst) this.at("embedding_forward", this.parts.embedding, embedding, true);
     const layers = Array.from({ length: Math.floor(this.rows.layers / this.chunks) }, () => {
       const saved = new Map();
       this.at("layer_forward", this.parts.layer, saved, true);
       return saved;
     });
-    const last = isLast ? [...this.parts.last] : [];
-    this.at("head_forward", new Map(last.filter(([name]) => name !== "loss")), head, isLast);
-    this.at("loss_forward", new Map(last.filter(([name]) => name === "loss")), loss, isLast);
-    this.at("after_forward", new Map(), new Map(), !isLast);
+    const last = isLast ? this.parts.last : [];
+    this.at("head_forward", last.filter(({ component }) => component !== "loss"), head, isLast);
+    this.at("loss_forward", last.filter(({ component }) => component === "loss"), loss, isLast);
+    this.at("after_forward", [], new Map(), !isLast);
     return { embedding, layers, head, loss };
   }
 
   backward({ embedding, layers, head, loss }, isFirst, isLast) {
     this.at("backward_start");
-    this.at("loss_backward", new Map(), loss, isLast);
-    this.at("head_backward", new Map(), head, isLast);
+    this.at("loss_backward", [], loss, isLast);
+    this.at("head_backward", [], head, isLast);
     this.at("head_reduce");
-    this.at("stage_exchange", new Map(), new Map(), !isLast);
-    for (const layer of layers.reverse()) this.at("layer_backward", new Map(), layer, true);
-    this.at("embedding_backward", new Map(), embedding, isFirst);
+    this.at("stage_exchange", [], new Map(), !isLast);
+    for (const layer of layers.reverse()) this.at("layer_backward", [], layer, true);
+    this.at("embedding_backward", [], embedding, isFirst);
     this.at("backward_end");
   }
 
-  // The script of a point: what is saved and freed there, by component, and what only passes.
-  at(point, saves = new Map(), held = new Map(), hereToo = false) {
+  // The script of a point: what is saved and freed there, by row or component, and what only passes.
+  at(point, saves = [], held = new Map(), hereToo = false) {
     const { trace, rows } = this;
     const moment = this.moments[point];
     const here = new Map();
@@ -170,18 +169,19 @@ class Step {
         for (const kept of [...this.passing.values()].flat()) trace.free(kept);
         this.passing.clear();
       } else if (word === "save") {
-        for (const [component, own] of saves)
-          if (name === "" || name === component) held.set(component, own.map((row) => trace.allocate(component, row.size)));
+        for (const row of saves) if (isOf(row, name)) held.set(row.name, trace.allocate(row.component, row.size));
       } else if (word === "free") {
-        for (const component of [...held.keys()].reverse())
-          if (name === "" || name === component) {
-            for (const kept of held.get(component)) trace.free(kept);
-            held.delete(component);
+        for (const row of [...held.keys()].reverse())
+          if (isOf({ name: row, component: row.split(".")[0] }, name)) {
+            trace.free(held.get(row));
+            held.delete(row);
           }
+      } else if (word === "again") {
+        if (rows.values.recompute_full) this.again(held);
       } else if (word === "grad") {
         if (hereToo) for (const row of this.gradients.get(name) ?? []) pass("grad", rows.sizes["state.kept_gradient"] * row.size);
-      } else if (event === "receive" || word === "use") continue; // no bytes: streams, and workspaces that are there already
-      else if (sign === "+") {
+      } else if (["receive", "end"].includes(event) || word === "use") continue; // no bytes: streams, and buffers that are there already
+      else if ("+=".includes(sign)) {
         const size = rows.sizes[`passing.${tensor}`] ?? 0;
         if (moment.has(tensor)) here.set(tensor, trace.allocate("transient", moment.get(tensor)));
         else if (hereToo && size) pass(tensor, size);
@@ -191,6 +191,32 @@ class Step {
       } else if (this.passing.get(tensor)?.length) trace.free(this.passing.get(tensor).pop());
     }
   }
+
+  // The saved tensors of a recomputed layer, where its checkpoint has none in their memory.
+  again(held) {
+    const { same, scripts } = this.rows.replay;
+    for (const row of [...held.keys()])
+      if (!Object.values(same).includes(row)) {
+        this.trace.free(held.get(row));
+        held.delete(row);
+      }
+    for (const event of scripts.layer_forward) {
+      const [word, name = ""] = event.split(":");
+      if (event === "end") break;
+      if (word === "save")
+        for (const row of this.recomputed)
+          if (isOf(row, name)) {
+            const kept = held.get(same[row.name]);
+            if (kept) held.delete(same[row.name]);
+            held.set(row.name, kept ?? this.trace.allocate(row.component, row.size));
+          }
+    }
+  }
+}
+
+// True if a row has a name, or is of a component of that name; no name is that of all.
+function isOf(row, name) {
+  return name === "" || name === row.name || name === row.component;
 }
 
 // Micro-batches that pass a chunk in a row, as the program groups them.

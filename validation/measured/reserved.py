@@ -19,7 +19,7 @@ from shardmath.models.model import Model
 from shardmath.steps.reserved import replayed_rank
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.reserved import KINDS, PER, Reserved, Share
-from validation.measured import nanotron, simumax, torchtitan
+from validation.measured import nanotron, simumax, stages, torchtitan
 from validation.measured.case import RESERVED, Case
 from validation.measured.sections import paragraph
 from validation.tables import markdown
@@ -191,6 +191,7 @@ def section() -> str:
         run of it with known reserved memory is counted. The range holds nine of ten sizes, per 1000 predicted."""),
         markdown(("framework", "layouts", "rows", "share per 1000", "range", "median error", "left out",
                   "left out: within 10 %", "x 1.03"), lines),
+        *stages.parts(),
         paragraph(f"""torchtitan's measured runs in bf16, which nothing is fitted to:
         {', '.join(f'{over - 1:+.1%}' for over in _torchtitan().predicted(judged()))}, the first and third without
         `torch.compile`. With TP of 4 and more, nanotron's runs that differ in DP alone spread so far that no formula

@@ -18,10 +18,15 @@ from shardmath.steps.step import refuse_unreplayed
 def refuse_unreplayed_job(job: Job) -> None:
     """Raise InputError for a job whose steps are not replayed yet."""
     refuse_unreplayed(job.evaluator.choices, job.values)
-    if not IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]:
-        known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"]]
+    allowed = IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]
+    if allowed is None:
+        known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"] is not None]
         rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
         raise InputError("implementation", job.evaluator.implementation, rule, known[0])
+    for axis, options in allowed.items():
+        if (chosen := job.evaluator.choices[axis]) not in options:
+            rule = f"must be {' or '.join(options)}: steps of others are not replayed yet"
+            raise InputError(axis, chosen, rule, options[0])
 
 
 def replayed(configuration: Configuration, settings: Settings | None = None) -> Explanation:

@@ -18,22 +18,30 @@ class States:
     def __init__(self, rows: Rows, trace: Trace) -> None:
         self._rows, self._trace = rows, trace
         self._elements = rows.weights()
-        self.workspaces = {row.name: row.size for row in rows.every if row.module == WORKSPACE and rows.instances(row)}
-        """Bytes of workspaces that are not made yet."""
+        used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
+                if event.startswith("use:")}
+        self._late = [row for row in rows.every if row.role == "buffer" and used & {row.name, row.component}
+                      for _ in range(self._count(row))]
 
     def begin(self) -> None:
-        """Make all that is there before the first step."""
+        """Make all that is there before the first step; parameters that move are freed when they have."""
+        moved: list[int] = []
         for name, pieces in self._pieces(late=False):
+            if self._rows.states[name][0] == "optimizer":
+                self._trace.free_all(moved[::-1])
+                moved = []
+            if self._rows.states[name][1] == "moved":
+                moved = [self._trace.allocate(size, name) for size in self._cut(sum(pieces), "tensor")]
             for size in pieces:
                 self._trace.allocate(size, name)
-        static, used = self._rows.static(), {name for script in self._rows.scripts.values() for name in script}
-        for name in [name for name in self.workspaces if f"use:{name}" not in used]:
-            self.use(name)
-        self._trace.allocate(static["input"], "input")
+        self._trace.free_all(moved[::-1])
+        static = self._rows.static()
         buffers = [row for row in self._rows.every if row.role == "buffer" for _ in range(self._count(row))]
-        for row in buffers:
-            if row.module != WORKSPACE:
-                self._trace.allocate(row.size, row.name)
+        workspaces, others = ([row for row in buffers if (row.module == WORKSPACE) is first and row not in self._late]
+                              for first in (True, False))
+        for name, size in [*((row.name, row.size) for row in workspaces), ("input", static["input"]),
+                           *((row.name, row.size) for row in others)]:
+            self._trace.allocate(size, name)
         assert sum(row.size for row in buffers) == static["buffer"]
 
     def _count(self, row: Row) -> int:
@@ -41,8 +49,13 @@ class States:
         return min(1, instances) if row.lifetime == "SHARED" else instances
 
     def use(self, name: str) -> None:
-        """Make a workspace if it is not there yet."""
-        self._trace.allocate(self.workspaces.pop(name, 0), name)
+        """Make the buffers of a name or of a component, the last first, if they are not there yet."""
+        made = [row for row in reversed(self._late) if name in (row.name, row.component)]
+        for row in made:
+            self._late.remove(row)
+            self._trace.allocate(row.size, row.name)
+        if not made:
+            self._trace.allocate(0, name)  # the lag of deferred frees was fitted with uses counted as allocations
 
     def first_step(self) -> None:
         """Make the states that the first optimizer step makes."""
@@ -65,8 +78,11 @@ class States:
 
     def _cut(self, size: int, piece: str) -> Iterator[int]:
         """Cut a state into its allocations."""
-        if piece == "whole" or not self._elements:
+        if piece in ("whole", "moved") or not self._elements:
             yield size
+            return
+        if piece == "shard":
+            yield from self._shard(size)
             return
         elements, before, held = sum(self._elements), 0, 0
         start = 0
@@ -80,3 +96,15 @@ class States:
                 held = 0
         if held:
             yield held
+
+    def _shard(self, size: int) -> Iterator[int]:
+        """Cut a state whose shard is a range of the buffer, in which parameters lie from the last to the first."""
+        each = next(self._rows.sizes[f"state.{name}"] for name, (_, piece, _) in self._rows.states.items()
+                    if piece == "shard")
+        for count in reversed(self._elements):
+            if size <= 0:
+                return
+            yield min(size, each * count)
+            size -= each * count
+        if size > 0:
+            yield size

@@ -32,6 +32,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {more}", "1f1b")
     if values["recompute_full"] and choices["recompute_method"] != "each":
         raise InputError("recompute_method", choices["recompute_method"], f"must be each: {more}", "each")
+    if values.get("recompute_mlp"):
+        raise InputError("recompute_mlp", 1, f"must be 0: {more}", "0")
     if choices["stages"] == "uneven" or (choices["stages"] == "listed" and values["virtual_pipeline"] > 1):
         raise InputError("stages", choices["stages"], f"must be even, or listed with one chunk: {more}", "even")
 
@@ -52,6 +54,7 @@ class Steps:
     def run(self, steps: int = STEPS) -> list[Event]:
         """Return the events of the first steps."""
         self._states.begin()
+        self.trace.peak = self.trace.now  # the account is of steps: parameters that move may need more before them
         for step in range(steps):
             self._step()
             if not step:

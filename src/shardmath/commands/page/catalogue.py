@@ -89,7 +89,7 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
 
 def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     """Rows, scripts and sums of the replay of a step with even stages; in words why there is none."""
-    stage = {"pipeline_parallel": 2, "recompute_full": 0, "virtual_pipeline": 1}
+    stage = {"pipeline_parallel": 2, "recompute_full": 0, "recompute_mlp": 0, "virtual_pipeline": 1}
     try:
         refuse_unreplayed({**evaluator.choices, "stages": "even"}, stage)
     except InputError as error:
@@ -97,7 +97,7 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     rows = evaluator.rows
     if has_units(rows.SCRIPTS):
         return "parameters that are gathered unit by unit are replayed by explain, not drawn here yet"
-    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS}
+    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME}
 
 
 def _untimed(evaluator: Evaluator) -> str:
