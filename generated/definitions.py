@@ -110,6 +110,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "reserved_per_mille": ("slack", "bytes", 1, None, "cluster", "bytes reserved per 1000 that the formula of them has"),
     "context_bytes": ("context", "bytes", 0, None, "cluster", "CUDA context and kernels of a process"),
     "communicator_bytes": ("nccl", "bytes", 0, None, "cluster", "memory of one NCCL communicator"),
+    "process_parts": ("room", "parts", 1, 1000000, "cluster", "millionths of the GPU's memory that a process may take for a layout to fit"),
     "engine_workspace_bytes": ("we", "bytes", 0, None, "cluster", "cuBLAS workspace of Transformer Engine"),
     "torch_workspace_bytes": ("wt", "bytes", 0, None, "cluster", "cuBLAS workspace of each thread of PyTorch"),
     "attention_copies_output": ("fcopy", "0 or 1", 0, 1, "cluster", "Transformer Engine chooses FlashAttention, whose output is copied"),
@@ -775,6 +776,7 @@ DEFAULTS: dict[str, int] = {
     "reserved_per_mille": 1000,
     "context_bytes": 419430400,
     "communicator_bytes": 419430400,
+    "process_parts": 580600,
     "engine_workspace_bytes": 33555456,
     "torch_workspace_bytes": 33554432,
     "attention_copies_output": 0,
@@ -1513,28 +1515,53 @@ ERRORS: dict[str, int] = {
 
 #: Name and meaning of every verdict, in the order in which they are tried.
 VERDICTS: tuple[tuple[str, str], ...] = (
+    ("fits", "runs out of memory with a probability below 1 % (or --risk)"),
+    ("uncertain", "may run out of memory"),
+    ("out of memory", "more is allocated than the memory"),
+)
+
+#: Terms with the limits of the peak that ``verdict`` compares, in its order.
+LIMITS: tuple[str, ...] = (
+    "process.most",
+    "process.holds",
+)
+
+#: The same for the total of one rank.
+RANK_LIMITS: tuple[str, ...] = (
+    "process.fits",
+    "process.holds",
+)
+
+
+def verdict(estimate: Any, process_most: Any, process_holds: Any) -> int:
+    """The number of the verdict on an estimate and its limits; all in bytes."""
+    if (estimate <= process_most):
+        return 0
+    elif (estimate <= process_holds):
+        return 1
+    else:
+        return 2
+
+
+#: The same by the published rule of thumb.
+RULE_80: tuple[tuple[str, str], ...] = (
     ("fits", "at most 80 % of the memory"),
     ("uncertain", "between 80 % and 100 % of the memory"),
     ("out of memory", "more than the memory"),
 )
 
+#: Share of the memory up to which that rule says that an estimate fits.
+RULE_SHARE = 0.8
 
-def verdict(estimate: Any, gpu_memory: int) -> int:
-    """The number of the verdict on an estimate; both in bytes."""
+
+def rule_80(estimate: Any, gpu_memory: Any) -> int:
+    """The number of the published rule's verdict on an estimate; both in bytes."""
     if (5*estimate <= 4*gpu_memory):
         return 0
     elif (estimate <= gpu_memory):
         return 1
     else:
         return 2
-
-
-#: Name and meaning of every forecast from the probability of running out, in the order in which they are tried.
-FORECASTS: tuple[tuple[str, str], ...] = (
-    ("fits", "runs out of memory with a probability below 1 %"),
-    ("uncertain", "may run out of memory"),
-    ("out of memory", "more is allocated than the memory"),
-)
 
 
 def run_out_probability(allocated: Any, process: Any, gpu_memory: Any) -> float:
@@ -1545,13 +1572,13 @@ def run_out_probability(allocated: Any, process: Any, gpu_memory: Any) -> float:
     return math.exp(-margin**5)
 
 
-def forecast(probability: float) -> int:
-    """The number of the forecast for a probability of running out."""
-    if (probability < (1/100)):
-        return 0
-    if (probability < 1):
-        return 1
-    return 2
+#: The largest probability that ``process_parts`` takes.
+MOST_RISK = 0.5
+
+
+def process_parts(probability: float) -> int:
+    """Millionths of the GPU's memory with which a process runs out with a probability, rounded down."""
+    return int(1000000 * 197*math.pow(-math.log(probability), (-1/5))/250)
 
 
 def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, tensor_parallel_y: Any = 1, tensor_parallel_z: Any = 1, **others: Any) -> Any:

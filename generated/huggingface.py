@@ -41,10 +41,12 @@ INPUTS = (
     "recompute_mlp",
     "pipeline_rank",
     "num_gpus",
+    "gpu_memory",
     "unexplained_bytes",
     "reserved_per_mille",
     "context_bytes",
     "communicator_bytes",
+    "process_parts",
 )
 
 #: Unit and meaning of every term.
@@ -192,7 +194,11 @@ TERMS = {
     "process.usual": ("bytes", "rank r, usually reserved by the caching allocator"),
     "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
     "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
+    "process.beside": ("bytes", "rank r, taken of the GPU beside the caching allocator"),
     "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
+    "process.left": ("bytes", "left to the caching allocator by a process that fits"),
+    "process.fits": ("bytes", "the most that rank r may allocate so that its process fits"),
+    "process.holds": ("bytes", "the most that a peak may be so that it can be allocated"),
     "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
     "first.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"),
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
@@ -338,6 +344,8 @@ TERMS = {
     "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
     "peak": ("bytes", "largest total of all pipeline ranks"),
+    "process.peak": ("bytes", "the rank whose process takes most of its GPU"),
+    "process.most": ("bytes", "the most that the peak may be so that the processes of all ranks fit"),
     "stage.loading": ("bytes", "rank r while its weights are loaded, at most"),
     "stage.saving": ("bytes", "rank r while whole weights are gathered for a checkpoint, at most"),
     "stage.evaluating": ("bytes", "rank r in the loss of an evaluation, at most"),
@@ -386,7 +394,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, gpu_memory, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, process_parts):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -531,7 +539,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_usual = ceil_div(process_allocated*(-27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065), 1000)
     process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
-    process_total = context_bytes + communicator_bytes*process_communicators + process_reserved
+    process_beside = context_bytes + communicator_bytes*process_communicators
+    process_total = process_beside + process_reserved
+    process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*floor_div(1000*process_left, reserved_per_mille), -27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065))
+    process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
@@ -677,6 +689,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
+    process_peak = process_beside + max(unexplained_bytes + peak, ceil_div(reserved_per_mille*ceil_div((unexplained_bytes + peak)*(-27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065), 1000), 1000))
+    process_most = process_fits
     stage_loading = stage_weight
     stage_saving = stage_optimizer + stage_weight
     stage_evaluating = stage_optimizer + stage_weight + max(4*data_parallel*eval_batch_size*eval_batches_kept*local_sequence*local_vocab, 2*(data_parallel*eval_batch_size*local_sequence*local_vocab*max(0, eval_batches_kept - 1) + eval_batch_size*hidden_size*seq_length + 5*eval_batch_size*local_sequence*local_vocab + 4*eval_batch_size*local_sequence*(1 if (eval_batch_size > 1) else 0) + 4*eval_batch_size*seq_length + 4*eval_batch_size + 4))
@@ -825,7 +839,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.usual": process_usual,
         "process.reserved": process_reserved,
         "process.communicators": process_communicators,
+        "process.beside": process_beside,
         "process.total": process_total,
+        "process.left": process_left,
+        "process.fits": process_fits,
+        "process.holds": process_holds,
         "first.in_flight": first_in_flight,
         "first.in_flight_first": first_in_flight_first,
         "first.held_dense_layers": first_held_dense_layers,
@@ -971,6 +989,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.static": last_static,
         "last.total": last_total,
         "peak": peak,
+        "process.peak": process_peak,
+        "process.most": process_most,
         "stage.loading": stage_loading,
         "stage.saving": stage_saving,
         "stage.evaluating": stage_evaluating,
@@ -978,7 +998,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, eval_batch_size, eval_batches_kept, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, gpu_memory, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, process_parts):
     """For every rule, whether the configuration keeps it."""
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     return (

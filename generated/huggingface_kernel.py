@@ -33,12 +33,18 @@ SCALARS = (
     "data_parallel_replicas",
     "num_gpus",
     "gpu_memory",
+    "unexplained_bytes",
+    "reserved_per_mille",
+    "context_bytes",
+    "communicator_bytes",
+    "process_parts",
 )
 COLUMNS = (
     "tensor_parallel",
     "context_parallel",
     "pipeline_parallel",
     "data_parallel",
+    "expert_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -171,10 +177,16 @@ def evaluate(
     data_parallel_replicas,
     num_gpus,
     gpu_memory,
+    unexplained_bytes,
+    reserved_per_mille,
+    context_bytes,
+    communicator_bytes,
+    process_parts,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
     data_parallel_column,
+    expert_parallel_column,
     micro_batch_size_column,
     sequence_parallel_column,
     recompute_full_column,
@@ -190,30 +202,34 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x30 = (distributed_optimizer == 0.0)
-    x31 = (sharded_gradients == 0.0)
-    x32 = (sharded_weights == 0.0)
-    x33 = (gradient_bytes == 2.0)
-    x36 = 1.0/num_gpus
-    x37 = seq_length*x36
-    x38 = global_batch_size*x36
-    x40 = 1.0/data_parallel_replicas
-    x41 = (qk_norm == 0.0)
-    x42 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
-    x43 = hidden_size*vocab_multiple*x42
-    x44 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x41, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x43 + select((tied_embeddings == 0.0), x43, 0.0))
-    x45 = 8.0*seq_length
-    x48 = hidden_size*seq_length
-    x49 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
-    x50 = select(x41, 2.0, 5.0)
-    x51 = larger(1.0, num_kv_heads)
-    x52 = 2.0*(x48 + 4.0*ffn_hidden_size*seq_length) + x49 + x49 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x48 + num_attention_heads*head_dim*seq_length*x50 + head_dim*seq_length*x51*x50 + 2.0*seq_length*x51*select(x41, 0.0, 1.0))
-    x54 = 4.0*head_dim*seq_length
-    x56 = 2.0*hidden_size*num_layers*seq_length
-    x59 = 8.0 + x45 + 6.0*seq_length*vocab_multiple*x42
-    x61 = x49 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x42
-    x64 = 10.0*seq_length*vocab_multiple*x42
-    x73 = 4.0*gpu_memory
+    x36 = (distributed_optimizer == 0.0)
+    x37 = (sharded_gradients == 0.0)
+    x38 = (sharded_weights == 0.0)
+    x39 = (gradient_bytes == 2.0)
+    x42 = 1.0/num_gpus
+    x43 = seq_length*x42
+    x44 = global_batch_size*x42
+    x46 = 1.0/data_parallel_replicas
+    x47 = (qk_norm == 0.0)
+    x48 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
+    x49 = hidden_size*vocab_multiple*x48
+    x50 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x47, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x49 + select((tied_embeddings == 0.0), x49, 0.0))
+    x51 = 8.0*seq_length
+    x54 = hidden_size*seq_length
+    x55 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
+    x56 = select(x47, 2.0, 5.0)
+    x57 = larger(1.0, num_kv_heads)
+    x58 = 2.0*(x54 + 4.0*ffn_hidden_size*seq_length) + x55 + x55 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x54 + num_attention_heads*head_dim*seq_length*x56 + head_dim*seq_length*x57*x56 + 2.0*seq_length*x57*select(x47, 0.0, 1.0))
+    x60 = 4.0*head_dim*seq_length
+    x62 = 2.0*hidden_size*num_layers*seq_length
+    x65 = 8.0 + x51 + 6.0*seq_length*vocab_multiple*x48
+    x67 = x55 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x48
+    x70 = 10.0*seq_length*vocab_multiple*x48
+    x79 = -unexplained_bytes
+    x80 = -communicator_bytes
+    x81 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x83 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x79
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -222,53 +238,55 @@ def evaluate(
             context_parallel = np.float64(context_parallel_column[row])
             pipeline_parallel = np.float64(pipeline_parallel_column[row])
             data_parallel = np.float64(data_parallel_column[row])
+            expert_parallel = np.float64(expert_parallel_column[row])
             micro_batch_size = np.float64(micro_batch_size_column[row])
             sequence_parallel = np.float64(sequence_parallel_column[row])
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x29 = (sequence_parallel == 0.0)
-            x34 = context_parallel*data_parallel
-            x35 = tensor_parallel*pipeline_parallel
-            num_microbatches = nearest(x38*(context_parallel*(1.0/micro_batch_size)*x35))
-            x46 = micro_batch_size*x45
-            x47 = (recompute_full == 0.0)
-            x53 = select(x47, 0.0, micro_batch_size*x52)
-            x55 = x54 + x45*select(x47, 0.0, 1.0)
-            x57 = micro_batch_size*select(x47, num_layers, 0.0)
-            x58 = x55 + select(x47, 0.0, micro_batch_size*x56) + x52*x57
-            x60 = 4.0 + select((1.0 < micro_batch_size), x46, 0.0) + micro_batch_size*x59
-            x62 = 4.0 + micro_batch_size*x61
-            x63 = x62 + x58
-            x65 = 4.0 + micro_batch_size*x64
-            x66 = x44 + x46 + larger(larger(x53 + x58, x60 + x63), x65 + x63)
-            x67 = smaller(1.0, num_microbatches)
-            x68 = micro_batch_size*x67
-            x69 = x55 + select(x47, 0.0, x56*x68) + x52*(x57*x67)
-            x70 = x62 + x69
-            x71 = x44 + x45*x68 + larger(larger(x60 + x70, x65 + x70), x53 + x69)
-            x72 = larger(x66, x71)
+            x35 = (sequence_parallel == 0.0)
+            x40 = context_parallel*data_parallel
+            x41 = tensor_parallel*pipeline_parallel
+            num_microbatches = nearest(x44*(context_parallel*(1.0/micro_batch_size)*x41))
+            x52 = micro_batch_size*x51
+            x53 = (recompute_full == 0.0)
+            x59 = select(x53, 0.0, micro_batch_size*x58)
+            x61 = x60 + x51*select(x53, 0.0, 1.0)
+            x63 = micro_batch_size*select(x53, num_layers, 0.0)
+            x64 = x61 + select(x53, 0.0, micro_batch_size*x62) + x58*x63
+            x66 = 4.0 + select((1.0 < micro_batch_size), x52, 0.0) + micro_batch_size*x65
+            x68 = 4.0 + micro_batch_size*x67
+            x69 = x68 + x64
+            x71 = 4.0 + micro_batch_size*x70
+            x72 = x50 + x52 + larger(larger(x59 + x64, x66 + x69), x71 + x69)
+            x73 = smaller(1.0, num_microbatches)
+            x74 = micro_batch_size*x73
+            x75 = x61 + select(x53, 0.0, x62*x74) + x58*(x63*x73)
+            x76 = x68 + x75
+            x77 = x50 + x51*x74 + larger(larger(x66 + x76, x71 + x76), x59 + x75)
+            x78 = larger(x72, x77)
+            x82 = (select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < data_parallel), 1.0, 0.0))*x80 + x81
             broken = np.int8(0)
-            broken = where((data_parallel_replicas*nearest(x34*x40) == x34), broken, np.int8(14))
+            broken = where((data_parallel_replicas*nearest(x40*x46) == x40), broken, np.int8(14))
             broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(13))
-            broken = where((context_parallel*select(x29, 1.0, tensor_parallel)*nearest(x37*(data_parallel*x35*select(x29, 1.0, x36*(pipeline_parallel*x34)))) == seq_length), broken, np.int8(12))
-            broken = where((num_gpus == x34*x35), broken, np.int8(11))
-            broken = where(x33, broken, np.int8(10))
-            broken = where(x32, broken, np.int8(9))
-            broken = where(x31, broken, np.int8(8))
-            broken = where(x30, broken, np.int8(7))
+            broken = where((context_parallel*select(x35, 1.0, tensor_parallel)*nearest(x43*(data_parallel*x41*select(x35, 1.0, x42*(pipeline_parallel*x40)))) == seq_length), broken, np.int8(12))
+            broken = where((num_gpus == x40*x41), broken, np.int8(11))
+            broken = where(x39, broken, np.int8(10))
+            broken = where(x38, broken, np.int8(9))
+            broken = where(x37, broken, np.int8(8))
+            broken = where(x36, broken, np.int8(7))
             broken = where((recompute_mlp == 0.0), broken, np.int8(6))
             broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-            broken = where(x29, broken, np.int8(4))
+            broken = where(x35, broken, np.int8(4))
             broken = where((pipeline_parallel == 1.0), broken, np.int8(3))
             broken = where((context_parallel == 1.0), broken, np.int8(2))
             broken = where((tensor_parallel == 1.0), broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x71, 0.0)
-            out[1, row] = select(legal, x66, 0.0)
-            out[2, row] = select(legal, x72, 0.0)
+            out[0, row] = select(legal, x77, 0.0)
+            out[1, row] = select(legal, x72, 0.0)
+            out[2, row] = select(legal, x78, 0.0)
             answer = np.int8(2)
-            answer = where((x72 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x72 <= x73), np.int8(0), answer)
+            answer = where((x78 <= process_holds), np.int8(1), answer)
+            answer = where((x78 <= x79 + smaller(x82, floor(quotient(1000.0*floor(quotient(1000.0*x82, reserved_per_mille, x83)), 1065.0, (1.0/1065.0))))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

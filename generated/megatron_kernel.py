@@ -34,6 +34,11 @@ SCALARS = (
     "num_gpus",
     "node_size",
     "gpu_memory",
+    "unexplained_bytes",
+    "reserved_per_mille",
+    "context_bytes",
+    "communicator_bytes",
+    "process_parts",
     "engine_workspace_bytes",
     "torch_workspace_bytes",
     "attention_copies_output",
@@ -43,6 +48,7 @@ COLUMNS = (
     "context_parallel",
     "pipeline_parallel",
     "data_parallel",
+    "expert_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -176,6 +182,11 @@ def evaluate(
     num_gpus,
     node_size,
     gpu_memory,
+    unexplained_bytes,
+    reserved_per_mille,
+    context_bytes,
+    communicator_bytes,
+    process_parts,
     engine_workspace_bytes,
     torch_workspace_bytes,
     attention_copies_output,
@@ -183,6 +194,7 @@ def evaluate(
     context_parallel_column,
     pipeline_parallel_column,
     data_parallel_column,
+    expert_parallel_column,
     micro_batch_size_column,
     sequence_parallel_column,
     recompute_full_column,
@@ -198,77 +210,81 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x33 = (sharded_gradients == 0.0)
-    x34 = (sharded_weights == 0.0)
-    x37 = 1.0/num_gpus
-    x38 = num_attention_heads*x37
-    x41 = 1.0/num_kv_heads
+    x39 = (sharded_gradients == 0.0)
+    x40 = (sharded_weights == 0.0)
+    x43 = 1.0/num_gpus
+    x44 = num_attention_heads*x43
+    x47 = 1.0/num_kv_heads
     query_size = num_attention_heads*head_dim
     model_local_qkv_features = query_size + 2.0*num_kv_heads*head_dim
-    x46 = model_local_qkv_features*x37
-    x48 = ffn_hidden_size*x37
-    x50 = num_layers*x37
-    x54 = seq_length*x37
-    x57 = global_batch_size*x37
-    x59 = 1.0/data_parallel_replicas
-    x64 = (gradient_bytes == 2.0)
-    x65 = (x64 | (gradient_bytes == 4.0))
-    x66 = 4.0*head_dim
-    x68 = 2.0*hidden_size
-    x71 = opposite((query_size == ffn_hidden_size))
-    x72 = 4.0*hidden_size
+    x52 = model_local_qkv_features*x43
+    x54 = ffn_hidden_size*x43
+    x56 = num_layers*x43
+    x60 = seq_length*x43
+    x63 = global_batch_size*x43
+    x65 = 1.0/data_parallel_replicas
+    x70 = (gradient_bytes == 2.0)
+    x71 = (x70 | (gradient_bytes == 4.0))
+    x72 = 4.0*head_dim
+    x74 = 2.0*hidden_size
+    x77 = opposite((query_size == ffn_hidden_size))
+    x78 = 4.0*hidden_size
     model_local_gate_up_features = 2.0*ffn_hidden_size
-    x75 = opposite((model_local_gate_up_features == model_local_qkv_features))
-    x77 = 2.0*hidden_size*head_dim
+    x81 = opposite((model_local_gate_up_features == model_local_qkv_features))
+    x83 = 2.0*hidden_size*head_dim
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x84 = 0.9999999999999982*x37*(1.0/vocab_multiple)
-    x92 = (distributed_optimizer == 0.0)
-    x93 = select(x92, 0.0, 1.0)
-    x95 = (tied_embeddings == 0.0)
-    x96 = opposite(x95)
-    x99 = hidden_size*vocab_multiple
-    x101 = select(x92, 1.0, 0.0)
-    x105 = 0.015625*hidden_size*vocab_multiple
-    x107 = 0.007812499999999986*x101
-    x108 = 0.007812499999999986*data_parallel_replicas*x37*x93
-    x114 = (qk_norm == 0.0)
-    x115 = 2.0*head_dim
-    x116 = hidden_size + hidden_size + select(x114, 0.0, x115)
-    x117 = 3.0*hidden_size
-    x118 = hidden_size*head_dim
-    x119 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x120 = hidden_size + x119
-    x124 = 0.015625*hidden_size
-    x125 = ceil(x124)
-    attention_norm_aligned = 64.0*x125
-    x127 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x114, 0.0, 2.0*ceil(0.015625*head_dim))
-    x128 = 64.0*x119
-    x129 = 0.03125*hidden_size
-    x130 = 0.015625*hidden_size*head_dim
-    x133 = 1.0 - x93
-    x134 = hidden_size*vocab_multiple*x133
-    x140 = 2.0 + gradient_bytes
-    x141 = 128.0*x93*x140
-    x145 = 2.0*vocab_multiple
-    x148 = 4.0*vocab_multiple
-    x150 = 2.0*(2.0 + hidden_size)
-    x151 = x68 + x150
-    x158 = x68 + x150 + x151
-    x160 = (-2.0)*head_dim
-    x161 = head_dim*(2.0 + qk_norm)
-    x162 = 2.0*(x161 + 2.0*(1.0 + qk_norm))
-    x163 = opposite((attention_copies_output == 0.0))
-    x164 = 2.0*(x161 + 2.0*select(x114, 0.0, 1.0))
-    x165 = (-4.0)*head_dim
-    x177 = 2.0*hidden_size*vocab_multiple
-    x179 = 4.0*select(x64, 1.0, 0.0)
-    x186 = hidden_size*x133
-    x200 = 12.0*x93
-    x205 = opposite(x92)
-    x208 = 128.0*x140
-    x209 = -(distributed_optimizer - 1.0)
-    x210 = 12.0 + x140
-    x223 = 4.0*gpu_memory
+    x90 = 0.9999999999999982*x43*(1.0/vocab_multiple)
+    x98 = (distributed_optimizer == 0.0)
+    x99 = select(x98, 0.0, 1.0)
+    x101 = (tied_embeddings == 0.0)
+    x102 = opposite(x101)
+    x105 = hidden_size*vocab_multiple
+    x107 = select(x98, 1.0, 0.0)
+    x111 = 0.015625*hidden_size*vocab_multiple
+    x113 = 0.007812499999999986*x107
+    x114 = 0.007812499999999986*data_parallel_replicas*x43*x99
+    x120 = (qk_norm == 0.0)
+    x121 = 2.0*head_dim
+    x122 = hidden_size + hidden_size + select(x120, 0.0, x121)
+    x123 = 3.0*hidden_size
+    x124 = hidden_size*head_dim
+    x125 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x126 = hidden_size + x125
+    x130 = 0.015625*hidden_size
+    x131 = ceil(x130)
+    attention_norm_aligned = 64.0*x131
+    x133 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x120, 0.0, 2.0*ceil(0.015625*head_dim))
+    x134 = 64.0*x125
+    x135 = 0.03125*hidden_size
+    x136 = 0.015625*hidden_size*head_dim
+    x139 = 1.0 - x99
+    x140 = hidden_size*vocab_multiple*x139
+    x146 = 2.0 + gradient_bytes
+    x147 = 128.0*x99*x146
+    x151 = 2.0*vocab_multiple
+    x154 = 4.0*vocab_multiple
+    x156 = 2.0*(2.0 + hidden_size)
+    x157 = x74 + x156
+    x164 = x74 + x156 + x157
+    x166 = (-2.0)*head_dim
+    x167 = head_dim*(2.0 + qk_norm)
+    x168 = 2.0*(x167 + 2.0*(1.0 + qk_norm))
+    x169 = opposite((attention_copies_output == 0.0))
+    x170 = 2.0*(x167 + 2.0*select(x120, 0.0, 1.0))
+    x171 = (-4.0)*head_dim
+    x183 = 2.0*hidden_size*vocab_multiple
+    x185 = 4.0*select(x70, 1.0, 0.0)
+    x192 = hidden_size*x139
+    x206 = 12.0*x99
+    x211 = opposite(x98)
+    x214 = 128.0*x146
+    x215 = -(distributed_optimizer - 1.0)
+    x216 = 12.0 + x146
+    x229 = -unexplained_bytes
+    x231 = -communicator_bytes
+    x232 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x234 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x229
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -277,154 +293,158 @@ def evaluate(
             context_parallel = np.float64(context_parallel_column[row])
             pipeline_parallel = np.float64(pipeline_parallel_column[row])
             data_parallel = np.float64(data_parallel_column[row])
+            expert_parallel = np.float64(expert_parallel_column[row])
             micro_batch_size = np.float64(micro_batch_size_column[row])
             sequence_parallel = np.float64(sequence_parallel_column[row])
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x35 = context_parallel*data_parallel
-            x36 = tensor_parallel*pipeline_parallel
-            x39 = pipeline_parallel*x35
-            local_heads = nearest(x38*x39)
-            x42 = x37*x39
-            x43 = quotient(num_kv_heads, tensor_parallel, x42)
-            local_qkv_features = nearest(x46*x39)
-            local_ffn = nearest(x48*x39)
-            stage_layers = nearest(x50*(tensor_parallel*x35))
-            x52 = (sequence_parallel == 0.0)
-            sequence_shards = select(x52, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x54*(data_parallel*x36*select(x52, 1.0, x42)))
+            x41 = context_parallel*data_parallel
+            x42 = tensor_parallel*pipeline_parallel
+            x45 = pipeline_parallel*x41
+            local_heads = nearest(x44*x45)
+            x48 = x43*x45
+            x49 = quotient(num_kv_heads, tensor_parallel, x48)
+            local_qkv_features = nearest(x52*x45)
+            local_ffn = nearest(x54*x45)
+            stage_layers = nearest(x56*(tensor_parallel*x41))
+            x58 = (sequence_parallel == 0.0)
+            sequence_shards = select(x58, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x60*(data_parallel*x42*select(x58, 1.0, x48)))
             local_sequence = sequence_shards*local_sequence_sp
-            num_microbatches = nearest(x57*(context_parallel*(1.0/micro_batch_size)*x36))
-            x60 = nearest(x35*x59)
-            x61 = (recompute_core_attention == 0.0)
-            x62 = (recompute_mlp == 0.0)
-            x63 = (recompute_full == 0.0)
-            tables_buffer = x66*local_sequence
-            x69 = hidden_size*tensor_parallel
-            x70 = (ffn_hidden_size == x69)
-            x73 = (query_size == x69)
-            mlp_dummies_buffer = x68*select((opposite((x70 & (model_local_qkv_features == x69))) & x71), local_ffn, 0.0) + x72*select((opposite((x73 & (model_local_gate_up_features == x69))) & x75), local_ffn, 0.0)
-            attention_dummies_buffer = x68*local_qkv_features + x77*local_heads
-            x79 = (pipeline_parallel == 1.0)
-            x81 = (1.0 < sequence_shards)
-            x82 = micro_batch_size*local_sequence_sp
-            x83 = sequence_shards*x82
-            x85 = rounded_up(vocab_size, x84*x39)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x85)
-            x87 = (x69 == padded_vocab_size)
-            x88 = head_workspace_buffer + x68*(select(x81, x83, 0.0) + select((opposite((x73 & x87)) & opposite((x70 & x87)) & opposite((model_local_gate_up_features == padded_vocab_size)) & opposite((model_local_qkv_features == padded_vocab_size))), vocab_multiple*x85, 0.0))
-            x89 = (tensor_parallel == 1.0)
+            num_microbatches = nearest(x63*(context_parallel*(1.0/micro_batch_size)*x42))
+            x66 = nearest(x41*x65)
+            x67 = (recompute_core_attention == 0.0)
+            x68 = (recompute_mlp == 0.0)
+            x69 = (recompute_full == 0.0)
+            tables_buffer = x72*local_sequence
+            x75 = hidden_size*tensor_parallel
+            x76 = (ffn_hidden_size == x75)
+            x79 = (query_size == x75)
+            mlp_dummies_buffer = x74*select((opposite((x76 & (model_local_qkv_features == x75))) & x77), local_ffn, 0.0) + x78*select((opposite((x79 & (model_local_gate_up_features == x75))) & x81), local_ffn, 0.0)
+            attention_dummies_buffer = x74*local_qkv_features + x83*local_heads
+            x85 = (pipeline_parallel == 1.0)
+            x87 = (1.0 < sequence_shards)
+            x88 = micro_batch_size*local_sequence_sp
+            x89 = sequence_shards*x88
+            x91 = rounded_up(vocab_size, x90*x45)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x91)
+            x93 = (x75 == padded_vocab_size)
+            x94 = head_workspace_buffer + x74*(select(x87, x89, 0.0) + select((opposite((x79 & x93)) & opposite((x76 & x93)) & opposite((model_local_gate_up_features == padded_vocab_size)) & opposite((model_local_qkv_features == padded_vocab_size))), vocab_multiple*x91, 0.0))
+            x95 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x91 = first_in_flight*x83
-            x94 = (1.0 < pipeline_parallel)
-            x97 = (x94 & x96)
-            x98 = select(x79, 2.0, 1.0)
-            embedding_parameters = x99*x85
-            optimizer_shards = x101 + x93*x60
-            x103 = common(optimizer_shards, 128.0)
-            x104 = reciprocal_of_power(x103)
-            x106 = ceil(x105*x85)
-            x109 = x103*(x107 + x36*x108)
-            x110 = rounded_up(64.0*x106, x109)
-            x111 = smaller(embedding_parameters, 128.0*x104*x110)
-            x112 = select(x97, x98*x111, 0.0)
-            x113 = select(x79, hidden_size, 0.0)
-            x121 = stage_layers*(x116 + x117*local_ffn + x118*local_heads + x120*local_qkv_features)
-            x122 = opposite(x97)
-            x123 = (x79 & x95 & x122)
-            x131 = stage_layers*(x127 + x128*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x124*local_ffn) + ceil(x129*local_ffn) + ceil(x130*local_heads) + ceil(x124*local_qkv_features)))
-            x132 = rounded_up(x131 + 64.0*(select(x79, x125, 0.0) + select(x97, 0.0, x106) + select(x123, x106, 0.0)), x109)
-            x135 = x133*(x113 + select((x79 & x95), embedding_parameters, 0.0) + x121) + x85*x134
-            first_shard_elements = x93*(x112 + smaller(x113 + x121 + select(x123, embedding_parameters, 0.0) + select(x97, 0.0, embedding_parameters), 128.0*x104*x132)) + x135
-            x137 = optimizer_shards*x104
-            x138 = x137*x110
-            x139 = select(x97, x98*x138, 0.0)
-            x142 = (x79 & x89)
-            x143 = (1.0 < micro_batch_size)
-            batch_loss_forward = (28.0 + 8.0*select(x143, 1.0, 0.0) - 8.0*select(x142, 1.0, 0.0))*x83
-            x146 = x145*x85
-            loss_loss_forward = x83*(20.0 + x146)
-            loss_saved = x83*(9.0 + x148*x85)
-            x152 = x151*x82
-            x153 = select(x79, x152, 0.0)
-            x154 = stage_layers*x82
-            first_layer_input_activation = select(x63, 0.0, x68*(first_in_flight*x154))
-            x156 = select(x61, 0.0, 1.0)
-            x157 = ((num_kv_heads < tensor_parallel) & opposite(x61))
-            x159 = select(x157, 1.0, 0.0)
-            layer_saved = 4.0*x156 + 2.0*select(x157, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x158 + sequence_shards*((x159*x160 + x162 + x115*(recompute_core_attention + select((x143 & x163), 1.0, 0.0)) - 4.0*x156)*local_heads + (x164 + recompute_core_attention*x115 + x159*x165)*larger(1.0, x43))))
-            x167 = select(x63, stage_layers, 0.0)*layer_saved
-            x168 = first_in_flight*x167
-            x169 = (1.0 < tensor_parallel)
-            first_inner_activations = first_layer_input_activation + x168 + 9.0*select(x169, x91, 0.0)
-            x171 = micro_batch_size*(local_sequence*(x68 + x146) + x68*select(x81, local_sequence_sp, 0.0))
-            layer_input_saved = x68*x82
-            x173 = local_ffn*x83
-            stage_mlp_gradients_layer_backward = larger(larger(4.0*x173, micro_batch_size*(local_sequence*(x68*select(x81, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x81, hidden_size*local_sequence_sp, 0.0))), 2.0*x83*(select(x81, hidden_size, 0.0) + local_ffn))
-            stage_recomputed_layer_layer_backward = select(x63, 0.0, layer_saved)
-            x176 = 6.0*select(x62, 0.0, x173)
-            embedding_embedding_backward = x177*x85 + x68*(x83 + select(x94, x82, 0.0))
-            x180 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x137*x132 + x139)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, batch_loss_forward + loss_loss_forward, 0.0) + select(x79, loss_saved, 0.0) + x153 + first_inner_activations, x153 + first_inner_activations + select(x79, x171, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x168, first_in_flight, 1.0/first_in_flight)), x179*first_shard_elements)
-            x181 = (x79 & x96)
-            x182 = opposite(x181)
-            x183 = (x182 & x122)
-            x184 = (x79 & x122)
-            x185 = rounded_up(attention_norm_aligned + x131 + 64.0*(select(x184, x106, 0.0) + select(x183, x106, 0.0)), x109)
-            x187 = x186 + x133*(x121 + select(x181, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
-            last_shard_elements = x93*(x112 + smaller(hidden_size + x121 + select(x183, embedding_parameters, 0.0) + select(x184, embedding_parameters, 0.0), 128.0*x104*x185)) + x187
-            last_sent_gradient = select((opposite(x79) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
-            last_layer_input_activation = select(x63, 0.0, x68*x154)
-            last_inner_activations = x167 + last_layer_input_activation + 9.0*select((x79 & x169), x83, 0.0)
-            x192 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x185)*x141 + x140*x187 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x152 + 2.0*last_sent_gradient + last_inner_activations, x152 + x171 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x167 + last_layer_input_activation), 0.0)), select(x79, 0.0, x72*x82) + x179*last_shard_elements)
-            x193 = pipeline_parallel - 1.0
-            x194 = smaller(1.0, x193)
-            x195 = (x194 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x194, num_microbatches)
-            x197 = (second_in_flight < num_microbatches)
-            x198 = (x194 == x193)
-            x199 = x83*second_in_flight
-            x201 = select(x198, hidden_size, 0.0)
-            x202 = (x198 & x182 & x122)
-            x203 = (x195 & x122)
-            x204 = rounded_up(x131 + 64.0*(select(x198, x125, 0.0) + select(x203, x106, 0.0) + select(x202, x106, 0.0)), x109)
-            x206 = (x94 & x96 & x205)
-            x207 = select(x195, 1.0, 0.0) + select(x198, 1.0, 0.0)
-            x211 = larger(0.0, pipeline_parallel - 2.0)
-            x212 = (x211 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x211, num_microbatches)
-            x214 = (penultimate_in_flight < num_microbatches)
-            x215 = (x211 == x193)
-            x216 = x83*penultimate_in_flight
-            x217 = select(x215, hidden_size, 0.0)
-            x218 = (x215 & x182 & x122)
-            x219 = (x212 & x122)
-            x220 = rounded_up(x131 + 64.0*(select(x215, x125, 0.0) + select(x219, x106, 0.0) + select(x218, x106, 0.0)), x109)
-            x221 = select(x212, 1.0, 0.0) + select(x215, 1.0, 0.0)
-            x222 = larger(larger(larger(x180, x192), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x195) & x197), layer_input_saved, 0.0) + select(x198, 0.0, x68*(x82*select(x197, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*second_in_flight)) + x167*second_in_flight + 9.0*select((x169 & x195), x199, 0.0) + x200*smaller(x201 + x121 + select(x202, embedding_parameters, 0.0) + select(x203, embedding_parameters, 0.0), 128.0*x104*x204) + select(x198, x88, 0.0) + 8.0*select((x89 & x195), x199, 0.0) + (x137*x204)*x141 + select(x206, x207*x138, 0.0)*x208 + (x209*(x201 + x121 + select((x198 & x182), embedding_parameters, 0.0) + select(x195, embedding_parameters, 0.0)))*x210 + 12.0*select(x206, x207*x111, 0.0)), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x212) & x214), layer_input_saved, 0.0) + select(x215, 0.0, x68*(x82*select(x214, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*penultimate_in_flight)) + x167*penultimate_in_flight + 9.0*select((x169 & x212), x216, 0.0) + x200*smaller(x217 + x121 + select(x218, embedding_parameters, 0.0) + select(x219, embedding_parameters, 0.0), 128.0*x104*x220) + select(x215, x88, 0.0) + 8.0*select((x89 & x212), x216, 0.0) + (x137*x220)*x141 + select(x206, x221*x138, 0.0)*x208 + (x209*(x217 + x121 + select((x215 & x182), embedding_parameters, 0.0) + select(x212, embedding_parameters, 0.0)))*x210 + 12.0*select(x206, x221*x111, 0.0))
+            x97 = first_in_flight*x89
+            x100 = (1.0 < pipeline_parallel)
+            x103 = (x100 & x102)
+            x104 = select(x85, 2.0, 1.0)
+            embedding_parameters = x105*x91
+            optimizer_shards = x107 + x99*x66
+            x109 = common(optimizer_shards, 128.0)
+            x110 = reciprocal_of_power(x109)
+            x112 = ceil(x111*x91)
+            x115 = x109*(x113 + x42*x114)
+            x116 = rounded_up(64.0*x112, x115)
+            x117 = smaller(embedding_parameters, 128.0*x110*x116)
+            x118 = select(x103, x104*x117, 0.0)
+            x119 = select(x85, hidden_size, 0.0)
+            x127 = stage_layers*(x122 + x123*local_ffn + x124*local_heads + x126*local_qkv_features)
+            x128 = opposite(x103)
+            x129 = (x85 & x101 & x128)
+            x137 = stage_layers*(x133 + x134*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x130*local_ffn) + ceil(x135*local_ffn) + ceil(x136*local_heads) + ceil(x130*local_qkv_features)))
+            x138 = rounded_up(x137 + 64.0*(select(x85, x131, 0.0) + select(x103, 0.0, x112) + select(x129, x112, 0.0)), x115)
+            x141 = x139*(x119 + select((x85 & x101), embedding_parameters, 0.0) + x127) + x91*x140
+            first_shard_elements = x99*(x118 + smaller(x119 + x127 + select(x129, embedding_parameters, 0.0) + select(x103, 0.0, embedding_parameters), 128.0*x110*x138)) + x141
+            x143 = optimizer_shards*x110
+            x144 = x143*x116
+            x145 = select(x103, x104*x144, 0.0)
+            x148 = (x85 & x95)
+            x149 = (1.0 < micro_batch_size)
+            batch_loss_forward = (28.0 + 8.0*select(x149, 1.0, 0.0) - 8.0*select(x148, 1.0, 0.0))*x89
+            x152 = x151*x91
+            loss_loss_forward = x89*(20.0 + x152)
+            loss_saved = x89*(9.0 + x154*x91)
+            x158 = x157*x88
+            x159 = select(x85, x158, 0.0)
+            x160 = stage_layers*x88
+            first_layer_input_activation = select(x69, 0.0, x74*(first_in_flight*x160))
+            x162 = select(x67, 0.0, 1.0)
+            x163 = ((num_kv_heads < tensor_parallel) & opposite(x67))
+            x165 = select(x163, 1.0, 0.0)
+            layer_saved = 4.0*x162 + 2.0*select(x163, model_local_qkv_features*x89, 0.0) + micro_batch_size*(6.0*select(x68, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x164 + sequence_shards*((x165*x166 + x168 + x121*(recompute_core_attention + select((x149 & x169), 1.0, 0.0)) - 4.0*x162)*local_heads + (x170 + recompute_core_attention*x121 + x165*x171)*larger(1.0, x49))))
+            x173 = select(x69, stage_layers, 0.0)*layer_saved
+            x174 = first_in_flight*x173
+            x175 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x174 + 9.0*select(x175, x97, 0.0)
+            x177 = micro_batch_size*(local_sequence*(x74 + x152) + x74*select(x87, local_sequence_sp, 0.0))
+            layer_input_saved = x74*x88
+            x179 = local_ffn*x89
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*x179, micro_batch_size*(local_sequence*(x74*select(x87, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x87, hidden_size*local_sequence_sp, 0.0))), 2.0*x89*(select(x87, hidden_size, 0.0) + local_ffn))
+            stage_recomputed_layer_layer_backward = select(x69, 0.0, layer_saved)
+            x182 = 6.0*select(x68, 0.0, x179)
+            embedding_embedding_backward = x183*x91 + x74*(x89 + select(x100, x88, 0.0))
+            x186 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x85, x94, 0.0) + 8.0*select(x95, x97, 0.0) + 12.0*first_shard_elements + (x143*x138 + x145)*x147 + x146*x141 + larger(larger(larger(larger(larger(select(x85, batch_loss_forward + loss_loss_forward, 0.0) + select(x85, loss_saved, 0.0) + x159 + first_inner_activations, x159 + first_inner_activations + select(x85, x177, 0.0)), first_inner_activations + select(x85, 0.0, x74*(x88*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x182), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x174, first_in_flight, 1.0/first_in_flight)), x185*first_shard_elements)
+            x187 = (x85 & x102)
+            x188 = opposite(x187)
+            x189 = (x188 & x128)
+            x190 = (x85 & x128)
+            x191 = rounded_up(attention_norm_aligned + x137 + 64.0*(select(x190, x112, 0.0) + select(x189, x112, 0.0)), x115)
+            x193 = x192 + x139*(x127 + select(x187, 0.0, embedding_parameters) + select(x85, embedding_parameters, 0.0))
+            last_shard_elements = x99*(x118 + smaller(hidden_size + x127 + select(x189, embedding_parameters, 0.0) + select(x190, embedding_parameters, 0.0), 128.0*x110*x191)) + x193
+            last_sent_gradient = select((opposite(x85) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
+            last_layer_input_activation = select(x69, 0.0, x74*x160)
+            last_inner_activations = x173 + last_layer_input_activation + 9.0*select((x85 & x175), x89, 0.0)
+            x198 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x94 + 8.0*select(x148, x89, 0.0) + 12.0*last_shard_elements + (x145 + x143*x191)*x147 + x146*x193 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x158 + 2.0*last_sent_gradient + last_inner_activations, x158 + x177 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x182 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x85, embedding_embedding_backward, 0.0) + select(x85, last_inner_activations - (x173 + last_layer_input_activation), 0.0)), select(x85, 0.0, x78*x88) + x185*last_shard_elements)
+            x199 = pipeline_parallel - 1.0
+            x200 = smaller(1.0, x199)
+            x201 = (x200 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x200, num_microbatches)
+            x203 = (second_in_flight < num_microbatches)
+            x204 = (x200 == x199)
+            x205 = x89*second_in_flight
+            x207 = select(x204, hidden_size, 0.0)
+            x208 = (x204 & x188 & x128)
+            x209 = (x201 & x128)
+            x210 = rounded_up(x137 + 64.0*(select(x204, x131, 0.0) + select(x209, x112, 0.0) + select(x208, x112, 0.0)), x115)
+            x212 = (x100 & x102 & x211)
+            x213 = select(x201, 1.0, 0.0) + select(x204, 1.0, 0.0)
+            x217 = larger(0.0, pipeline_parallel - 2.0)
+            x218 = (x217 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x217, num_microbatches)
+            x220 = (penultimate_in_flight < num_microbatches)
+            x221 = (x217 == x199)
+            x222 = x89*penultimate_in_flight
+            x223 = select(x221, hidden_size, 0.0)
+            x224 = (x221 & x188 & x128)
+            x225 = (x218 & x128)
+            x226 = rounded_up(x137 + 64.0*(select(x221, x131, 0.0) + select(x225, x112, 0.0) + select(x224, x112, 0.0)), x115)
+            x227 = select(x218, 1.0, 0.0) + select(x221, 1.0, 0.0)
+            x228 = larger(larger(larger(x186, x198), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x201) & x203), layer_input_saved, 0.0) + select(x204, 0.0, x74*(x88*select(x203, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*second_in_flight)) + x173*second_in_flight + 9.0*select((x175 & x201), x205, 0.0) + x206*smaller(x207 + x127 + select(x208, embedding_parameters, 0.0) + select(x209, embedding_parameters, 0.0), 128.0*x110*x210) + select(x204, x94, 0.0) + 8.0*select((x95 & x201), x205, 0.0) + (x143*x210)*x147 + select(x212, x213*x144, 0.0)*x214 + (x215*(x207 + x127 + select((x204 & x188), embedding_parameters, 0.0) + select(x201, embedding_parameters, 0.0)))*x216 + 12.0*select(x212, x213*x117, 0.0)), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x218) & x220), layer_input_saved, 0.0) + select(x221, 0.0, x74*(x88*select(x220, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*penultimate_in_flight)) + x173*penultimate_in_flight + 9.0*select((x175 & x218), x222, 0.0) + x206*smaller(x223 + x127 + select(x224, embedding_parameters, 0.0) + select(x225, embedding_parameters, 0.0), 128.0*x110*x226) + select(x221, x94, 0.0) + 8.0*select((x95 & x218), x222, 0.0) + (x143*x226)*x147 + select(x212, x227*x144, 0.0)*x214 + (x215*(x223 + x127 + select((x221 & x188), embedding_parameters, 0.0) + select(x218, embedding_parameters, 0.0)))*x216 + 12.0*select(x212, x227*x117, 0.0))
+            x230 = select(x175, 1.0, 0.0)
+            process_left = (x230 + select(x100, 1.0, 0.0) + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x41), 1.0, 0.0))*x231 + x232
+            x235 = 1065.0 - 27.0*x230 - 9.0*select((2.0 < tensor_parallel), 1.0, 0.0)
             broken = np.int8(0)
-            broken = where(x65, broken, np.int8(16))
-            broken = where(((x61 & x62) | x63), broken, np.int8(15))
-            broken = where((data_parallel_replicas*x60 == x35), broken, np.int8(14))
-            broken = where((x52 | (2.0 <= tensor_parallel)), broken, np.int8(13))
+            broken = where(x71, broken, np.int8(16))
+            broken = where(((x67 & x68) | x69), broken, np.int8(15))
+            broken = where((data_parallel_replicas*x66 == x41), broken, np.int8(14))
+            broken = where((x58 | (2.0 <= tensor_parallel)), broken, np.int8(13))
             broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(12))
             broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
             broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
             broken = where((tensor_parallel*local_qkv_features == model_local_qkv_features), broken, np.int8(7))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x41)) | whole(x43)), broken, np.int8(6))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x47)) | whole(x49)), broken, np.int8(6))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
             broken = where((tensor_parallel <= node_size), broken, np.int8(4))
-            broken = where((num_gpus == x35*x36), broken, np.int8(3))
-            broken = where(x34, broken, np.int8(2))
-            broken = where(x33, broken, np.int8(1))
+            broken = where((num_gpus == x41*x42), broken, np.int8(3))
+            broken = where(x40, broken, np.int8(2))
+            broken = where(x39, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x180, 0.0)
-            out[1, row] = select(legal, x192, 0.0)
-            out[2, row] = select(legal, x222, 0.0)
+            out[0, row] = select(legal, x186, 0.0)
+            out[1, row] = select(legal, x198, 0.0)
+            out[2, row] = select(legal, x228, 0.0)
             answer = np.int8(2)
-            answer = where((x222 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x222 <= x223), np.int8(0), answer)
+            answer = where((x228 <= process_holds), np.int8(1), answer)
+            answer = where((x228 <= x229 + smaller(process_left, floor(quotient(1000.0*floor(quotient(1000.0*process_left, reserved_per_mille, x234)), x235, 1.0/x235)))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -34,6 +34,11 @@ SCALARS = (
     "num_gpus",
     "node_size",
     "gpu_memory",
+    "unexplained_bytes",
+    "reserved_per_mille",
+    "context_bytes",
+    "communicator_bytes",
+    "process_parts",
     "torch_workspace_bytes",
 )
 COLUMNS = (
@@ -41,6 +46,7 @@ COLUMNS = (
     "context_parallel",
     "pipeline_parallel",
     "data_parallel",
+    "expert_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -174,11 +180,17 @@ def evaluate(
     num_gpus,
     node_size,
     gpu_memory,
+    unexplained_bytes,
+    reserved_per_mille,
+    context_bytes,
+    communicator_bytes,
+    process_parts,
     torch_workspace_bytes,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
     data_parallel_column,
+    expert_parallel_column,
     micro_batch_size_column,
     sequence_parallel_column,
     recompute_full_column,
@@ -194,56 +206,60 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x31 = (gradient_bytes == 4.0)
-    x32 = (sharded_gradients == 0.0)
-    x33 = (sharded_weights == 0.0)
-    x36 = 1.0/num_gpus
-    x37 = num_attention_heads*x36
-    x40 = 1.0/num_kv_heads
-    x43 = num_kv_heads*head_dim*x36
-    x45 = num_kv_heads*head_dim
-    x46 = ffn_hidden_size*x36
-    x52 = num_layers*x36
-    x56 = seq_length*x36
-    x58 = global_batch_size*x36
-    x61 = 1.0/data_parallel_replicas
+    x37 = (gradient_bytes == 4.0)
+    x38 = (sharded_gradients == 0.0)
+    x39 = (sharded_weights == 0.0)
+    x42 = 1.0/num_gpus
+    x43 = num_attention_heads*x42
+    x46 = 1.0/num_kv_heads
+    x49 = num_kv_heads*head_dim*x42
+    x51 = num_kv_heads*head_dim
+    x52 = ffn_hidden_size*x42
+    x58 = num_layers*x42
+    x62 = seq_length*x42
+    x64 = global_batch_size*x42
+    x67 = 1.0/data_parallel_replicas
     thread_workspace_buffer = 2.0*torch_workspace_bytes
-    x64 = 4.0*hidden_size*seq_length
-    x65 = 2.0*head_dim*seq_length
-    x67 = (distributed_optimizer == 0.0)
-    x68 = select(x67, 1.0, 0.0)
-    x69 = select(x67, 0.0, 1.0)
-    x71 = hidden_size*vocab_multiple
-    x72 = 0.9999999999999982*x36*(1.0/vocab_multiple)
-    x75 = data_parallel_replicas*x36*x69
-    x79 = 2.0*hidden_size
-    x81 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x83 = (qk_norm == 0.0)
-    x84 = select(x83, 0.0, 1.0)
-    x85 = 2.0*x84
-    x86 = hidden_size*head_dim
-    x92 = (tied_embeddings == 0.0)
-    x96 = 8.0*seq_length
-    x102 = hidden_size + hidden_size + select(x83, 0.0, 2.0*head_dim)
-    x103 = 3.0*hidden_size
-    x104 = hidden_size + x81
-    x108 = 38.0*seq_length
-    x110 = 4.0*seq_length*vocab_multiple
-    x113 = 9.0*seq_length
-    x115 = 2.0*(2.0 + hidden_size)
-    x116 = x79 + x115
-    x124 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
-    x125 = (-2.0)*head_dim*seq_length
-    x126 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x84)
-    x127 = x79 + x115 + x116
-    x132 = 2.0*hidden_size*vocab_multiple
-    x134 = 2.0*hidden_size*seq_length
-    x135 = 2.0*seq_length*vocab_multiple
-    x138 = 4.0*seq_length
-    x140 = (-2.0)*hidden_size
-    x144 = opposite(x92)
-    x150 = opposite(x67)
-    x181 = 4.0*gpu_memory
+    x70 = 4.0*hidden_size*seq_length
+    x71 = 2.0*head_dim*seq_length
+    x73 = (distributed_optimizer == 0.0)
+    x74 = select(x73, 1.0, 0.0)
+    x75 = select(x73, 0.0, 1.0)
+    x77 = hidden_size*vocab_multiple
+    x78 = 0.9999999999999982*x42*(1.0/vocab_multiple)
+    x81 = data_parallel_replicas*x42*x75
+    x85 = 2.0*hidden_size
+    x87 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x89 = (qk_norm == 0.0)
+    x90 = select(x89, 0.0, 1.0)
+    x91 = 2.0*x90
+    x92 = hidden_size*head_dim
+    x98 = (tied_embeddings == 0.0)
+    x102 = 8.0*seq_length
+    x108 = hidden_size + hidden_size + select(x89, 0.0, 2.0*head_dim)
+    x109 = 3.0*hidden_size
+    x110 = hidden_size + x87
+    x115 = 38.0*seq_length
+    x117 = 4.0*seq_length*vocab_multiple
+    x120 = 9.0*seq_length
+    x122 = 2.0*(2.0 + hidden_size)
+    x123 = x85 + x122
+    x131 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
+    x132 = (-2.0)*head_dim*seq_length
+    x133 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x90)
+    x134 = x85 + x122 + x123
+    x141 = 2.0*hidden_size*vocab_multiple
+    x143 = 2.0*hidden_size*seq_length
+    x144 = 2.0*seq_length*vocab_multiple
+    x149 = 4.0*seq_length
+    x151 = (-2.0)*hidden_size
+    x155 = opposite(x98)
+    x163 = opposite(x73)
+    x214 = -unexplained_bytes
+    x216 = -communicator_bytes
+    x217 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x219 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x214
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -252,137 +268,178 @@ def evaluate(
             context_parallel = np.float64(context_parallel_column[row])
             pipeline_parallel = np.float64(pipeline_parallel_column[row])
             data_parallel = np.float64(data_parallel_column[row])
+            expert_parallel = np.float64(expert_parallel_column[row])
             micro_batch_size = np.float64(micro_batch_size_column[row])
             sequence_parallel = np.float64(sequence_parallel_column[row])
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x34 = tensor_parallel*context_parallel
-            x35 = pipeline_parallel*data_parallel
-            x38 = context_parallel*x35
-            local_heads = nearest(x37*x38)
-            x41 = x36*x38
-            x42 = quotient(num_kv_heads, tensor_parallel, x41)
-            x44 = nearest(x43*x38)
-            local_ffn = nearest(x46*x38)
-            x48 = pipeline_parallel - 1.0
-            x49 = data_parallel*micro_batch_size
-            x50 = pipeline_parallel*x34
-            x51 = (1.0/micro_batch_size)*x50
-            stage_layers = nearest(x52*(data_parallel*x34))
-            x54 = (sequence_parallel == 0.0)
-            sequence_shards = select(x54, 1.0, tensor_parallel)
-            x57 = context_parallel*nearest(x56*(tensor_parallel*x35*select(x54, 1.0, x41)))
-            num_microbatches = nearest(x58*x51)
-            x60 = context_parallel*data_parallel
-            x63 = (1.0 < sequence_shards)
-            x66 = thread_workspace_buffer + select(x63, micro_batch_size*x64, 0.0) + x65*stage_layers
-            x70 = x68 + quotient(data_parallel, data_parallel_replicas, x61)*x69
-            x73 = rounded_up(vocab_size, x72*x38)
-            embedding_parameters = x71*x73
-            x76 = x68 + x75*x50
-            x77 = 0.9999999999999982*x76
-            x78 = x70*rounded_up(embedding_parameters, x77)
-            x80 = x79*local_ffn
-            local_qkv_features = head_dim*local_heads + 2.0*x44
-            x87 = x86*local_heads
-            x88 = rounded_up(hidden_size, x77)
-            x89 = x70*stage_layers*(rounded_up(hidden_size*local_ffn, x77) + rounded_up(x80, x77) + x81*rounded_up(local_qkv_features, x77) + x85*rounded_up(head_dim, x77) + rounded_up(hidden_size*local_qkv_features, x77) + rounded_up(x87, x77) + 2.0*x88)
-            x90 = (pipeline_parallel == 1.0)
-            x91 = x70*x88
-            x93 = (x90 & x92)
-            x94 = x78 + x89 + select(x90, x91, 0.0) + select(x93, x78, 0.0)
-            x95 = (tensor_parallel == 1.0)
+            x40 = tensor_parallel*context_parallel
+            x41 = pipeline_parallel*data_parallel
+            x44 = context_parallel*x41
+            local_heads = nearest(x43*x44)
+            x47 = x42*x44
+            x48 = quotient(num_kv_heads, tensor_parallel, x47)
+            x50 = nearest(x49*x44)
+            local_ffn = nearest(x52*x44)
+            x54 = pipeline_parallel - 1.0
+            x55 = data_parallel*micro_batch_size
+            x56 = pipeline_parallel*x40
+            x57 = (1.0/micro_batch_size)*x56
+            stage_layers = nearest(x58*(data_parallel*x40))
+            x60 = (sequence_parallel == 0.0)
+            sequence_shards = select(x60, 1.0, tensor_parallel)
+            x63 = context_parallel*nearest(x62*(tensor_parallel*x41*select(x60, 1.0, x47)))
+            num_microbatches = nearest(x64*x57)
+            x66 = context_parallel*data_parallel
+            x69 = (1.0 < sequence_shards)
+            x72 = thread_workspace_buffer + select(x69, micro_batch_size*x70, 0.0) + x71*stage_layers
+            x76 = x74 + quotient(data_parallel, data_parallel_replicas, x67)*x75
+            x79 = rounded_up(vocab_size, x78*x44)
+            embedding_parameters = x77*x79
+            x82 = x74 + x81*x56
+            x83 = 0.9999999999999982*x82
+            x84 = x76*rounded_up(embedding_parameters, x83)
+            x86 = x85*local_ffn
+            local_qkv_features = head_dim*local_heads + 2.0*x50
+            x93 = x92*local_heads
+            x94 = rounded_up(hidden_size, x83)
+            x95 = x76*stage_layers*(rounded_up(hidden_size*local_ffn, x83) + rounded_up(x86, x83) + x87*rounded_up(local_qkv_features, x83) + x91*rounded_up(head_dim, x83) + rounded_up(hidden_size*local_qkv_features, x83) + rounded_up(x93, x83) + 2.0*x94)
+            x96 = (pipeline_parallel == 1.0)
+            x97 = x76*x94
+            x99 = (x96 & x98)
+            x100 = x84 + x95 + select(x96, x97, 0.0) + select(x99, x84, 0.0)
+            x101 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x98 = micro_batch_size*first_in_flight
-            x99 = (1.0 < data_parallel)
-            x100 = (x99 & x67)
-            x101 = 2.0 + select(x100, 6.0, 4.0)
-            layer_parameters = x102 + x103*local_ffn + x87 + x104*local_qkv_features
-            x106 = stage_layers*layer_parameters
-            first_parameters = select(x90, hidden_size, 0.0) + embedding_parameters + select(x93, embedding_parameters, 0.0) + x106
-            x109 = (1.0 < micro_batch_size)
-            x111 = x110*x73
-            x112 = micro_batch_size*(x108 + select(x109, 1.0, 0.0)*x96 + x111)
-            x114 = micro_batch_size*(x113 + x111)
-            x117 = micro_batch_size*x57
-            x118 = x116*x117
-            x119 = select(x90, x118, 0.0)
-            x120 = (recompute_full == 0.0)
-            x121 = stage_layers*x117
-            x122 = select(x120, 0.0, x79*(first_in_flight*x121))
-            x123 = (1.0 < tensor_parallel)
-            x128 = micro_batch_size*(x96*local_ffn + (x124 + select((x123 & x109), 1.0, 0.0)*x65 + select((x123 & x109 & opposite(x54)), 1.0, 0.0)*x125)*local_heads + x126*larger(1.0, x42) + x127*x57)
-            x129 = select(x120, stage_layers, 0.0)*x128
-            x130 = first_in_flight*x129
-            x131 = x122 + select(x123, x113*x98, 0.0) + x130
-            x133 = x132*x73
-            x136 = x133 + x79*select(x63, x117, 0.0) + micro_batch_size*(x134 + x135*x73)
-            x137 = x79*(micro_batch_size*(select(x63, seq_length, 0.0) + x57))
-            x139 = x80 + micro_batch_size*(x138*local_ffn + x79*x57)
-            x141 = x140*x117
-            x142 = select(x120, 0.0, x128 + x141)
-            x143 = (stage_layers - 1.0)*larger(0.0, select(x120, 0.0, x141) + 2.0*select(x100, 0.0, layer_parameters) - select(x120, x128, 0.0))
-            x145 = (x90 & x144)
-            head_parameters = select(x145, 0.0, embedding_parameters)
-            x147 = select(x100, 0.0, hidden_size + head_parameters)
-            x148 = select(x145, embedding_parameters, 0.0) + x147
-            x149 = x71*((select(x145, 1.0, 0.0) + select(x100, 1.0, 0.0))*x73)
-            x151 = (x99 & x150)
-            x152 = 1.0 + data_parallel
-            x153 = x66 + quotient(12.0*x94, x70, x76) + select(x95, x96*x98, 0.0) + x101*first_parameters + larger(larger(larger(larger(larger(select(x90, x112, 0.0) + select(x90, x114, 0.0) + x119 + x131, x119 + x131 + select(x90, x136, 0.0)), x131 + x137), x131 + x139 + x142 + x143 + 2.0*select(x90, x148, 0.0)), x131 + 2.0*(x149 + select(x100, 0.0, first_parameters)) - quotient(x122 + x130, first_in_flight, 1.0/first_in_flight)), select(x151, quotient(2.0*x152*x94, x70, x76) + quotient(2.0*data_parallel*x94, x70, x76), 0.0))
-            x154 = x91 + x89 + select(x145, 0.0, x78) + select(x90, x78, 0.0)
-            last_parameters = hidden_size + x106 + head_parameters + select(x90, embedding_parameters, 0.0)
-            x156 = select(x120, 0.0, x79*x121)
-            x157 = select((x123 & x90), micro_batch_size*x113, 0.0) + x129 + x156
-            x158 = select((x95 & x90), micro_batch_size*x96, 0.0) + x66 + quotient(12.0*x154, x70, x76) + x101*last_parameters + larger(larger(larger(larger(x112 + x114 + x118 + x157, x118 + x136 + x157), x139 + x142 + x143 + x157 + select(x145, x133, 0.0) + 2.0*x147), x157 + 2.0*(select(x90, x149, 0.0) + select(x100, 0.0, last_parameters)) - (x129 + x156)), select(x151, quotient(2.0*x152*x154, x70, x76) + quotient(2.0*data_parallel*x154, x70, x76), 0.0))
-            x159 = smaller(1.0, x48)
-            second_in_flight = smaller(pipeline_parallel - x159, num_microbatches)
-            x161 = select(x120, 0.0, x79*(x121*second_in_flight))
-            x162 = (x159 == 0.0)
-            x163 = micro_batch_size*second_in_flight
-            x164 = x129*second_in_flight
-            x165 = x161 + select((x123 & x162), x113*x163, 0.0) + x164
-            x166 = (x159 == x48)
-            x167 = opposite(x145)
-            x168 = (x166 & x167)
-            second_parameters = select(x166, hidden_size, 0.0) + x106 + select(x168, embedding_parameters, 0.0) + select(x162, embedding_parameters, 0.0)
-            x170 = x66 + quotient(12.0*(x89 + select(x162, x78, 0.0) + select(x166, x91, 0.0) + select(x168, x78, 0.0)), x70, x76) + select((x95 & x162), x96*x163, 0.0) + x101*second_parameters
-            x171 = larger(0.0, pipeline_parallel - 2.0)
-            x172 = (x171 == 0.0)
-            x173 = (x171 == x48)
-            x174 = (x173 & x167)
-            penultimate_parameters = select(x173, hidden_size, 0.0) + x106 + select(x174, embedding_parameters, 0.0) + select(x172, embedding_parameters, 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x171, num_microbatches)
-            x177 = select(x120, 0.0, x79*(x121*penultimate_in_flight))
-            x178 = micro_batch_size*penultimate_in_flight
-            x179 = x129*penultimate_in_flight
-            x180 = larger(larger(larger(larger(larger(x153, x158), x137 + x165 + x170), x139 + x142 + x143 + x165 + x170 + 2.0*select(x166, x148, 0.0)), x165 + x170 + 2.0*(select(x162, x149, 0.0) + select(x100, 0.0, second_parameters)) - quotient(x161 + x164, second_in_flight, 1.0/second_in_flight)), x66 + 2.0*(select(x172, x149, 0.0) + select(x100, 0.0, penultimate_parameters)) + x177 + select((x123 & x172), x113*x178, 0.0) + x179 + quotient(12.0*(x89 + select(x172, x78, 0.0) + select(x173, x91, 0.0) + select(x174, x78, 0.0)), x70, x76) + select((x95 & x172), x96*x178, 0.0) + x101*penultimate_parameters - quotient(x177 + x179, penultimate_in_flight, 1.0/penultimate_in_flight))
+            x104 = micro_batch_size*first_in_flight
+            x105 = (1.0 < data_parallel)
+            x106 = (x105 & x73)
+            x107 = 2.0 + select(x106, 6.0, 4.0)
+            layer_parameters = x108 + x109*local_ffn + x93 + x110*local_qkv_features
+            x112 = stage_layers*layer_parameters
+            first_parameters = select(x96, hidden_size, 0.0) + embedding_parameters + select(x99, embedding_parameters, 0.0) + x112
+            x114 = x72 + quotient(12.0*x100, x76, x82) + select(x101, x102*x104, 0.0) + x107*first_parameters
+            x116 = (1.0 < micro_batch_size)
+            x118 = x117*x79
+            x119 = micro_batch_size*(x115 + select(x116, 1.0, 0.0)*x102 + x118)
+            x121 = micro_batch_size*(x120 + x118)
+            x124 = micro_batch_size*x63
+            x125 = x123*x124
+            x126 = select(x96, x125, 0.0)
+            x127 = (recompute_full == 0.0)
+            x128 = stage_layers*x124
+            x129 = select(x127, 0.0, x85*(first_in_flight*x128))
+            x130 = (1.0 < tensor_parallel)
+            x135 = micro_batch_size*(x102*local_ffn + (x131 + select((x130 & x116), 1.0, 0.0)*x71 + select((x130 & x116 & opposite(x60)), 1.0, 0.0)*x132)*local_heads + x133*larger(1.0, x48) + x134*x63)
+            x136 = select(x127, stage_layers, 0.0)*x135
+            x137 = first_in_flight*x136
+            x138 = x129 + select(x130, x120*x104, 0.0) + x137
+            x139 = select(x96, x121, 0.0) + x126 + x138
+            x140 = select(x96, x119, 0.0) + x139
+            x142 = x141*x79
+            x145 = x142 + x85*select(x69, x124, 0.0) + micro_batch_size*(x143 + x144*x79)
+            x146 = x126 + x138 + select(x96, x145, 0.0)
+            x147 = x85*(micro_batch_size*(select(x69, seq_length, 0.0) + x63))
+            x148 = x138 + x147
+            x150 = x86 + micro_batch_size*(x149*local_ffn + x85*x63)
+            x152 = x151*x124
+            x153 = select(x127, 0.0, x135 + x152)
+            x154 = (stage_layers - 1.0)*larger(0.0, select(x127, 0.0, x152) + 2.0*select(x106, 0.0, layer_parameters) - select(x127, x135, 0.0))
+            x156 = (x96 & x155)
+            head_parameters = select(x156, 0.0, embedding_parameters)
+            x158 = select(x106, 0.0, hidden_size + head_parameters)
+            x159 = select(x156, embedding_parameters, 0.0) + x158
+            x160 = x138 + x150 + x153 + x154 + 2.0*select(x96, x159, 0.0)
+            x161 = x77*((select(x156, 1.0, 0.0) + select(x106, 1.0, 0.0))*x79)
+            x162 = x138 + 2.0*(x161 + select(x106, 0.0, first_parameters)) - quotient(x129 + x137, first_in_flight, 1.0/first_in_flight)
+            x164 = (x105 & x163)
+            x165 = 1.0 + data_parallel
+            x166 = x165*x100
+            x167 = data_parallel*x100
+            x168 = select(x164, quotient(2.0*x166, x76, x82) + quotient(2.0*x167, x76, x82), 0.0)
+            x169 = x114 + larger(larger(larger(larger(larger(x140, x146), x148), x160), x162), x168)
+            x170 = x97 + x95 + select(x156, 0.0, x84) + select(x96, x84, 0.0)
+            last_parameters = hidden_size + x112 + head_parameters + select(x96, embedding_parameters, 0.0)
+            x172 = select((x101 & x96), micro_batch_size*x102, 0.0) + x72 + quotient(12.0*x170, x76, x82) + x107*last_parameters
+            x173 = select(x127, 0.0, x85*x128)
+            x174 = select((x130 & x96), micro_batch_size*x120, 0.0) + x136 + x173
+            x175 = x121 + x125 + x174
+            x176 = x119 + x175
+            x177 = x125 + x145 + x174
+            x178 = x150 + x153 + x154 + x174 + select(x156, x142, 0.0) + 2.0*x158
+            x179 = x174 + 2.0*(select(x96, x161, 0.0) + select(x106, 0.0, last_parameters)) - (x136 + x173)
+            x180 = x165*x170
+            x181 = data_parallel*x170
+            x182 = select(x164, quotient(2.0*x180, x76, x82) + quotient(2.0*x181, x76, x82), 0.0)
+            x183 = x172 + larger(larger(larger(larger(x176, x177), x178), x179), x182)
+            x184 = smaller(1.0, x54)
+            second_in_flight = smaller(pipeline_parallel - x184, num_microbatches)
+            x186 = select(x127, 0.0, x85*(x128*second_in_flight))
+            x187 = (x184 == 0.0)
+            x188 = micro_batch_size*second_in_flight
+            x189 = x136*second_in_flight
+            x190 = x186 + select((x130 & x187), x120*x188, 0.0) + x189
+            x191 = x147 + x190
+            x192 = (x184 == x54)
+            x193 = opposite(x156)
+            x194 = (x192 & x193)
+            x195 = x95 + select(x187, x84, 0.0) + select(x192, x97, 0.0) + select(x194, x84, 0.0)
+            second_parameters = select(x192, hidden_size, 0.0) + x112 + select(x194, embedding_parameters, 0.0) + select(x187, embedding_parameters, 0.0)
+            x197 = x72 + quotient(12.0*x195, x76, x82) + select((x101 & x187), x102*x188, 0.0) + x107*second_parameters
+            x198 = x150 + x153 + x154 + x190 + 2.0*select(x192, x159, 0.0)
+            x199 = x190 + 2.0*(select(x187, x161, 0.0) + select(x106, 0.0, second_parameters)) - quotient(x186 + x189, second_in_flight, 1.0/second_in_flight)
+            x200 = larger(0.0, pipeline_parallel - 2.0)
+            x201 = (x200 == 0.0)
+            x202 = (x200 == x54)
+            x203 = (x202 & x193)
+            penultimate_parameters = select(x202, hidden_size, 0.0) + x112 + select(x203, embedding_parameters, 0.0) + select(x201, embedding_parameters, 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x200, num_microbatches)
+            x206 = select(x127, 0.0, x85*(x128*penultimate_in_flight))
+            x207 = micro_batch_size*penultimate_in_flight
+            x208 = x136*penultimate_in_flight
+            x209 = x206 + select((x130 & x201), x120*x207, 0.0) + x208
+            x210 = 2.0*(select(x201, x161, 0.0) + select(x106, 0.0, penultimate_parameters)) + x209 - quotient(x206 + x208, penultimate_in_flight, 1.0/penultimate_in_flight)
+            x211 = x95 + select(x201, x84, 0.0) + select(x202, x97, 0.0) + select(x203, x84, 0.0)
+            x212 = x72 + quotient(12.0*x211, x76, x82) + select((x101 & x201), x102*x207, 0.0) + x107*penultimate_parameters
+            x213 = larger(larger(larger(larger(larger(x169, x183), x191 + x197), x197 + x198), x197 + x199), x210 + x212)
+            x215 = select(x130, 1.0, 0.0)
+            x218 = (x215 + select(x105, 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < pipeline_parallel), 1.0, 0.0))*x216 + x217
+            x220 = 1000.0*floor(quotient(1000.0*x218, reserved_per_mille, x219))
+            x221 = 1044.0 + 67.0*x215 + 43.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            x222 = 1.0/x221
+            x223 = select(x202, x125, 0.0)
+            x224 = x209 + select(x202, x121, 0.0) + x223
+            x225 = x165*x211
+            x226 = data_parallel*x211
+            x227 = select(x192, x125, 0.0)
+            x228 = x190 + select(x192, x121, 0.0) + x227
+            x229 = x165*x195
+            x230 = data_parallel*x195
             broken = np.int8(0)
-            broken = where((data_parallel_replicas*nearest(x60*x61) == x60), broken, np.int8(18))
-            broken = where((x54 | (2.0 <= tensor_parallel)), broken, np.int8(17))
-            broken = where((x49*num_microbatches == global_batch_size), broken, np.int8(16))
-            broken = where((sequence_shards*x57 == seq_length), broken, np.int8(15))
+            broken = where((data_parallel_replicas*nearest(x66*x67) == x66), broken, np.int8(18))
+            broken = where((x60 | (2.0 <= tensor_parallel)), broken, np.int8(17))
+            broken = where((x55*num_microbatches == global_batch_size), broken, np.int8(16))
+            broken = where((sequence_shards*x63 == seq_length), broken, np.int8(15))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(14))
-            broken = where((x48 <= quotient(global_batch_size, x49, x36*x51)), broken, np.int8(13))
+            broken = where((x54 <= quotient(global_batch_size, x55, x42*x57)), broken, np.int8(13))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
-            broken = where((tensor_parallel*x44 == x45), broken, np.int8(11))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(10))
+            broken = where((tensor_parallel*x50 == x51), broken, np.int8(11))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x46)) | whole(x48)), broken, np.int8(10))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
             broken = where((tensor_parallel <= node_size), broken, np.int8(8))
-            broken = where((num_gpus == x34*x35), broken, np.int8(7))
+            broken = where((num_gpus == x40*x41), broken, np.int8(7))
             broken = where((recompute_mlp == 0.0), broken, np.int8(6))
             broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-            broken = where(x33, broken, np.int8(4))
-            broken = where(x32, broken, np.int8(3))
+            broken = where(x39, broken, np.int8(4))
+            broken = where(x38, broken, np.int8(3))
             broken = where((context_parallel == 1.0), broken, np.int8(2))
-            broken = where(x31, broken, np.int8(1))
+            broken = where(x37, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x153, 0.0)
-            out[1, row] = select(legal, x158, 0.0)
-            out[2, row] = select(legal, x180, 0.0)
+            out[0, row] = select(legal, x169, 0.0)
+            out[1, row] = select(legal, x183, 0.0)
+            out[2, row] = select(legal, x213, 0.0)
             answer = np.int8(2)
-            answer = where((x180 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x180 <= x181), np.int8(0), answer)
+            answer = where((x213 <= process_holds), np.int8(1), answer)
+            answer = where((x213 <= x213 + smaller(smaller(smaller(x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x166, x76, x82) + quotient((-1080.0)*x167, x76, x82), 0.0), x221, x222))) - (x114 + larger(larger(larger(larger(larger(larger(x139, x140), x146), x148), x160), x162), x168)), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x180, x76, x82) + quotient((-1080.0)*x181, x76, x82), 0.0), x221, x222))) - (x172 + larger(larger(larger(larger(larger(larger(x175, x176), x177), x178), x179), x182), x147 + x174))), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x225, x76, x82) + quotient((-1080.0)*x226, x76, x82), 0.0), x221, x222))) - (x212 + larger(larger(larger(larger(larger(larger(x210, x224), x224 + select(x202, x119, 0.0)), x209 + x223 + select(x202, x145, 0.0)), x147 + x209), x150 + x153 + x154 + x209 + 2.0*select(x202, x159, 0.0)), select(x164, quotient(2.0*x225, x76, x82) + quotient(2.0*x226, x76, x82), 0.0)))), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x229, x76, x82) + quotient((-1080.0)*x230, x76, x82), 0.0), x221, x222))) - (x197 + larger(larger(larger(larger(larger(larger(x191, x198), x199), x228), x228 + select(x192, x119, 0.0)), x190 + x227 + select(x192, x145, 0.0)), select(x164, quotient(2.0*x229, x76, x82) + quotient(2.0*x230, x76, x82), 0.0))))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

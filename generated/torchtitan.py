@@ -40,10 +40,12 @@ INPUTS = (
     "pipeline_rank",
     "num_gpus",
     "node_size",
+    "gpu_memory",
     "unexplained_bytes",
     "reserved_per_mille",
     "context_bytes",
     "communicator_bytes",
+    "process_parts",
 )
 
 #: Unit and meaning of every term.
@@ -227,7 +229,11 @@ TERMS = {
     "process.usual": ("bytes", "rank r, usually reserved by the caching allocator"),
     "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
     "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
+    "process.beside": ("bytes", "rank r, taken of the GPU beside the caching allocator"),
     "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
+    "process.left": ("bytes", "left to the caching allocator by a process that fits"),
+    "process.fits": ("bytes", "the most that rank r may allocate so that its process fits"),
+    "process.holds": ("bytes", "the most that a peak may be so that it can be allocated"),
     "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
     "first.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"),
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
@@ -521,6 +527,8 @@ TERMS = {
     "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
     "peak": ("bytes", "largest total of all pipeline ranks"),
+    "process.peak": ("bytes", "the rank whose process takes most of its GPU"),
+    "process.most": ("bytes", "the most that the peak may be so that the processes of all ranks fit"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -572,7 +580,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, gpu_memory, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, process_parts):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -753,7 +761,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_usual = ceil_div(process_allocated*(10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071) + 940*stage_last_reduce, 1000)
     process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
-    process_total = context_bytes + communicator_bytes*process_communicators + process_reserved
+    process_beside = context_bytes + communicator_bytes*process_communicators
+    process_total = process_beside + process_reserved
+    process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
+    process_fits = -unexplained_bytes + min(process_left, floor_div(-940*stage_last_reduce + 1000*floor_div(1000*process_left, reserved_per_mille), 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071))
+    process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
@@ -1047,6 +1059,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_buffer + last_input + last_optimizer + last_weight
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
+    process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(940*first_last_reduce + (unexplained_bytes + first_total)*(10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(940*last_last_reduce + (unexplained_bytes + last_total)*(10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(940*penultimate_last_reduce + (unexplained_bytes + penultimate_total)*(10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(940*second_last_reduce + (unexplained_bytes + second_total)*(10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071), 1000), 1000)))
+    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-940*first_last_reduce + 1000*floor_div(1000*process_left, reserved_per_mille), 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071)), -unexplained_bytes - last_total + min(process_left, floor_div(-940*last_last_reduce + 1000*floor_div(1000*process_left, reserved_per_mille), 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-940*penultimate_last_reduce + 1000*floor_div(1000*process_left, reserved_per_mille), 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071)), -unexplained_bytes - second_total + min(process_left, floor_div(-940*second_last_reduce + 1000*floor_div(1000*process_left, reserved_per_mille), 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071)))
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1227,7 +1241,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.usual": process_usual,
         "process.reserved": process_reserved,
         "process.communicators": process_communicators,
+        "process.beside": process_beside,
         "process.total": process_total,
+        "process.left": process_left,
+        "process.fits": process_fits,
+        "process.holds": process_holds,
         "first.in_flight": first_in_flight,
         "first.in_flight_first": first_in_flight_first,
         "first.held_dense_layers": first_held_dense_layers,
@@ -1521,10 +1539,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.static": last_static,
         "last.total": last_total,
         "peak": peak,
+        "process.peak": process_peak,
+        "process.most": process_most,
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, gpu_memory, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, process_parts):
     """For every rule, whether the configuration keeps it."""
     kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1

@@ -34,12 +34,18 @@ SCALARS = (
     "num_gpus",
     "node_size",
     "gpu_memory",
+    "unexplained_bytes",
+    "reserved_per_mille",
+    "context_bytes",
+    "communicator_bytes",
+    "process_parts",
 )
 COLUMNS = (
     "tensor_parallel",
     "context_parallel",
     "pipeline_parallel",
     "data_parallel",
+    "expert_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -173,10 +179,16 @@ def evaluate(
     num_gpus,
     node_size,
     gpu_memory,
+    unexplained_bytes,
+    reserved_per_mille,
+    context_bytes,
+    communicator_bytes,
+    process_parts,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
     data_parallel_column,
+    expert_parallel_column,
     micro_batch_size_column,
     sequence_parallel_column,
     recompute_full_column,
@@ -192,77 +204,81 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x30 = (distributed_optimizer == 1.0)
-    x31 = (sharded_gradients == 1.0)
-    x32 = (sharded_weights == 1.0)
-    x35 = 1.0/num_gpus
-    x36 = num_attention_heads*x35
-    x39 = 1.0/num_kv_heads
-    x42 = num_kv_heads*head_dim*x35
+    x36 = (distributed_optimizer == 1.0)
+    x37 = (sharded_gradients == 1.0)
+    x38 = (sharded_weights == 1.0)
+    x41 = 1.0/num_gpus
+    x42 = num_attention_heads*x41
+    x45 = 1.0/num_kv_heads
+    x48 = num_kv_heads*head_dim*x41
     kv_size = num_kv_heads*head_dim
-    x45 = ffn_hidden_size*x35
-    x49 = num_layers*x35
-    x52 = seq_length*x35
-    x55 = global_batch_size*x35
-    x57 = 1.0/data_parallel_replicas
-    x59 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
-    x60 = (tied_embeddings == 0.0)
-    x61 = (qkv_bias == 0.0)
-    x62 = (qk_norm == 0.0)
-    x63 = 4.0*head_dim*seq_length + 4.0 + select(x60, 8.0, 4.0) + num_layers*(36.0 + select(x61, 0.0, 12.0) + select(x62, 0.0, 8.0))
-    x67 = 4.0*data_parallel_replicas
-    x71 = select(x60, 1.0, 0.0)
-    x72 = hidden_size*x71
-    x73 = hidden_size + x72
-    x74 = 0.9999999999999982*x35*(1.0/vocab_multiple)
-    x77 = 2.0*select(x62, 0.0, 1.0)
-    x79 = select(x61, 0.0, 1.0)
-    x81 = 2.0*hidden_size
-    x87 = 4.0*vocab_multiple
-    x89 = 2.0 + hidden_size
-    x90 = 2.0*x89
-    x94 = 2.0*hidden_size*num_layers
-    x95 = 4.0*x89
-    x96 = 4.0*hidden_size
-    x97 = head_dim*(2.0 + qk_norm)
-    x98 = 2.0*(x97 + 2.0*(1.0 + qk_norm))
-    x99 = 2.0*(x77 + x97)
-    x107 = 2.0*vocab_multiple
-    x115 = 2.0*hidden_size*vocab_multiple
-    x119 = 2.0*hidden_size*vocab_multiple*x71
-    x122 = (-2.0)*hidden_size
-    x123 = gradient_bytes*data_parallel_replicas
-    x124 = x81 + x90
-    x125 = 2.0*hidden_size*x71
-    x129 = 6.0*hidden_size
-    x131 = 2.0*head_dim
-    x132 = 2.0*(hidden_size + hidden_size + select(x62, 0.0, x131))
-    x133 = 4.0*hidden_size*head_dim
-    x134 = 2.0*x79
-    x136 = 4.0 + x96
-    x139 = (-2.0)*hidden_size*head_dim
-    x140 = 8.0*hidden_size
-    x142 = (3.0 <= num_layers)
-    x143 = select(x142, 1.0, 0.0)
-    x144 = num_layers - 2.0
-    x145 = x143*x144
-    x147 = (data_parallel_replicas == 1.0)
-    x152 = (4.0 + gradient_bytes)*x143
-    x155 = (2.0 <= num_layers)
-    x156 = select(x155, 1.0, 0.0)
-    x157 = num_layers - 1.0
-    x158 = x156*x157
-    x161 = 2.0*hidden_size*select(x142, 0.0, 1.0)
-    x162 = 2.0 + gradient_bytes + 2.0*x143
-    x164 = 2.0*hidden_size*select(x155, 0.0, 1.0)
-    x165 = 2.0 + 2.0*x156
-    x168 = 4.0*num_layers*data_parallel_replicas
-    x172 = hidden_size*gradient_bytes
-    x174 = hidden_size*gradient_bytes*data_parallel_replicas
-    x179 = 4.0*data_parallel_replicas*x144
-    x181 = 4.0*data_parallel_replicas*x157
-    x182 = 4.0*hidden_size*data_parallel_replicas*x71
-    x186 = 4.0*gpu_memory
+    x51 = ffn_hidden_size*x41
+    x55 = num_layers*x41
+    x58 = seq_length*x41
+    x61 = global_batch_size*x41
+    x63 = 1.0/data_parallel_replicas
+    x65 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
+    x66 = (tied_embeddings == 0.0)
+    x67 = (qkv_bias == 0.0)
+    x68 = (qk_norm == 0.0)
+    x69 = 4.0*head_dim*seq_length + 4.0 + select(x66, 8.0, 4.0) + num_layers*(36.0 + select(x67, 0.0, 12.0) + select(x68, 0.0, 8.0))
+    x73 = 4.0*data_parallel_replicas
+    x77 = select(x66, 1.0, 0.0)
+    x78 = hidden_size*x77
+    x79 = hidden_size + x78
+    x80 = 0.9999999999999982*x41*(1.0/vocab_multiple)
+    x83 = 2.0*select(x68, 0.0, 1.0)
+    x85 = select(x67, 0.0, 1.0)
+    x87 = 2.0*hidden_size
+    x94 = 4.0*vocab_multiple
+    x96 = 2.0 + hidden_size
+    x97 = 2.0*x96
+    x101 = 2.0*hidden_size*num_layers
+    x102 = 4.0*x96
+    x103 = 4.0*hidden_size
+    x104 = head_dim*(2.0 + qk_norm)
+    x105 = 2.0*(x104 + 2.0*(1.0 + qk_norm))
+    x106 = 2.0*(x83 + x104)
+    x114 = 2.0*vocab_multiple
+    x124 = 2.0*hidden_size*vocab_multiple
+    x129 = 2.0*hidden_size*vocab_multiple*x77
+    x132 = (-2.0)*hidden_size
+    x133 = gradient_bytes*data_parallel_replicas
+    x134 = x87 + x97
+    x135 = 2.0*hidden_size*x77
+    x140 = 6.0*hidden_size
+    x142 = 2.0*head_dim
+    x143 = 2.0*(hidden_size + hidden_size + select(x68, 0.0, x142))
+    x144 = 4.0*hidden_size*head_dim
+    x145 = 2.0*x85
+    x147 = 4.0 + x103
+    x150 = (-2.0)*hidden_size*head_dim
+    x151 = 8.0*hidden_size
+    x153 = (3.0 <= num_layers)
+    x154 = select(x153, 1.0, 0.0)
+    x155 = num_layers - 2.0
+    x156 = x154*x155
+    x158 = (data_parallel_replicas == 1.0)
+    x163 = (4.0 + gradient_bytes)*x154
+    x166 = (2.0 <= num_layers)
+    x167 = select(x166, 1.0, 0.0)
+    x168 = num_layers - 1.0
+    x169 = x167*x168
+    x172 = 2.0*hidden_size*select(x153, 0.0, 1.0)
+    x173 = 2.0 + gradient_bytes + 2.0*x154
+    x175 = 2.0*hidden_size*select(x166, 0.0, 1.0)
+    x176 = 2.0 + 2.0*x167
+    x180 = 4.0*num_layers*data_parallel_replicas
+    x185 = hidden_size*gradient_bytes
+    x187 = hidden_size*gradient_bytes*data_parallel_replicas
+    x198 = 4.0*data_parallel_replicas*x155
+    x200 = 4.0*data_parallel_replicas*x168
+    x202 = 4.0*hidden_size*data_parallel_replicas*x77
+    x208 = -unexplained_bytes
+    x210 = -communicator_bytes
+    x211 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x213 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x208
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -271,125 +287,147 @@ def evaluate(
             context_parallel = np.float64(context_parallel_column[row])
             pipeline_parallel = np.float64(pipeline_parallel_column[row])
             data_parallel = np.float64(data_parallel_column[row])
+            expert_parallel = np.float64(expert_parallel_column[row])
             micro_batch_size = np.float64(micro_batch_size_column[row])
             sequence_parallel = np.float64(sequence_parallel_column[row])
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x33 = context_parallel*data_parallel
-            x34 = tensor_parallel*pipeline_parallel
-            x37 = pipeline_parallel*x33
-            local_heads = nearest(x36*x37)
-            x40 = x35*x37
-            x41 = quotient(num_kv_heads, tensor_parallel, x40)
-            local_kv_features = nearest(x42*x37)
-            local_ffn = nearest(x45*x37)
-            x47 = data_parallel*micro_batch_size
-            x48 = context_parallel*(1.0/micro_batch_size)*x34
-            x50 = (sequence_parallel == 0.0)
-            sequence_shards = select(x50, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x52*(data_parallel*x34*select(x50, 1.0, x40)))
-            x54 = sequence_shards*local_sequence_sp
-            num_microbatches = nearest(x55*x48)
-            x58 = nearest(x33*x57)
-            x64 = smaller(1.0, num_microbatches)
-            x65 = micro_batch_size*local_sequence_sp
-            x66 = sequence_shards*x65
-            x68 = 1.0/x58
-            x69 = 0.9999999999999982*x68
-            x70 = rounded_up(hidden_size, x69)
-            x75 = rounded_up(vocab_size, x74*x37)
-            x76 = rounded_up(vocab_multiple*x75, x69)
+            x39 = context_parallel*data_parallel
+            x40 = tensor_parallel*pipeline_parallel
+            x43 = pipeline_parallel*x39
+            local_heads = nearest(x42*x43)
+            x46 = x41*x43
+            x47 = quotient(num_kv_heads, tensor_parallel, x46)
+            local_kv_features = nearest(x48*x43)
+            local_ffn = nearest(x51*x43)
+            x53 = data_parallel*micro_batch_size
+            x54 = context_parallel*(1.0/micro_batch_size)*x40
+            x56 = (sequence_parallel == 0.0)
+            sequence_shards = select(x56, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x58*(data_parallel*x40*select(x56, 1.0, x46)))
+            x60 = sequence_shards*local_sequence_sp
+            num_microbatches = nearest(x61*x54)
+            x64 = nearest(x39*x63)
+            x70 = smaller(1.0, num_microbatches)
+            x71 = micro_batch_size*local_sequence_sp
+            x72 = sequence_shards*x71
+            x74 = 1.0/x64
+            x75 = 0.9999999999999982*x74
+            x76 = rounded_up(hidden_size, x75)
+            x81 = rounded_up(vocab_size, x80*x43)
+            x82 = rounded_up(vocab_multiple*x81, x75)
             local_query_features = head_dim*local_heads
             local_qkv_features = local_query_features + 2.0*local_kv_features
-            x82 = rounded_up(head_dim, x69)*x77 + hidden_size*rounded_up(local_query_features, x69) + x79*rounded_up(local_qkv_features, x69) + x70*(2.0 + local_ffn + local_query_features) + x81*(rounded_up(local_ffn, x69) + rounded_up(local_kv_features, x69))
-            x83 = x58*(x70 + x73*x76 + num_layers*x82)
-            x84 = x35*x34
-            x85 = quotient(x67*x83, x33, x84)
-            x86 = 8.0*quotient(x83, x58, x68)
-            x88 = x75*x66
-            x91 = (x90 + x81*sequence_shards)*x65
-            last_end_activations = x87*x88 + x91
-            x93 = (recompute_full == 0.0)
-            x100 = x95 + sequence_shards*(x96 + 8.0*local_ffn + x98*local_heads + x99*larger(1.0, x41))
-            x101 = x65*x100
-            x102 = select(x93, num_layers, 0.0)*x101
-            x103 = select(x93, 0.0, x94*(x64*x65)) + x64*x102
-            x104 = last_end_activations + x103
-            x105 = (1.0 < tensor_parallel)
-            x106 = select(x105, 1.0, 0.0)
-            x108 = select(x105, x66, 0.0)
-            x109 = x70 + x72*x76
-            x110 = (1.0 < num_microbatches)
-            x111 = select(x110, x85, 0.0)
-            x112 = 2.0*x58*x109 + x111
-            x113 = 8.0 + x107*(select(x105, 5.0, 3.0)*x88) + 12.0*x108 + x112 - 8.0*x106
-            x114 = 8.0 + 4.0*x106 + x87*(select(x105, 3.0, 2.0)*x88) + 33.0*x108 + x112
-            first_embedding_gradients_embedding_backward = x115*x75
-            x117 = 8.0 + x91 + x66*(x81 + x107*x75) + first_embedding_gradients_embedding_backward + x111 + 2.0*x58*(x82 + x109)
-            last_steps_head_reduce = 8.0 + x81*x65
-            x120 = 2.0*x58*x82
-            x121 = x58*x109
-            x126 = x81 + last_steps_head_reduce + x119*x75 + x120 + larger(gradient_bytes*x121 + larger(0.0, x122 + quotient(x123*x121, x33, x84)), x124*x65 + x58*(2.0*x70 + x125*x76)) + x111
-            x127 = select(x93, 0.0, x65*(x122 + x100))
-            x128 = x81*local_ffn
-            x130 = x129*local_ffn
-            x135 = x132 + x130 + x133*local_heads + x96*local_kv_features + x134*local_qkv_features
-            x137 = x131*local_heads
-            x138 = -x100
-            x141 = larger(larger(larger(larger(larger(micro_batch_size*(x81*local_sequence_sp + x96*select(x105, x54, 0.0)), x65*(x81 + 4.0*sequence_shards*local_ffn) + x128), x65*(x81 + sequence_shards*(x96 - 6.0*local_ffn)) + x130), x128 + x65*(x81 + 2.0*sequence_shards*local_ffn) + 2.0*select(x105, hidden_size*x66, 0.0)), x122 + x135 + x65*(x136 + sequence_shards*(x129 + x137) + x138)), x122 + x135 + x139*local_heads + x65*(x136 + sequence_shards*(x140 + x137) + x138))
-            x146 = select(x93, -x101, x122*x65)
-            x148 = (x147 & x110)
-            x149 = x58*x82
-            x150 = select(x148, 0.0, quotient(x67*x149, x33, x84))
-            x151 = x146 + x150
-            x153 = x149*x152
-            x154 = select(x148, 0.0, quotient(x67*x121, x33, x84))
-            x159 = x58*(gradient_bytes*x82 + x81*x76)
-            x160 = x120 + x159
-            x163 = x127 + x58*(x161*x76 + x162*x82) - x65*x100
-            x166 = x154 + x58*(gradient_bytes*x109 + x164*x76 + x165*x82)
-            x167 = 8.0 + x111
-            x169 = x168*x82
-            x170 = x111 + select(x148, 0.0, quotient(x58*(x67*x109 + x169), x33, x84))
-            x171 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x159
-            x173 = x58*x76
-            x175 = first_embedding_gradients_embedding_backward + x172*x173 + quotient(x174*x173, x33, x84)
-            x176 = x63 + (8.0 + 8.0*x64)*x66 + x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x85, x104 + x113), x104 + x114), x103 + x117), x103 + x126), x103 + x127 + x141 + larger(larger(larger(x145*x151 + x153 + x143*x154, x158*x151 + x156*(x154 + x160)), x156*(x150 + x154 + x163)), x166) + x167), x170 + x171), 8.0 + x175 + x170)
-            x177 = x102 + select(x93, 0.0, x94*x65)
-            x178 = last_end_activations + x177
-            x180 = x149*select(x148, 0.0, 1.0)
-            x183 = x111 + select(x148, 0.0, quotient(x58*(x67*x70 + x182*x76 + x169), x33, x84))
-            x184 = x63 + 16.0*sequence_shards*x65 + x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x85, x178 + x113), x178 + x114), x177 + x117), x177 + x126), x177 + x127 + x141 + x167 + larger(larger(larger(x166, x145*x146 + x153 + x143*(x154 + quotient(x179*x180, x33, x84))), x158*x146 + x156*(x154 + quotient(x181*x180, x33, x84) + x160)), x156*(x154 + quotient(x67*x180, x33, x84) + x163))), x171 + x183), 8.0 + x175 + x183)
-            x185 = larger(x176, x184)
+            x88 = rounded_up(head_dim, x75)*x83 + hidden_size*rounded_up(local_query_features, x75) + x85*rounded_up(local_qkv_features, x75) + x76*(2.0 + local_ffn + local_query_features) + x87*(rounded_up(local_ffn, x75) + rounded_up(local_kv_features, x75))
+            x89 = x64*(x76 + x79*x82 + num_layers*x88)
+            x90 = x41*x40
+            x91 = quotient(x73*x89, x39, x90)
+            x92 = 8.0*quotient(x89, x64, x74)
+            x93 = x69 + (8.0 + 8.0*x70)*x72 + x91 + x92
+            x95 = x81*x72
+            x98 = (x97 + x87*sequence_shards)*x71
+            last_end_activations = x94*x95 + x98
+            x100 = (recompute_full == 0.0)
+            x107 = x102 + sequence_shards*(x103 + 8.0*local_ffn + x105*local_heads + x106*larger(1.0, x47))
+            x108 = x71*x107
+            x109 = select(x100, num_layers, 0.0)*x108
+            x110 = select(x100, 0.0, x101*(x70*x71)) + x70*x109
+            x111 = last_end_activations + x110
+            x112 = (1.0 < tensor_parallel)
+            x113 = select(x112, 1.0, 0.0)
+            x115 = select(x112, x72, 0.0)
+            x116 = x76 + x78*x82
+            x117 = (1.0 < num_microbatches)
+            x118 = select(x117, x91, 0.0)
+            x119 = 2.0*x64*x116 + x118
+            x120 = 8.0 + x114*(select(x112, 5.0, 3.0)*x95) + 12.0*x115 + x119 - 8.0*x113
+            x121 = x111 + x120
+            x122 = 8.0 + 4.0*x113 + x94*(select(x112, 3.0, 2.0)*x95) + 33.0*x115 + x119
+            x123 = x111 + x122
+            first_embedding_gradients_embedding_backward = x124*x81
+            x126 = 8.0 + x98 + x72*(x87 + x114*x81) + first_embedding_gradients_embedding_backward + x118 + 2.0*x64*(x88 + x116)
+            x127 = x110 + x126
+            last_steps_head_reduce = 8.0 + x87*x71
+            x130 = 2.0*x64*x88
+            x131 = x64*x116
+            x136 = x87 + last_steps_head_reduce + x129*x81 + x130 + larger(gradient_bytes*x131 + larger(0.0, x132 + quotient(x133*x131, x39, x90)), x134*x71 + x64*(2.0*x76 + x135*x82)) + x118
+            x137 = x110 + x136
+            x138 = select(x100, 0.0, x71*(x132 + x107))
+            x139 = x87*local_ffn
+            x141 = x140*local_ffn
+            x146 = x143 + x141 + x144*local_heads + x103*local_kv_features + x145*local_qkv_features
+            x148 = x142*local_heads
+            x149 = -x107
+            x152 = larger(larger(larger(larger(larger(micro_batch_size*(x87*local_sequence_sp + x103*select(x112, x60, 0.0)), x71*(x87 + 4.0*sequence_shards*local_ffn) + x139), x71*(x87 + sequence_shards*(x103 - 6.0*local_ffn)) + x141), x139 + x71*(x87 + 2.0*sequence_shards*local_ffn) + 2.0*select(x112, hidden_size*x72, 0.0)), x132 + x146 + x71*(x147 + sequence_shards*(x140 + x148) + x149)), x132 + x146 + x150*local_heads + x71*(x147 + sequence_shards*(x151 + x148) + x149))
+            x157 = select(x100, -x108, x132*x71)
+            x159 = (x158 & x117)
+            x160 = x64*x88
+            x161 = select(x159, 0.0, quotient(x73*x160, x39, x90))
+            x162 = x157 + x161
+            x164 = x160*x163
+            x165 = select(x159, 0.0, quotient(x73*x131, x39, x90))
+            x170 = x64*(gradient_bytes*x88 + x87*x82)
+            x171 = x130 + x170
+            x174 = x138 + x64*(x172*x82 + x173*x88) - x71*x107
+            x177 = x165 + x64*(gradient_bytes*x116 + x175*x82 + x176*x88)
+            x178 = 8.0 + x118
+            x179 = x110 + x138 + x152 + larger(larger(larger(x156*x162 + x164 + x154*x165, x169*x162 + x167*(x165 + x171)), x167*(x161 + x165 + x174)), x177) + x178
+            x181 = x180*x88
+            x182 = x118 + select(x159, 0.0, quotient(x64*(x73*x116 + x181), x39, x90))
+            x183 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x170
+            x184 = x182 + x183
+            x186 = x64*x82
+            x188 = first_embedding_gradients_embedding_backward + x185*x186 + quotient(x187*x186, x39, x90)
+            x189 = 8.0 + x188 + x182
+            x190 = x93 + larger(larger(larger(larger(larger(larger(larger(x91, x121), x123), x127), x137), x179), x184), x189)
+            x191 = x69 + 16.0*sequence_shards*x71 + x91 + x92
+            x192 = x109 + select(x100, 0.0, x101*x71)
+            x193 = last_end_activations + x192
+            x194 = x193 + x120
+            x195 = x193 + x122
+            x196 = x192 + x126
+            x197 = x192 + x136
+            x199 = x160*select(x159, 0.0, 1.0)
+            x201 = x192 + x138 + x152 + x178 + larger(larger(larger(x177, x156*x157 + x164 + x154*(x165 + quotient(x198*x199, x39, x90))), x169*x157 + x167*(x165 + quotient(x200*x199, x39, x90) + x171)), x167*(x165 + quotient(x73*x199, x39, x90) + x174))
+            x203 = x118 + select(x159, 0.0, quotient(x64*(x73*x76 + x202*x82 + x181), x39, x90))
+            x204 = x183 + x203
+            x205 = 8.0 + x188 + x203
+            x206 = x191 + larger(larger(larger(larger(larger(larger(larger(x91, x194), x195), x196), x197), x201), x204), x205)
+            x207 = larger(x190, x206)
+            x209 = 8.0 + x119
+            x212 = (x113 + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x39), 1.0, 0.0))*x210 + x211
+            x214 = 1000.0*floor(quotient(1000.0*x212, reserved_per_mille, x213))
+            x215 = 1071.0 + 10.0*x113 - 15.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            x216 = 1.0/x215
             broken = np.int8(0)
             broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
             broken = where((pipeline_parallel == 1.0), broken, np.int8(20))
-            broken = where(x59, broken, np.int8(19))
-            broken = where((data_parallel_replicas*x58 == x33), broken, np.int8(18))
-            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(17))
-            broken = where((x47*num_microbatches == global_batch_size), broken, np.int8(16))
-            broken = where(((context_parallel < 2.0) | whole(0.5*x54)), broken, np.int8(15))
-            broken = where((context_parallel*x54 == seq_length), broken, np.int8(14))
-            broken = where((pipeline_parallel*nearest(x49*(tensor_parallel*x33)) == num_layers), broken, np.int8(13))
-            broken = where((pipeline_parallel <= quotient(global_batch_size, x47, x35*x48)), broken, np.int8(12))
+            broken = where(x65, broken, np.int8(19))
+            broken = where((data_parallel_replicas*x64 == x39), broken, np.int8(18))
+            broken = where((x56 | (2.0 <= tensor_parallel)), broken, np.int8(17))
+            broken = where((x53*num_microbatches == global_batch_size), broken, np.int8(16))
+            broken = where(((context_parallel < 2.0) | whole(0.5*x60)), broken, np.int8(15))
+            broken = where((context_parallel*x60 == seq_length), broken, np.int8(14))
+            broken = where((pipeline_parallel*nearest(x55*(tensor_parallel*x39)) == num_layers), broken, np.int8(13))
+            broken = where((pipeline_parallel <= quotient(global_batch_size, x53, x41*x54)), broken, np.int8(12))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(11))
             broken = where((tensor_parallel*local_kv_features == kv_size), broken, np.int8(10))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(9))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x45)) | whole(x47)), broken, np.int8(9))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(8))
             broken = where((tensor_parallel <= node_size), broken, np.int8(7))
-            broken = where((num_gpus == x33*x34), broken, np.int8(6))
-            broken = where(x32, broken, np.int8(5))
-            broken = where(x31, broken, np.int8(4))
-            broken = where(x30, broken, np.int8(3))
+            broken = where((num_gpus == x39*x40), broken, np.int8(6))
+            broken = where(x38, broken, np.int8(5))
+            broken = where(x37, broken, np.int8(4))
+            broken = where(x36, broken, np.int8(3))
             broken = where((recompute_mlp == 0.0), broken, np.int8(2))
             broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x176, 0.0)
-            out[1, row] = select(legal, x184, 0.0)
-            out[2, row] = select(legal, x185, 0.0)
+            out[0, row] = select(legal, x190, 0.0)
+            out[1, row] = select(legal, x206, 0.0)
+            out[2, row] = select(legal, x207, 0.0)
             answer = np.int8(2)
-            answer = where((x185 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x185 <= x186), np.int8(0), answer)
+            answer = where((x207 <= process_holds), np.int8(1), answer)
+            answer = where((x207 <= x207 + smaller(x208 + smaller(x212, floor(quotient(x214 - 940.0*x189, x215, x216))) - (x93 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x121), x123), x127), x137), x179), x184), x189), x111 + x209)), x208 + smaller(x212, floor(quotient(x214 - 940.0*x205, x215, x216))) - (x191 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x194), x195), x196), x197), x201), x204), x205), x193 + x209)))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -1,6 +1,6 @@
 """Memory of a process beyond the allocator's peak: machine constants, each with its range and source.
 
-They are rough, and they are the only numbers that a measured run may replace.
+They are rough, and they are the only numbers that a measured run may replace. The verdict follows from them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from sympy import Expr, Gt, Integer
 
 from .choices import absent_values
-from .functions import CeilDiv, Iverson, Max
+from .functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from .implementations import Implementation
 from .parallel.mesh import PLACED
-from .parameters import BY_LETTER, symbols
-from .reserved import PER, add_reserved
+from .parameters import BY_LETTER, symbol, symbols
+from .reserved import PER, add_reserved, most_allocated, usually_reserved
+from .run_out import PARTS
 from .sources import BY_KEY
 from .terms import TermSet, product, total
+from .verdict import FITS, HOLDS, MOST
 
 c, p, D, e = symbols("c p D e")
-extra, slack, context, nccl = symbols("extra slack context nccl")
+M, room, extra, slack, context, nccl = symbols("M room extra slack context nccl")
 _MIB = 2**20
 
 
@@ -70,16 +72,60 @@ def communicators(absent: Mapping[Expr, Expr]) -> Expr:
     return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
 
 
+def reserved_of(allocated: Expr, usual: Expr) -> Expr:
+    """Return what the caching allocator reserves, from what it usually does for so many allocated bytes."""
+    return Max(allocated, CeilDiv(product(usual, slack), PER))
+
+
 def add_process(terms: TermSet, implementation: Implementation) -> None:
-    """Add the terms of allocated, reserved and process memory, in bytes."""
+    """Add the terms of allocated, reserved and process memory, and of what they leave to a rank, in bytes."""
     allocated = terms.add("process.allocated", total(terms["stage.total"].symbol, extra), "bytes",
                           "rank r, allocated: torch.cuda.max_memory_allocated")
     usual = add_reserved(terms, allocated, implementation.reserved)
-    reserved = terms.add("process.reserved", Max(allocated, CeilDiv(product(usual, slack), PER)), "bytes",
+    reserved = terms.add("process.reserved", reserved_of(allocated, usual), "bytes",
                          "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved")
-    absent = absent_values(implementation.choices)
-    groups = terms.add("process.communicators", communicators(absent), "communicators",
+    groups = terms.add("process.communicators", communicators(absent_values(implementation.choices)), "communicators",
                        "NCCL communicators that rank r is in")
-    terms.add("process.total", total(reserved, context, product(groups, nccl)), "bytes",
-              "rank r, taken of the GPU, as nvidia-smi shows it")
+    beside = terms.add("process.beside", total(context, product(groups, nccl)), "bytes",
+                       "rank r, taken of the GPU beside the caching allocator")
+    terms.add("process.total", total(reserved, beside), "bytes", "rank r, taken of the GPU, as nvidia-smi shows it")
+    terms.add("process.left", product(room, FloorDiv(M, Integer(PARTS))) - beside, "bytes",
+              "left to the caching allocator by a process that fits")
+    terms.add(FITS, _most(terms, implementation, implementation.reserved.moment_in(terms)), "bytes",
+              "the most that rank r may allocate so that its process fits")
+    terms.add(HOLDS, M - extra, "bytes", "the most that a peak may be so that it can be allocated")
 
+
+def _most(terms: TermSet, implementation: Implementation, moment: Expr) -> Expr:
+    """Return the last byte of a total whose process fits, with so many bytes of the moment of reserved memory."""
+    left = terms["process.left"].symbol
+    usual = FloorDiv(product(PER, left), slack)
+    return Min(left, most_allocated(usual, implementation.reserved, moment)) - extra
+
+
+def add_fullest(terms: TermSet, implementation: Implementation, ranks: Mapping[str, Expr]) -> None:
+    """Add the largest process of all ranks, and the most that the peak may be so that all of them fit.
+
+    Only the bytes of a moment of the step differ between ``ranks`` that can be the peak's, besides their totals.
+    """
+    reserved, beside = implementation.reserved, terms["process.beside"].symbol
+    moment = reserved.moment_in(terms)
+    if moment == 0:
+        totals = {terms["peak"].symbol: moment}
+    else:
+        totals = {terms[f"{name}.total"].symbol: _copied(terms, name, moment, rank) for name, rank in ranks.items()}
+    processes, margins = [], []
+    for size, own in totals.items():
+        allocated = total(size, extra)
+        processes.append(total(reserved_of(allocated, usually_reserved(allocated, reserved, own)), beside))
+        margins.append(_most(terms, implementation, own) - size)
+    terms.add("process.peak", Max(*processes), "bytes", "the rank whose process takes most of its GPU")
+    most = terms[FITS].symbol if moment == 0 else terms["peak"].symbol + Min(*margins)
+    terms.add(MOST, most, "bytes", "the most that the peak may be so that the processes of all ranks fit")
+
+
+def _copied(terms: TermSet, name: str, moment: Expr, rank: Expr) -> Expr:
+    """Return the bytes of a moment of a rank; those of rank r where all ranks have as many."""
+    terms.at(name, [str(moment)], {symbol("r"): rank})
+    copy = f"{name}.{str(moment).removeprefix('stage.')}"
+    return terms[copy].symbol if copy in terms else moment

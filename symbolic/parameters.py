@@ -8,6 +8,7 @@ from functools import cached_property
 
 from sympy import Symbol
 
+from .run_out import PARTS, USUAL_PARTS
 from .workspaces import USUAL
 
 
@@ -298,6 +299,9 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="x_{c}", default=400 * 2**20),
     Parameter("nccl", "communicator_bytes", "bytes", 0, "memory of one NCCL communicator", Kind.CLUSTER,
               latex="x_{n}", default=400 * 2**20),
+    Parameter("room", "process_parts", "parts", 1,
+              "millionths of the GPU's memory that a process may take for a layout to fit", Kind.CLUSTER,
+              maximum=PARTS, latex="x_{f}", default=USUAL_PARTS),
     Parameter("we", "engine_workspace_bytes", "bytes", 0, "cuBLAS workspace of Transformer Engine", Kind.CLUSTER,
               latex="w_{e}", default=USUAL.engine),
     Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,

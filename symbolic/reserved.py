@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, Gt, Integer
 
-from .functions import CeilDiv, Iverson
+from .functions import CeilDiv, FloorDiv, Iverson
 from .parameters import symbol
 from .sources import BY_KEY
 from .terms import TermSet, product, total
@@ -46,6 +46,16 @@ class Reserved:
     moment: str = ""
     weight: int = 0
 
+    @property
+    def per_mille(self) -> Expr:
+        """Bytes per 1000 allocated."""
+        return by_kind(tuple(share.usual for share in self.shares))
+
+    def moment_in(self, terms: TermSet) -> Expr:
+        """Return the bytes of the moment on rank r; 0 where the chosen peak does not count it (``peak=saved``)."""
+        name = f"stage.{self.moment}"
+        return terms[name].symbol if name in terms else Integer(0)
+
     def __post_init__(self) -> None:
         """Refuse shares without a source or of other kinds, and a weight of no moment."""
         if len(self.shares) != len(KINDS) or self.source not in BY_KEY or bool(self.moment) != bool(self.weight):
@@ -63,16 +73,20 @@ def by_kind(numbers: tuple[int, ...]) -> Expr:
 
 
 def add_reserved(terms: TermSet, allocated: Expr, reserved: Reserved) -> Expr:
-    """Add the bytes that an implementation's allocator usually reserves, and the ends of their range; return them.
-
-    A moment that the chosen peak does not count (``peak=saved``) adds nothing.
-    """
-    moment = f"stage.{reserved.moment}"
-    parts = [product(allocated, by_kind(tuple(share.usual for share in reserved.shares)))]
-    if moment in terms:
-        parts.append(product(Integer(reserved.weight), terms[moment].symbol))
+    """Add the bytes that an implementation's allocator usually reserves, and the ends of their range; return them."""
     for end in ("low", "high"):
         terms.add(f"process.{end}", by_kind(tuple(getattr(share, end) for share in reserved.shares)), "bytes",
                   f"{end} end of what is reserved of 1000 bytes that its formula has")
-    return terms.add("process.usual", CeilDiv(total(*parts), PER), "bytes",
-                     "rank r, usually reserved by the caching allocator")
+    usual = usually_reserved(allocated, reserved, reserved.moment_in(terms))
+    return terms.add("process.usual", usual, "bytes", "rank r, usually reserved by the caching allocator")
+
+
+def usually_reserved(allocated: Expr, reserved: Reserved, moment: Expr) -> Expr:
+    """Return what is usually reserved for allocated bytes and those of the moment."""
+    parts = product(allocated, reserved.per_mille), product(Integer(reserved.weight), moment)
+    return CeilDiv(total(*parts), PER)
+
+
+def most_allocated(usual: Expr, reserved: Reserved, moment: Expr) -> Expr:
+    """Return the most that can be allocated with at most ``usual`` bytes reserved: the same turned round."""
+    return FloorDiv(product(PER, usual) - product(Integer(reserved.weight), moment), reserved.per_mille)

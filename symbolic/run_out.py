@@ -1,4 +1,4 @@
-"""The probability that a layout runs out of memory, from the memory of its process and from how known runs went.
+"""The probability that a process runs out of memory, from how known runs went.
 
 A run needs its predicted process memory times a factor that nobody predicted: tensors that a framework keeps beside
 the counted ones, fragmentation, buffers of communication. The factor is taken as Weibull-distributed. Log-logistic and
@@ -8,18 +8,10 @@ failed. Both numbers are fitted, to 2269 runs: docs/validation.md has the rows a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sympy import Expr, Integer, Rational, Symbol, exp, floor, log
 
-from sympy import Expr, Gt, Integer, Lt, Rational, Symbol, exp, log
-from sympy.logic.boolalg import Boolean, true
-
-from .parameters import symbol
-
-M = symbol("M")
-ALLOCATED = Symbol("allocated", nonnegative=True)
-PROCESS = Symbol("process", positive=True)
 MARGIN = Symbol("margin", positive=True)
-PROBABILITY = Symbol("probability", nonnegative=True)
+PROBABILITY = Symbol("probability", positive=True)
 
 #: Share of a GPU's memory that a process can get, the driver's own part taken off. PyTorch's errors name 39.39 of
 #: 40 GiB on A100, 79.11 of 80 on H100 (pytorch/pytorch and vllm-project/vllm#27508): 0.985 to 0.99.
@@ -28,17 +20,17 @@ OFFERED = Rational(985, 1000)
 SCALE = Rational(80, 100)
 #: Steepness: the larger, the less the unpredicted factor varies. Fitted with it.
 STEEPNESS = 5
-#: Below this probability a layout is said to fit.
+#: Below this probability a layout fits, unless another risk is accepted.
 FITS_BELOW = Rational(1, 100)
+#: The largest risk that can be accepted: above it most runs fail.
+MOST_RISK = Rational(1, 2)
+#: Shares of the memory are counted in whole parts of so many.
+PARTS = 10**6
 
 
-#: All of the memory is too little for what is allocated alone: certain.
-CERTAIN = Gt(ALLOCATED, M)
-
-
-def margin(scale: Rational = SCALE) -> Expr:
+def margin(memory: Expr, process: Expr, scale: Rational = SCALE) -> Expr:
     """Return the process memory with which 1/e of the runs fail, over the predicted one."""
-    return scale * OFFERED * M / PROCESS
+    return scale * OFFERED * memory / process
 
 
 def run_out_probability(margin: Expr, steepness: int = STEEPNESS) -> Expr:
@@ -46,23 +38,10 @@ def run_out_probability(margin: Expr, steepness: int = STEEPNESS) -> Expr:
     return exp(-margin**steepness)
 
 
-def process_limit(probability: Rational) -> Expr:
+def process_limit(probability: Expr) -> Expr:
     """Return the process memory that has a probability, as a share of the GPU's memory."""
     return SCALE * OFFERED / (-log(probability)) ** Rational(1, STEEPNESS)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """One answer: its name, the condition on the probability, and what it means."""
-
-    name: str
-    condition: Boolean
-    meaning: str
-
-
-#: The first forecast whose condition holds is the answer.
-FORECASTS: tuple[Forecast, ...] = (
-    Forecast("fits", Lt(PROBABILITY, FITS_BELOW), "runs out of memory with a probability below 1 %"),
-    Forecast("uncertain", Lt(PROBABILITY, Integer(1)), "may run out of memory"),
-    Forecast("out of memory", true, "more is allocated than the memory"),
-)
+#: The share with which a layout just fits, in whole parts: the usual value of a parameter.
+USUAL_PARTS = int(floor(Integer(PARTS) * process_limit(FITS_BELOW)))

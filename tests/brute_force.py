@@ -15,7 +15,7 @@ from itertools import product
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.source import parse
-from shardmath.generated.definitions import verdict
+from shardmath.generated.definitions import LIMITS, verdict
 from shardmath.search.spaces import Best, Front, Histogram, Part, Question, Space
 
 #: The verdicts with which a configuration belongs to a question.
@@ -68,9 +68,9 @@ def rows(part: Part, questions: Sequence[Question] = (), order: Sequence[int] | 
         configuration = _Configuration(formulas, formulas.with_derived(values))
         broken = next((place for place in tried if not configuration.keeps(place)), None)
         if broken is None:
-            peak, memory = configuration.terms["peak"], configuration.values["gpu_memory"]
+            peak, limits = configuration.terms["peak"], (configuration.terms[name] for name in LIMITS)
             keys = {question.name: configuration.keys(question) for question in questions}
-            yield Row(part.number, index, labels, configuration.values, None, verdict(peak, memory), peak, keys)
+            yield Row(part.number, index, labels, configuration.values, None, verdict(peak, *limits), peak, keys)
         else:
             yield Row(part.number, index, labels, configuration.values, broken)
 

@@ -25,7 +25,7 @@ _REPLICAS = (1, 1, 1, 1, 2, 97)
 #: Kinds of layouts: those that divide what they must, and all.
 _CAREFUL, _KINDS = 6, 12
 #: Parameters that few people set, with the values that they then have.
-NEUTRAL = {item.letter: item.default for item in PARAMETERS if item.default is not None}
+NEUTRAL = {"e": 1, **{item.letter: item.default for item in PARAMETERS if item.default is not None}}
 
 
 @dataclass(frozen=True)

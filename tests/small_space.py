@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from shardmath.configuration.settings import recompute_switches
-from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.generated.definitions import LIMITS, VERDICTS, verdict
 from shardmath.search.spaces import Best, Front, Histogram, Part, Space
 
 AXES = {
@@ -93,7 +93,7 @@ def _each(part: Part) -> Iterator[tuple[str, dict[str, object]]]:
             yield broken[0], row
             continue
         found = terms.terms(*inputs)
-        kind = VERDICTS[verdict(found["peak"], values["gpu_memory"])][0]
+        kind = VERDICTS[verdict(found["peak"], *(found[name] for name in LIMITS))][0]
         yield kind, {
             **row, "peak_bytes": found["peak"], "verdict": kind, "first.total": found["first.total"],
             "data_parallel": values["data_parallel"],

@@ -14,7 +14,8 @@ import yaml
 from shardmath.cli.main import exit_code
 
 ROOT = Path(__file__).resolve().parents[1]
-FITS = "tests/data/formats/nemo_llama3.1_70b.yaml"
+FITS = "tests/data/formats/megatron_test_tp2_pp2.yaml"
+MAY_FIT = "tests/data/formats/nemo_llama3.1_70b.yaml"
 TOO_LARGE = "tests/data/formats/torchtitan_llama3_8b.toml"
 NOTHING = "llama-3.1-70b --gpu a100-40gb --num-gpus 2 --global-batch-size 8"
 SOMETHING = "llama-3.2-1b --gpu h100-80gb --num-gpus 2 --global-batch-size 8"
@@ -24,9 +25,13 @@ slow = pytest.mark.slow
 
 @slow
 @pytest.mark.parametrize(("arguments", "code", "line"), [
-    (f"{FITS} --gpu h100-80gb", 0, rf"{re.escape(FITS)}: fits: 49\.28 of 80 GiB \(61\.6%\) on pipeline rank 0, "),
+    (f"{FITS} --gpu h100-80gb", 0, rf"{re.escape(FITS)}: fits: 1\.89 of 80 GiB \(2\.4%\) on pipeline rank 0, "),
+    (f"{MAY_FIT} --gpu h100-80gb", 3, rf"{re.escape(MAY_FIT)}: uncertain: 49\.28 of 80 GiB \(61\.6%\) on pipeline rank "
+     r"0, runs out with a probability of 8\.6%, by the 80 % rule fits, "),
+    (f"{MAY_FIT} --gpu h100-80gb --risk 10%", 0, rf"{re.escape(MAY_FIT)}: fits: "),
     (f"{TOO_LARGE} --gpu h100-80gb", 3, rf"{re.escape(TOO_LARGE)}: out of memory: 122\.60 of 80 GiB"),
-    ("llama-3.2-1b --gpu-memory 40", 3, r"llama-3.2-1b: uncertain: 36\.62 of 40 GiB \(91\.5%\) on pipeline rank 0$"),
+    ("llama-3.2-1b --gpu-memory 40", 3, r"llama-3.2-1b: uncertain: 36\.62 of 40 GiB \(91\.5%\) on pipeline rank 0, "
+     r"runs out with a probability of 72\.0%, by the 80 % rule uncertain$"),
     ("llama-3.2-1b --gpu-memory 40 --allow-uncertain", 0, r"llama-3.2-1b: uncertain: "),
     ("llama-3.2-1b --gpu-memory 30 --allow-uncertain", 3, r"llama-3.2-1b: out of memory: "),
 ])

@@ -21,13 +21,12 @@ from sympy.printing.pycode import MpmathPrinter
 
 from shardmath.compiler.engine import Evaluated, evaluate_columns
 from shardmath.compiler.evaluators import Evaluator, find
-from shardmath.generated.definitions import verdict
+from shardmath.generated.definitions import LIMITS, verdict
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import holds
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
-from shardmath.symbolic.parameters import symbol
-from shardmath.symbolic.terms import Term
+from shardmath.symbolic.terms import Term, term_symbol
 from shardmath.symbolic.verdict import ESTIMATE, VERDICTS
 
 pytestmark = pytest.mark.slow
@@ -159,9 +158,16 @@ def first_false(evaluator: Evaluator, row: dict[str, int]) -> int:
     return next((place for place, kept in enumerate(met, 1) if not kept), 0)
 
 
-def exact_verdict(estimate: int, memory: int) -> int:
-    known = {ESTIMATE: Rational(estimate), symbol("M"): Rational(memory)}
+def exact_verdict(estimate: int, limits: dict[str, int]) -> int:
+    known = {ESTIMATE: Rational(estimate), **{term_symbol(name): Rational(size) for name, size in limits.items()}}
     return next(place for place, item in enumerate(VERDICTS) if holds(item.condition, known))
+
+
+def limits_of(evaluator: Evaluator, row: dict[str, int]) -> dict[str, int]:
+    """Terms with the limits of a verdict, in exact fractions."""
+    module = evaluator.terms
+    found = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
+    return {name: int(found[name]) for name in LIMITS}
 
 
 @settings(max_examples=200 if FULL else 20)
@@ -177,22 +183,26 @@ def test_bytes_rules_and_verdicts_are_exact(case: Case, data: st.DataObject) -> 
             assert (chunk.verdict[place], bytes_of(chunk, place)) == (-1, [0, 0, 0])
         else:
             assert bytes_of(chunk, place) == oracle.outputs(row) == in_fractions(evaluator, row), row
-            assert chunk.verdict[place] == exact_verdict(int(chunk.peak[place]), row["gpu_memory"]), row
+            assert chunk.verdict[place] == exact_verdict(int(chunk.peak[place]), limits_of(evaluator, row)), row
 
 
 @settings(max_examples=40 if FULL else 8)
 @given(st.data())
-def test_verdicts_at_80_and_100_percent(case: Case, data: st.DataObject) -> None:
+def test_verdicts_change_at_their_limits(case: Case, data: st.DataObject) -> None:
     implementation, evaluator, _ = case
     batch = data.draw(batches(implementation))
     for place in np.flatnonzero(called(evaluator, batch).rule == 0)[:8]:
         one = Batch(batch.scalars, {name: column[[place]] for name, column in batch.columns.items()})
         peak = int(called(evaluator, one).peak[0])
-        least = -(-5 * peak // 4)
-        expected = {least - 1: 1, least: 0, least + 1: 0, peak - 1: 2, peak: 1, peak + 1: 1, 5 * peak: 0}
+        (row,) = one.rows()
+        module = evaluator.terms
+        process = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})["process.peak"]
+        least = 10**6 * -(-process // row["process_parts"])  # in whole millions of bytes
+        expected = {least - 1: 1, least: 0, least + 1: 0, peak - 1: 2, peak: 1, peak + 1: 1, 5 * least: 0}
         for memory, code in expected.items():
             found = called(evaluator, one, gpu_memory=memory).verdict[0]
-            assert found == code == exact_verdict(peak, memory) == verdict(peak, memory), (peak, memory)
+            limits = limits_of(evaluator, row | {"gpu_memory": memory})
+            assert found == code == exact_verdict(peak, limits) == verdict(peak, *limits.values()), (peak, memory)
 
 
 def test_bytes_are_exact_up_to_the_largest_that_a_sweep_accepts(case: Case) -> None:

@@ -26,6 +26,7 @@ from shardmath.symbolic.plain import derive_memory
 from shardmath.symbolic.printers.python import identifier
 from shardmath.symbolic.published import all_published
 from shardmath.symbolic.terms import TermSet
+from shardmath.symbolic.verdict import LIMITS
 
 MEGATRON = IMPLEMENTATIONS["megatron"]
 #: Module, terms and the implementation whose layouts are drawn, by name.
@@ -136,16 +137,16 @@ def test_module_has_the_rules_in_their_order(name: str) -> None:
 
 
 @EVERY_IMPLEMENTATION
-def test_kernel_takes_the_inputs_of_the_rules_and_of_the_peak(name: str) -> None:
+def test_kernel_takes_the_inputs_of_the_rules_the_peak_and_its_limits(name: str) -> None:
     module, kernel = stored(name), stored(f"{name}_kernel")
     taken = {*kernel.SCALARS, *kernel.COLUMNS}
     terms, rules = build(IMPLEMENTATIONS[name]), rules_for(IMPLEMENTATIONS[name])
     by_symbol = {term.symbol: term.name for term in terms.terms.values()}
     asked = {one for rule in rules for one in rule.condition.free_symbols}
-    needed = terms.closure(["peak", *(by_symbol[one] for one in asked & by_symbol.keys())])
+    needed = terms.closure(["peak", *LIMITS, *(by_symbol[one] for one in asked & by_symbol.keys())])
     letters = {one.name for one in asked.union(*(term.expression.free_symbols for term in needed)) - by_symbol.keys()}
-    assert taken == {BY_LETTER[letter].name for letter in letters - {"r"}} | {"gpu_memory"}
-    assert taken <= {*module.INPUTS, "gpu_memory"}
+    assert taken == {BY_LETTER[letter].name for letter in letters - {"r"}}
+    assert taken <= {*module.INPUTS}
     assert len(taken) == len(kernel.SCALARS) + len(kernel.COLUMNS)
 
 

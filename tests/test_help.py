@@ -60,7 +60,7 @@ def options_of(name: str) -> list[click.Option]:
 @pytest.mark.parametrize("width", [80, 100])
 def test_help_is_short_and_has_an_option_in_a_line(name: str, width: int) -> None:
     lines = CliRunner().invoke(cli, [name, "--help"], terminal_width=width).output.splitlines()
-    assert len(lines) < 60
+    assert len(lines) <= 60
     assert max(map(len, lines)) <= width
     options = [line for line in lines if re.match(r"  -", line)]
     left = [line for line in lines if line.startswith("Not shown: ")]

@@ -27,14 +27,14 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
 #: imports from lower layers and from its own package only.
 LAYERS = (
-    {"memo", "slicing", "workspaces"},
+    {"memo", "run_out", "slicing", "workspaces"},
     {"functions", "parameters", "sources", "splits"},
     {"expert_layers"},
     {"dimension"},
     {"efficiencies", "work"},
     {"ledger"},
     {"axis", "dimensions", "recompute", "terms"},
-    {"reserved"},
+    {"reserved", "verdict"},
     {"parallel.rules", "parallel.weights"},
     {"parallel.dimensions", "parallel.groups", "parallel.optimizers"},
     {"parallel.mesh"},
@@ -45,7 +45,7 @@ LAYERS = (
     {"components"},
     {"parallel"},
     {"orders", "overheads"},
-    {"accounts", "exact", "run_out", "verdict"},
+    {"accounts", "exact"},
     {"planning", "sensitivities", "timing"},
     {"factoring"},
     {"polynomials"},

@@ -10,12 +10,11 @@ from sympy import Symbol, floor
 from shardmath.account.accounting import explain
 from shardmath.cli.main import exit_code
 from shardmath.commands.fit import FitAnswer, fit
-from shardmath.commands.fit.run import usual_share
 from shardmath.commands.fit.symbols import LARGEST, SMALLEST, USUAL
 from shardmath.errors import InputError
+from shardmath.machines.gpu import Gpu
 from shardmath.models.model import load_model
 from shardmath.symbolic.documents.inverted import solved
-from shardmath.symbolic.verdict import ESTIMATE, VERDICTS, M
 
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "megatron": ("llama-3.1-8b", {"tensor_parallel": 4, "pipeline_parallel": 4, "num_gpus": 64}),
@@ -62,18 +61,21 @@ def test_explain_says_the_same_at_the_answer_and_beyond(name: str) -> None:
     assert seen >= 7
 
 
-def test_the_share_is_that_of_the_first_verdict() -> None:
-    condition = VERDICTS[0].condition
-    assert condition.subs({ESTIMATE: usual_share().numerator, M: usual_share().denominator}) == True  # noqa: E712
-    assert condition.lhs / ESTIMATE * usual_share().numerator == condition.rhs / M * usual_share().denominator
+def test_the_limit_is_that_of_the_verdict() -> None:
+    model, arguments = CONFIGURATIONS["megatron"]
+    for risk in ("1%", "20%"):
+        account = explain(model, "h100-80gb", risk=risk, **arguments)
+        found = fit(model, "h100-80gb", "gpu_memory", risk=risk, **arguments)
+        assert (found.limit, found.share, found.risk) == (account.peak.limit, None, account.risk)
 
 
 def test_the_memory_that_is_needed_is_just_enough() -> None:
     model, arguments = CONFIGURATIONS["megatron"]
     needed = fit(model, "h100-80gb", "gpu_memory", **arguments)["gpu_memory"].at
     assert needed is not None
-    assert 5 * needed.peak <= 4 * needed.value
-    assert 5 * needed.peak > 4 * (needed.value - 1)
+    enough, little = (explain(model, Gpu(**{**Gpu.named("h100-80gb").model_dump(), "memory_bytes": size}), **arguments)
+                      for size in (needed.value, needed.value - 1))
+    assert (enough.verdict, little.verdict) == ("fits", "uncertain")
     assert needed.peak == explain(model, "h100-80gb", **arguments).peak.total
 
 

@@ -226,7 +226,7 @@ def test_sweep_and_recommend_find_what_explain_says(capsys: pytest.CaptureFixtur
     assert result.tried == result.legal + sum(rule.count for rule in result.broken)
     assert len(result.best) == result.verdicts["fits"]
     show(result)
-    assert "runs out" not in capsys.readouterr().out  # nobody knows it there
+    assert "runs out" in capsys.readouterr().out
     assert {layout.virtual_pipeline for layout in result.best} == {1, 2}
     seconds = []
     for layout in result.best[:40]:
@@ -237,8 +237,8 @@ def test_sweep_and_recommend_find_what_explain_says(capsys: pytest.CaptureFixtur
             pipeline_layout=layout.pipeline_layout, virtual_pipeline=layout.virtual_pipeline,
         )
         assert account.time is not None
-        assert (layout.step_seconds, layout.peak_bytes, layout.verdict) == (
-            account.time.seconds, account.peak.total, account.peak.verdict)
+        assert (layout.step_seconds, layout.peak_bytes, layout.verdict, layout.run_out_probability) == (
+            account.time.seconds, account.peak.total, account.peak.verdict, account.run_out_probability)
         seconds.append(account.time.seconds)
     assert seconds == sorted(seconds)
     advice = recommend(SMALL, BOTH, **asked)  # type: ignore[arg-type]

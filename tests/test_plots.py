@@ -14,7 +14,7 @@ from shardmath import compare, explain
 from shardmath.cli.main import exit_code
 from shardmath.commands.compare import plot as compared
 from shardmath.commands.explain import plot as explained
-from shardmath.commands.explain.report import forecast_line
+from shardmath.commands.explain.report import verdict_line
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
 from shardmath.plots.picture import Table
@@ -76,13 +76,14 @@ def test_explain_draws_a_bar_for_every_rank_and_what_it_says(tmp_path: Path) -> 
     picture = explained.picture(found)
     (table,) = picture.tables
     assert [row[0] for row in table.rows] == ["0", "1"]
-    assert [row[-3:-1] for row in table.rows] == [[f"{item.share:.1%}", item.verdict] for item in found.ranks]
+    assert [row[-4:-1] for row in table.rows] == [
+        [f"{item.share:.1%}", item.verdict, item.rule_80] for item in found.ranks]
     write_picture(picture, str(tmp_path / "x.svg"))
     said = words_of((tmp_path / "x.svg").read_text())
     for item in found.ranks:
         assert three_digits(item.total / 2**30) in said
-    assert {"80%", "100%", "weight", "optimizer", "pipeline rank"} <= {*said}
-    assert forecast_line(found, "The process on rank 0") in " ".join(said)
+    assert {"fits", "80%", "100%", "weight", "optimizer", "pipeline rank"} <= {*said}
+    assert verdict_line(found) in " ".join(said)
 
 
 @pytest.mark.process

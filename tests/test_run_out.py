@@ -9,13 +9,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from sympy import Rational
 
 from shardmath import explain, sweep
-from shardmath.commands.explain.report import forecast_line
+from shardmath.account.configured import configured
+from shardmath.commands.explain.report import verdict_line
 from shardmath.commands.sweep.report import show
-from shardmath.generated.definitions import FORECASTS, forecast, run_out_probability
+from shardmath.compiler.evaluators import terms_at
+from shardmath.errors import InputError
+from shardmath.generated.definitions import DEFAULTS, IMPLEMENTATIONS, process_parts, run_out_probability
 from shardmath.reports.tables import chance
-from shardmath.symbolic.run_out import FITS_BELOW, process_limit
+from shardmath.symbolic.run_out import FITS_BELOW, PARTS, process_limit
 
 GIB = 2**30
 SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel",
@@ -51,22 +55,67 @@ def test_what_is_allocated_above_the_memory_is_certain() -> None:
     assert run_out_probability(80 * GIB + 1, 80 * GIB + 1, 80 * GIB) == 1
 
 
-@pytest.mark.parametrize("memory", [24, 40, 80, 180])
-def test_the_limit_of_fits_is_where_the_forecast_changes(memory: int) -> None:
-    limit = int(process_limit(FITS_BELOW) * memory * GIB)
-    names = [FORECASTS[forecast(run_out_probability(size, size, memory * GIB))][0]
-             for size in (limit - 4096, limit + 4096, memory * GIB + 1)]
-    assert names == ["fits", "uncertain", "out of memory"]
+@pytest.mark.parametrize("risk", [0.5, 0.2, 0.05, 0.01, 1e-3, 1e-6])
+def test_the_share_of_a_risk_is_where_the_probability_is_the_risk(risk: float) -> None:
+    parts = process_parts(risk)
+    assert parts == int(PARTS * process_limit(Rational(str(risk))))
+    assert run_out_probability(parts, parts, PARTS) <= risk < run_out_probability(parts + 1, parts + 1, PARTS)
+    assert (parts == DEFAULTS["process_parts"]) == (Rational(str(risk)) == FITS_BELOW)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "torchtitan"))
+                                  for name in IMPLEMENTATIONS])
+def test_the_limit_of_a_peak_is_the_last_byte_with_which_its_process_fits(name: str) -> None:
+    """Unexplained bytes move what is allocated, and nothing else: to the limit, and one byte beyond it."""
+    layout = {"pipeline_parallel": 4, "tensor_parallel": 2} if name != "huggingface" else {}
+    job, draw = configured("llama-3.2-1b", "h100-80gb", implementation=name, data_parallel=2, **layout).job, Random(20)
+    module, ranks = job.evaluator.terms, range(job.values["pipeline_parallel"])
+    for _ in range(20):
+        values = dict(job.values) | {
+            "gpu_memory": draw.randint(8 * GIB, 300 * GIB), "process_parts": draw.randint(1, PARTS),
+            "reserved_per_mille": draw.randint(900, 1500), "context_bytes": draw.randint(0, GIB),
+            "communicator_bytes": draw.randint(0, GIB), "unexplained_bytes": draw.randint(-GIB // 8, GIB),
+        }
+        every = [terms_at(module, values | {"pipeline_rank": rank}) for rank in ranks]
+        most = Fraction(values["process_parts"] * (values["gpu_memory"] // PARTS))
+
+        def largest(more: Fraction, values: dict[str, int] = values) -> Fraction:
+            moved = values | {"unexplained_bytes": values["unexplained_bytes"] + int(more)}
+            return max(terms_at(module, moved | {"pipeline_rank": rank})["process.total"] for rank in ranks)
+
+        assert every[0]["process.peak"] == largest(Fraction(0))
+        room = every[0]["process.most"] - every[0]["peak"]
+        assert largest(room) <= most < largest(room + 1)
+        assert room == min(own["process.fits"] - own["stage.total"] for own in every)
+        assert every[0]["process.holds"] + values["unexplained_bytes"] == values["gpu_memory"]
+
+
+@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("7%", "uncertain"), ("8 %", "fits"),
+                                               (0.08, "fits"), ("0.07", "uncertain")])
+def test_a_risk_says_what_fits(risk: float | str | None, verdict: str) -> None:
+    account = explain("llama-3.1-8b", "h100-80gb", tensor_parallel=2, num_gpus=16, global_batch_size=64, risk=risk)
+    assert 0.07 < account.run_out_probability < 0.08
+    assert account.verdict == verdict
+    assert (account.peak.total <= account.peak.limit) == (verdict == "fits")
+    asked = 0.01 if risk is None else float(Fraction(str(risk).strip(" %")) / (100 if "%" in str(risk) else 1))
+    assert account.risk == pytest.approx(asked, rel=1e-2)
+
+
+@pytest.mark.parametrize("risk", ["0%", "51%", "-1%", "much", "nan", "inf", "1e-9999", "%", 0, 1])
+def test_another_risk_is_refused(risk: float | str) -> None:
+    with pytest.raises(InputError, match=r"^risk = .*must be above 0 % and at most 50 %"):
+        explain("llama-3.2-1b", "h100-80gb", risk=risk)
+    with pytest.raises(InputError, match="together with risk"):
+        explain("llama-3.2-1b", "h100-80gb", risk="1%", process_parts=700_000)
 
 
 def test_explain_judges_the_process_of_the_fullest_rank() -> None:
     account = explain("llama-3.1-8b", "h100-80gb", tensor_parallel=2, num_gpus=16, global_batch_size=64)
     expected = by_hand(account.process.total, account.gpu.memory_bytes)
     assert account.run_out_probability == pytest.approx(expected, rel=1e-12)
-    assert account.forecast == "uncertain"
-    assert account.verdict == "fits"  # the 80 % rule stays as published
-    assert forecast_line(account) == (
-        f"That process runs out of memory with a probability of {expected:.1%}: uncertain.")
+    assert (account.verdict, account.rule_80) == ("uncertain", "fits")  # the 80 % rule stays as published
+    assert verdict_line(account) == ("Verdict: uncertain, the process on rank 0 runs out of memory with a probability"
+                                     f" of {expected:.1%}. By the 80 % rule: fits.")
 
 
 def test_a_measured_run_moves_the_probability(tmp_path: Path) -> None:
@@ -92,11 +141,12 @@ def test_a_sweep_gives_each_layout_the_probability_of_explain(
         account = explain("llama-3.1-8b", "h100-80gb", global_batch_size=64, num_gpus=16, recompute=layout.recompute,
                           **sizes)
         assert account.peak_bytes == layout.peak_bytes
-        assert (layout.run_out_probability, layout.forecast) == (account.run_out_probability, account.forecast)
+        assert (layout.run_out_probability, layout.verdict, layout.rule_80) == (
+            account.run_out_probability, account.verdict, account.rule_80)
     monkeypatch.setenv("COLUMNS", "200")
     show(result)
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if "%" in line]
-    assert [row[-1] for row in rows[:len(layouts)]] == [chance(layout.run_out_probability) for layout in layouts]
+    assert [row[-2] for row in rows[:len(layouts)]] == [chance(layout.run_out_probability) for layout in layouts]
 
 
 @pytest.mark.parametrize(("probability", "text"), [

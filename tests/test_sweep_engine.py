@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep
 from shardmath.compiler.evaluators import find
 from shardmath.divisors import divisors
-from shardmath.generated.definitions import FORECASTS, RECOMPUTE_MODES, forecast, run_out_probability
+from shardmath.generated.definitions import RECOMPUTE_MODES, run_out_probability
 from shardmath.search import legal
 from shardmath.search.layout import Layout
 from shardmath.search.nests import running
@@ -94,15 +94,18 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
             row["data_parallel"] = gpus // (t * c * p)
             terms = module.terms(*(row[name] for name in module.INPUTS))
             first, last, peak = (int(terms[name]) for name in ("first.total", "last.total", "peak"))
-            verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
+            rule = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
             D = gpus // (t * c * p)
             groups = sum(size > 1 for size in (t, c, p, D * c, row["expert_parallel"]))
             reserved = reserved_by_hand(result.implementation, t, peak, terms)
             process = reserved + row["context_bytes"] + groups * row["communicator_bytes"]
             chance = run_out_probability(peak, process, memory)
+            fits = 10**6 * process <= row["process_parts"] * (memory - memory % 10**6)
+            assert fits == (chance < 0.01)
+            verdict = "fits" if fits else "uncertain" if peak <= memory else "out of memory"
             layouts.append(Layout(t, c, p, D, b, sp, mode, batch // (D * b), first, last, peak, peak / memory, verdict,
-                                  1, 1, *_times(result, row), expert_tensor_parallel=row["expert_tensor_parallel"],
-                                  run_out_probability=chance, forecast=FORECASTS[forecast(chance)][0]))
+                                  rule, chance, 1, 1, *_times(result, row),
+                                  expert_tensor_parallel=row["expert_tensor_parallel"]))
         else:
             broken[next(name for name in tried if not met[name])] += 1
     fit = sorted((layout for layout in layouts if layout.verdict == "fits"), key=ranking)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from shardmath.account.accounting import Explanation, explain, verdict_of
-from shardmath.generated.definitions import VERDICTS
+from shardmath.account.accounting import Explanation, explain
+from shardmath.account.judged import rule_of
+from shardmath.generated.definitions import RULE_80
 from validation.runs import GLOBAL_BATCH_SIZE, GPU, MODEL, SEQ_LENGTH, Run
 
 #: Estimators by name: two published readings and the counted ledger, with what the tables call them.
@@ -20,7 +21,7 @@ ESTIMATORS = {
 }
 #: Lasting bytes of training, which published formulas are about, without tensors of single moments.
 SAVED = {"peak": "saved"}
-RULE = tuple(name for name, _ in VERDICTS)
+RULE = tuple(name for name, _ in RULE_80)
 FITS, OUT = RULE[0], RULE[-1]
 
 
@@ -94,4 +95,4 @@ def _totals(account: Explanation) -> dict[str, int | Fraction]:
 
 def _estimate(total: int | Fraction) -> Estimate:
     share = float(Fraction(total) / GPU.memory_bytes)
-    return Estimate(Fraction(total), share, verdict_of(total, GPU.memory_bytes))
+    return Estimate(Fraction(total), share, rule_of(total, GPU.memory_bytes))

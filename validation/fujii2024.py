@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from difflib import unified_diff
 from pathlib import Path
 
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import RULE_80
 from validation import tables
 from validation.discussion import discussion
 from validation.estimates import ESTIMATORS, estimated
@@ -64,7 +64,7 @@ def page() -> str:
         table=TABLE.name, runs=len(cells), model=MODEL.name, h=MODEL.hidden_size, f=MODEL.ffn_hidden_size,
         L=MODEL.num_layers, a=MODEL.num_attention_heads, k=MODEL.num_kv_heads, v=MODEL.vocab_size,
         seq=SEQ_LENGTH, batch=GLOBAL_BATCH_SIZE, memory=GPU.memory_bytes / 2**30,
-        verdicts="\n".join(f"  *{name}*: {meaning};" for name, meaning in VERDICTS).removesuffix(";") + ".",
+        verdicts="\n".join(f"  *{name}*: {meaning};" for name, meaning in RULE_80).removesuffix(";") + ".",
         counts="\n\n".join(tables.counts(cells, estimator) for estimator in ESTIMATORS),
         discussion=discussion(cells), cells=tables.every_cell(cells),
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from ..implementations import Implementation
-from ..overheads import add_process
+from ..overheads import add_fullest, add_process
 from ..parallel.demands import refuse_impossible
 from ..parallel.derived import definitions, given
 from ..parallel.rules import local_name
 from ..parallel.schedules import SPLIT_BACKWARD
 from ..parameters import BY_LETTER
 from ..terms import TermSet
-from .moments import add_moments, add_peak
+from .moments import add_moments, add_peak, candidates
 from .options import refuse_without_rows
 from .outside import add_outside
 from .rows import chosen_size, used_dimensions
@@ -50,6 +50,7 @@ def build(implementation: Implementation) -> TermSet:
     add_moments(terms, implementation)
     add_process(terms, implementation)
     add_peak(terms, implementation)
+    add_fullest(terms, implementation, candidates(implementation.choices))
     add_outside(terms, implementation)
     add_servers(terms, implementation)
     return terms

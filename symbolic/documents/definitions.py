@@ -25,8 +25,9 @@ from ..recompute import MODES, REGIONS
 from ..systems import SYSTEMS
 from ..timing.build import UNTIMED_TOGETHER
 from ..timing.step import SHOWN
+from ..verdict import LIMITS, RANK_LIMITS, RULE_80, VERDICTS, rule_share
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
-from .evaluator import forecast, verdicts
+from .evaluator import run_out, verdicts
 
 
 def definitions() -> dict[str, Any]:
@@ -72,8 +73,10 @@ def definitions() -> dict[str, Any]:
         ],
         "libraries": LIBRARIES, "torch_workspaces": TORCH_WORKSPACES,
         "efficiencies": EFFICIENCIES,
-        "verdicts": verdicts(),
-        "forecast": forecast(),
+        "verdicts": verdicts(VERDICTS),
+        "rule_80": verdicts(RULE_80),
+        "limits": LIMITS, "rank_limits": RANK_LIMITS, "rule_share": float(rule_share()),
+        "run_out": run_out(),
         "counts": [_count(name, meaning, size) for name, meaning, size in (
             ("model_ranks", "Count the ranks that hold one replica of the model together.", MODEL_RANKS),
             ("num_microbatches", "Count the micro-batches of one step and rank.", MICROBATCHES),

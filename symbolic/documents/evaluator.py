@@ -12,10 +12,10 @@ from ..parallel.rules import Rule
 from ..parameters import BY_LETTER
 from ..printers.javascript import JavascriptPrinter, RealJavascriptPrinter
 from ..printers.python import EvaluatorPrinter, PythonPrinter, RealPrinter, identifier
-from ..run_out import ALLOCATED, CERTAIN, FORECASTS, MARGIN, PROBABILITY, PROCESS, M, margin, run_out_probability
+from ..run_out import MARGIN, MOST_RISK, PARTS, PROBABILITY, margin, process_limit, run_out_probability
 from ..simplify import computed
 from ..terms import Term, TermSet
-from ..verdict import VERDICTS
+from ..verdict import ALLOCATED, CERTAIN, LIMITS, PROCESS, RANK_LIMITS, RULE_80, VERDICTS, M, Verdict, rule_share
 
 #: The form of a term by its name in a set of terms.
 Form = Callable[[TermSet, str], Expr]
@@ -53,16 +53,19 @@ def script(
     data = evaluator(title, terms, rules, printer, computed)
     memory = {item["name"]: item for item in data["terms"]}
     return {
-        **data, "name": name, "verdicts": verdicts(), "forecast": forecast(RealJavascriptPrinter),
+        **data, "name": name, "verdicts": verdicts(VERDICTS), "rule_80": verdicts(RULE_80),
+        "limits": LIMITS, "rank_limits": RANK_LIMITS,
+        "rule_share": float(rule_share()),
+        "run_out": run_out(RealJavascriptPrinter),
         "tests": [
             {"inputs": _inputs(terms, own, [rule]), "terms": [memory[term.name] for term in own],
              "source": item["source"]}
             for rule, item in zip(rules, data["rules"], strict=True) for own in [_rule_terms(terms, [rule])]
         ],
-        "peak": _alone(terms, "peak", printer, computed),
+        "peak": _alone(terms, ("peak", "process.peak", *LIMITS), printer, computed),
         "times": None, "rows": None,
         **({} if times is None else _beside("times", "time_inputs", terms, times, printer)),
-        **({} if times is None else {"seconds": _alone(times, "step.time", printer, as_written)}),
+        **({} if times is None else {"seconds": _alone(times, ("step.time",), printer, as_written)}),
         **({} if rows is None else _beside("rows", "row_inputs", terms, rows, printer)),
     }
 
@@ -79,9 +82,9 @@ def _beside(
     }
 
 
-def _alone(terms: TermSet, name: str, printer: JavascriptPrinter, form: Form) -> dict[str, Any]:
-    """Return one term with all that it is made of, and the inputs of these."""
-    own = terms.closure([name])
+def _alone(terms: TermSet, names: Sequence[str], printer: JavascriptPrinter, form: Form) -> dict[str, Any]:
+    """Return some terms with all that they are made of, and the inputs of these."""
+    own = terms.closure(names)
     return {"inputs": _inputs(terms, own, ()), "terms": [_term(terms, term, printer, form) for term in own]}
 
 
@@ -91,27 +94,28 @@ def _inputs(terms: TermSet, own: Iterable[Term], rules: Sequence[Rule]) -> list[
     return [parameter.name for parameter in BY_LETTER.values() if parameter.symbol in needed]
 
 
-def verdicts() -> list[dict[str, str]]:
+def verdicts(items: Sequence[Verdict]) -> list[dict[str, str]]:
     """Name, meaning and the head of the branch of every verdict; the last one is for all that is left."""
     printer = PythonPrinter()
-    heads = [f"elif {printer.doprint(item.condition)}" for item in VERDICTS]
+    heads = [f"elif {printer.doprint(item.condition)}" for item in items]
     heads[0], heads[-1] = heads[0].removeprefix("el"), "else"
     return [
         {
             "name": item.name, "meaning": item.meaning, "branch": head,
             "script": JavascriptPrinter().doprint(item.condition),
         }
-        for item, head in zip(VERDICTS, heads, strict=True)
+        for item, head in zip(items, heads, strict=True)
     ]
 
 
-def forecast(printer: type[RealPrinter] = RealPrinter) -> dict[str, Any]:
-    """Return the probability of running out and the conditions of the forecasts as source."""
+def run_out(printer: type[RealPrinter] = RealPrinter) -> dict[str, Any]:
+    """Return the probability of running out, and the limit of a process for one, as source."""
     names = {ALLOCATED: "allocated", PROCESS: "process", M: "gpu_memory", MARGIN: "margin", PROBABILITY: "probability"}
     source = printer(names).doprint
     return {
-        "certain": source(CERTAIN), "margin": source(margin()), "probability": source(run_out_probability(MARGIN)),
-        "items": [{"name": item.name, "meaning": item.meaning, "source": source(item.condition)} for item in FORECASTS],
+        "certain": source(CERTAIN), "margin": source(margin(M, PROCESS)),
+        "probability": source(run_out_probability(MARGIN)), "limit": source(process_limit(PROBABILITY)),
+        "parts": PARTS, "most_risk": float(MOST_RISK),
     }
 
 

@@ -16,6 +16,7 @@ from ..parallel.legality import rules_for
 from ..parameters import PARAMETERS, Kind, symbol
 from ..printers.latex import LatexPrinter
 from ..terms import Term
+from ..verdict import RULE_80
 from .tex import code, digits, escape, fixed_point, gib, math
 from .worked import EXAMPLE, by_rank, verdict
 
@@ -97,7 +98,8 @@ def _answer(values: dict[str, int], ranks: list[dict[str, Rational]]) -> dict[st
     memory = values["M"]
     return {
         "example_peak": digits(peak), "example_peak_gib": gib(peak), "example_memory_gib": gib(Rational(memory), 0),
-        "example_share": fixed_point(100 * peak / memory, 1), "example_verdict": verdict(peak, memory),
+        "example_share": fixed_point(100 * peak / memory, 1),
+        "example_verdict": verdict(ranks[0], memory), "example_rule": verdict(ranks[0], memory, RULE_80),
         "example_peak_ranks": ", ".join(
             str(rank) for rank, totals in enumerate(ranks) if totals["stage.total"] == peak
         ),

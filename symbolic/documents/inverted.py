@@ -18,7 +18,7 @@ from ..functions import CeilDiv, FloorDiv
 from ..parameters import BY_NAME
 from ..simplify import simplify
 from ..terms import term_symbol
-from ..verdict import VERDICTS, M
+from ..verdict import VERDICTS, M, needed_memory
 
 #: Names of a polynomial's coefficients, by exponent.
 NAMES = {-1: "shared", 0: "fixed", 1: "slope", 2: "bend"}
@@ -39,26 +39,27 @@ def inverted(
 ) -> Inverted:
     """Solve ``polynomial <= share * memory`` for the parameter ``symbol``, in letters.
 
-    ``names`` are those of terms; without a ``share`` it is that of the first verdict. The memory itself may be asked
-    for. Raises NoClosedFormError for a polynomial that is neither linear nor quadratic in the symbol or its inverse.
+    ``names`` are those of terms; without a ``share`` the limit is that of the first verdict. The memory itself may be
+    asked for. Raises NoClosedFormError for a polynomial that is neither linear nor quadratic in the symbol or its
+    inverse.
     """
     reader = _Reader(names)
     counts = {Symbol(NAMES[exponent]): reader.read(node) for exponent, node in sorted(coefficients.items())}
-    unknown, limit = BY_NAME[symbol].symbol, share_of_memory(share)
+    unknown = BY_NAME[symbol].symbol
     if unknown == M:
-        over, under = (limit / M).as_numer_denom()
-        answer = CeilDiv(under * Symbol(NAMES[0]), over)
+        answer = _memory(Symbol(NAMES[0]), share)
     else:
+        limit = VERDICTS[0].condition.rhs if share is None else share * M
         answer = solved({exponent: Symbol(NAMES[exponent]) for exponent in coefficients}, limit, largest=largest)
     return Inverted(unknown, answer, counts, reader.uses(counts.values()))
 
 
-def share_of_memory(share: Rational | None) -> Expr:
-    """Return the limit: what the first verdict leaves to an estimate, or another share of the memory."""
-    if share is not None:
-        return share * M
-    condition = VERDICTS[0].condition
-    return condition.rhs / condition.lhs.as_coeff_Mul()[0]
+def _memory(peak: Expr, share: Rational | None) -> Expr:
+    """Return the memory that a peak needs."""
+    if share is None:
+        return needed_memory(term_symbol("process.peak"))
+    over, under = share.as_numer_denom()
+    return CeilDiv(under * peak, over)
 
 
 def solved(counts: Mapping[int, Symbol], limit: Expr, *, largest: bool) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.formulas import Formulas, formulas
 from shardmath.compiler.expressions.graph import Graph, Node, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.compiler.flat.plan import Flat, Plan, planned, thinned
@@ -14,9 +14,10 @@ from shardmath.compiler.printers.columns import FlatPrinter
 from shardmath.compiler.printers.nodes import PYTHON, Dialect
 
 from ..parameters import PARAMETERS, Kind
-from ..printers.python import PythonPrinter
+from ..printers.python import PythonPrinter, identifier
+from ..terms import term_symbol
 from ..verdict import ESTIMATE as ESTIMATE_SYMBOL
-from ..verdict import VERDICTS
+from ..verdict import LIMITS, VERDICTS
 
 #: The terms that a sweep needs for every layout, and the one that the verdict is about.
 SWEEP_OUTPUTS = ("first.total", "last.total", "peak")
@@ -37,7 +38,7 @@ def kernel(
     graph = Graph()
     known = formulas(evaluator, graph)
     estimate = known.named(ESTIMATE)
-    flat = Flat(graph, tuple(rule for _, rule in known.rules), _verdicts(graph, estimate),
+    flat = Flat(graph, tuple(rule for _, rule in known.rules), _verdicts(known, estimate),
                 tuple(known.named(name) for name in outputs))
     _check_multiples(flat.roots)
     needed = {node.value for node in ordered(flat.roots) if node.op == ops.NAME}
@@ -76,10 +77,12 @@ def lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
     }
 
 
-def _verdicts(graph: Graph, estimate: Node) -> tuple[Node, ...]:
+def _verdicts(known: Formulas, estimate: Node) -> tuple[Node, ...]:
     """Return the conditions of all verdicts but the last, which is for all that is left."""
-    known: Mapping[str, Node] = {ESTIMATE_SYMBOL.name: estimate, "gpu_memory": graph.name("gpu_memory")}
-    return tuple(parse(PythonPrinter().doprint(item.condition), graph, known.__getitem__) for item in VERDICTS[:-1])
+    names: Mapping[str, Node] = {
+        ESTIMATE_SYMBOL.name: estimate, **{identifier(term_symbol(name)): known.named(name) for name in LIMITS}}
+    return tuple(
+        parse(PythonPrinter().doprint(item.condition), known.graph, names.__getitem__) for item in VERDICTS[:-1])
 
 
 def _check_multiples(roots: Sequence[Node]) -> None:

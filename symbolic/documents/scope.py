@@ -22,7 +22,7 @@ from ..parallel.rules import ParallelRule
 from ..parameters import PARAMETERS, Parameter
 from ..recompute import REGIONS, Region
 from ..timing import is_timed
-from ..verdict import VERDICTS
+from ..verdict import RULE_80, VERDICTS
 from ..work import Product, Transfer, Work
 from .forms import Form, forms, row_sizes, shown, time_forms
 
@@ -136,7 +136,7 @@ class Scope:
         expressions: list[Basic] = [form.written for form in self.forms]
         expressions += [form.simplified for form in self.forms if form.simplified is not None]
         expressions += [rule.condition for implementation in self.implementations for rule in rules_for(implementation)]
-        expressions += [verdict.condition for verdict in VERDICTS]
+        expressions += [verdict.condition for verdict in (*VERDICTS, *RULE_80)]
         expressions += [dimension.size for dimension in self.dimensions]
         expressions += [item.when for component in self.components for item in self.tensors(component)]
         for component in self.worked_components:

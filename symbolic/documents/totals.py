@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sympy import Integer
@@ -13,7 +13,7 @@ from ..overheads import OVERHEADS, Overhead
 from ..parameters import BY_LETTER
 from ..simplify import RULES
 from ..sources import BY_KEY, SOURCES, Source
-from ..verdict import SOURCE, VERDICTS
+from ..verdict import RULE_80, SOURCE, VERDICTS, Verdict, room
 from .forms import definitions_of, total_groups
 from .scope import Scope
 from .tensors import term_rows
@@ -32,11 +32,7 @@ def totals(scope: Scope) -> dict[str, Any]:
             for item in scope.implementations
         ],
         "simplification": [{"name": rule.name, "meaning": escape(rule.meaning)} for rule in RULES],
-        "verdicts": [
-            {"name": item.name, "condition": math(item.condition) if item.condition.free_symbols else "otherwise",
-             "meaning": escape(item.meaning)}
-            for item in VERDICTS
-        ],
+        "verdicts": _verdicts(VERDICTS), "rule": _verdicts(RULE_80), "room": math(room).strip("$"),
         "verdict_source": cite(SOURCE),
         "aggregates": [
             {"name": code(item.name), "title": escape(item.title), "source": cite(item.source),
@@ -47,6 +43,11 @@ def totals(scope: Scope) -> dict[str, Any]:
         ],
         "overheads": [_overhead(item) for item in OVERHEADS],
     }
+
+
+def _verdicts(items: Iterable[Verdict]) -> list[dict[str, str]]:
+    return [{"name": item.name, "condition": math(item.condition) if item.condition.free_symbols else "otherwise",
+             "meaning": escape(item.meaning)} for item in items]
 
 
 def bibliography(keys: Collection[str] = BY_KEY.keys()) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,8 +15,8 @@ from ..accounts import build
 from ..exact import evaluate, number
 from ..implementations import MEGATRON
 from ..parameters import PARAMETERS, symbol
-from ..terms import TermSet
-from ..verdict import ESTIMATE, VERDICTS
+from ..terms import TermSet, term_symbol
+from ..verdict import ESTIMATE, LIMITS, VERDICTS, Verdict
 from .tex import GIB
 
 
@@ -88,7 +88,8 @@ def amount(terms: TermSet, names: Iterable[str], layout: Layout, assumed: Mappin
     return sum((evaluated[name] for name in names), Rational(0))
 
 
-def verdict(estimate: Rational, memory: int) -> str:
-    """Name the first verdict whose condition holds."""
-    known = {ESTIMATE: estimate, symbol("M"): sympify(memory)}
-    return next(item.name for item in VERDICTS if item.condition.xreplace(known) == True)  # noqa: E712
+def verdict(totals: Mapping[str, Rational], memory: int, verdicts: Sequence[Verdict] = VERDICTS) -> str:
+    """Name the first verdict on the peak whose condition holds."""
+    known = {ESTIMATE: totals["peak"], symbol("M"): sympify(memory)}
+    known |= {term_symbol(name): totals[name] for name in LIMITS}
+    return next(item.name for item in verdicts if item.condition.xreplace(known) == True)  # noqa: E712

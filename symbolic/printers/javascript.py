@@ -68,6 +68,9 @@ class RealJavascriptPrinter(RealPrinter):
     def _print_exp(self, expr: Expr) -> str:
         return f"Math.exp({self._print(expr.args[0])})"
 
+    def _print_log(self, expr: Expr) -> str:
+        return f"Math.log({self._print(expr.args[0])})"
+
 
 def _is_quotient(term: Expr) -> bool:
     """Return True for a product with a divisor that is no number."""

@@ -149,6 +149,9 @@ class RealPrinter(PythonPrinter):
     def _print_exp(self, expr: Expr) -> str:
         return f"math.exp({self._print(expr.args[0])})"
 
+    def _print_log(self, expr: Expr) -> str:
+        return f"math.log({self._print(expr.args[0])})"
+
 
 def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:
     over: list[Expr] = []

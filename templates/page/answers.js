@@ -32,19 +32,20 @@ class Answers {
   refused = 0; // beyond what doubles hold
   verdicts = [0, 0, 0];
   best = [];
-  perhaps = null;
   kinds = new Map();
   fitting = new Front();
   everything = new Front();
 
-  add({ peak, seconds, verdict }, values, labels, part) {
+  add({ peak, process, seconds, verdict }, values, labels, part) {
     this.legal++;
     this.verdicts[verdict]++;
     let made = null;
-    const make = () => (made ??= { keys, peak, seconds, verdict, values: { ...values }, labels: { ...labels }, part });
+    const evaluator = shardmath[part.evaluator];
+    const make = () => (made ??= { keys, peak, seconds, verdict, values: { ...values }, labels: { ...labels }, part,
+      rule: evaluator.rule80(peak, values.gpu_memory),
+      probability: evaluator.runOutProbability(peak, process, values.gpu_memory) });
     const keys = ranking({ ...values, step_time: seconds, peak });
     this.everything.add(seconds, peak, make);
-    if (verdict === 1 && (!this.perhaps || precedes(keys, this.perhaps.keys))) this.perhaps = make();
     if (verdict !== 0) return;
     this.fitting.add(seconds, peak, make);
     const kind = KINDS.map((name) => labels[name] ?? "").join();
@@ -59,12 +60,19 @@ class Answers {
 }
 
 // The layouts worth trying, best first, as `shardmath recommend` chooses them.
-function choose({ best, perhaps, kinds, fitting }) {
-  const { slower, faster, smaller, others, alike } = DATA.choosing;
+function choose({ best, kinds, fitting, everything }) {
+  const { slower, faster, smaller, others, alike, risks } = DATA.choosing;
   const first = best[0];
   const chosen = first ? [{ ...first, role: "the fastest that fits" }] : [];
-  if (perhaps && !first) chosen.push({ ...perhaps, role: "the fastest that may fit" });
-  else if (perhaps && perhaps.seconds < (1 - faster) * first.seconds) chosen.push({ ...perhaps, role: "faster, if it fits" });
+  let last = first;
+  for (const risk of risks) {
+    const item = everything.entries.find(({ probability }) => probability <= risk);
+    if (!item || (last && item.seconds >= (1 - faster) * last.seconds)) continue;
+    chosen.push({ ...item, role: last ? "faster, if it fits" : "the fastest that may fit" });
+    last = item;
+  }
+  const least = everything.entries.at(-1);
+  if (!last && least?.verdict === 1) chosen.push({ ...least, role: "the likeliest to fit" });
   if (first) {
     const kindOf = ({ values }) => [values.tensor_parallel, ...KINDS.slice(1).map((name) => values[name] > 1)].join();
     const [seen, apart] = [new Set([kindOf(first)]), [first]];
@@ -77,8 +85,8 @@ function choose({ best, perhaps, kinds, fitting }) {
       chosen.push({ ...item, role: "the fastest of another kind" });
     }
     const close = fitting.entries.filter((item) => item.seconds <= (1 + slower) * first.seconds);
-    const least = close.reduce((one, other) => (other.peak < one.peak ? other : one));
-    if (least.peak < (1 - smaller) * first.peak) chosen.push({ ...least, role: "the most room" });
+    const roomy = close.reduce((one, other) => (other.peak < one.peak ? other : one));
+    if (roomy.peak < (1 - smaller) * first.peak) chosen.push({ ...roomy, role: "the most room" });
   }
   const named = new Map();
   for (const item of chosen) {

@@ -8,13 +8,13 @@ function note(...children) {
   return element("p", { class: "note" }, ...children);
 }
 
-// The memory of the GPU as a bar, with what is used and the mark of 80 %.
-function gauge(share, verdict) {
+// The memory of the GPU as a bar, with what is used and the mark of what fits.
+function gauge(share, verdict, limit) {
   const width = `${Math.min(100, 100 * share)}%`;
   return element("svg", { class: "gauge", "aria-hidden": "true", height: 8 },
     element("rect", { class: "track", width: "100%", height: 8, rx: 4 }),
     element("rect", { class: `used ${verdict}`, width, height: 8, rx: 4 }),
-    element("line", { class: "mark", x1: "80%", x2: "80%", y1: 0, y2: 8 }));
+    element("line", { class: "mark", x1: `${100 * limit}%`, x2: `${100 * limit}%`, y1: 0, y2: 8 }));
 }
 
 function memoryTile(values, accounts) {
@@ -22,13 +22,13 @@ function memoryTile(values, accounts) {
   const share = peak.total / values.gpu_memory;
   const { sites } = DATA.evaluators[evaluatorName(state)];
   const when = sites[peak.site] ? `, ${whenOf(sites[peak.site].meaning)}` : "";
-  const { probability, forecast } = outlookOf(shardmath[evaluatorName(state)], peak, values.gpu_memory);
+  const likely = chance(chanceOf(shardmath[evaluatorName(state)], peak, values.gpu_memory));
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
   return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
     element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)} GiB`),
-    gauge(share, VERDICT_CLASS[place]),
+    gauge(share, VERDICT_CLASS[place], peak.limit / values.gpu_memory),
     note(`Rank ${peak.rank}${when}.`),
-    note(badge(forecast), ` The process runs out of memory with a probability of ${chance(probability)}.`));
+    note(`The process runs out of memory with a probability of ${likely}. By the 80 % rule: ${peak.rule}.`));
 }
 
 function whenOf(meaning) {

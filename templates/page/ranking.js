@@ -63,7 +63,7 @@ function wordsOf({ values, labels, part }) {
   return words.filter(Boolean).join(", ");
 }
 
-function entryRow(entry, place, list, shown, memory) {
+function entryRow(entry, place, list, shown) {
   const { values, peak, verdict, rates } = entry;
   const chosen = isChosen(entry);
   return element("tr", chosen ? { class: "chosen" } : {},
@@ -72,6 +72,8 @@ function entryRow(entry, place, list, shown, memory) {
     element("td", { class: "strong" }, seconds(entry.seconds)),
     element("td", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` }, VERDICT_SIGN[verdict] + gib(peak)),
       unseen(shardmath[evaluatorName(state)].VERDICTS[verdict][0])),
+    element("td", {}, chance(entry.probability)),
+    element("td", {}, shardmath[evaluatorName(state)].VERDICTS[entry.rule][0]),
     ...shown.map((name) => element("td", {}, String(values[name]))),
     element("td", {}, values.sequence_parallel ? "on" : "off"), element("td", {}, String(values.data_parallel)),
     element("td", {}, count(rates.tokensPerSecondPerGpu)), element("td", {}, percent(rates.mfu)),
@@ -79,19 +81,18 @@ function entryRow(entry, place, list, shown, memory) {
 }
 
 function showRanking() {
-  const memory = GPUS.get(state.gpu).values.gpu_memory;
   const every = [...ranked.choices, ...ranked.fastest];
   const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
-  const head = element("thead", {}, row("th", "", "seconds", "GiB", ...shown.map(shortName), "SP", "DP", "tokens/s/GPU", "MFU",
+  const head = element("thead", {}, row("th", "", "seconds", "GiB", "runs out", "80 % rule", ...shown.map(shortName), "SP", "DP", "tokens/s/GPU", "MFU",
     "besides"));
   const body = (list, title, entries) => element("tbody", {},
-    element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 8 }, title)),
-    ...entries.map((entry, place) => entryRow(entry, place, list, shown, memory)));
+    element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 10 }, title)),
+    ...entries.map((entry, place) => entryRow(entry, place, list, shown)));
   byId("best").replaceChildren(...(every.length
     ? [head, body("choices", "Worth trying", ranked.choices), body("fastest", "The fastest that fit", ranked.fastest)] : []));
   const { excluded } = ranked;
   byId("excluded").textContent = !excluded ? "" : ranked.choices.length
-    ? `The next better one ${excluded.peak <= memory ? "is not sure to fit" : "does not fit"}: ${inWords(excluded)} would take `
+    ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
     : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB.`;
 }

@@ -61,14 +61,13 @@ function everyLegal(part, base, visit, report) {
 function searched(state, report = () => {}) {
   const parts = partsOf(state);
   const answers = new Answers();
-  const memory = valuesOf(state).gpu_memory;
   for (const [number, part] of parts.entries()) {
     const base = baseOf(state, part);
     everyLegal(part, base, (values, labels, evaluator) => {
       try {
-        const peak = evaluator.peakOf(values);
-        answers.add({ peak, seconds: evaluator.secondsOf(values), verdict: evaluator.verdict(peak, memory) },
-          values, labels, part);
+        const { peak, process, limits } = evaluator.judgedOf(values);
+        const verdict = evaluator.verdict(peak, ...limits);
+        answers.add({ peak, process, seconds: evaluator.secondsOf(values), verdict }, values, labels, part);
       } catch (error) {
         if (!(error instanceof RangeError)) throw error;
         answers.refused++;

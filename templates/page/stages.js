@@ -1,7 +1,7 @@
 // Memory of each pipeline rank as stacked bars, and the account of the chosen one.
 
-// One bar for a rank: roles from left to right, the memory of the GPU and 80 % of it as lines.
-function bar(byRole, scale, memory) {
+// One bar for a rank: roles from left to right; what fits, 80 % and all of the GPU's memory as lines.
+function bar(byRole, scale, memory, limit) {
   const drawn = element("svg", { "aria-hidden": "true", height: 22 });
   let start = 0;
   for (const role of DATA.roles) {
@@ -11,8 +11,9 @@ function bar(byRole, scale, memory) {
     drawn.append(element("rect", { class: ROLE_CLASS(role), x, width, height: 22 }, element("title", {}, `${role} ${gib(size)} GiB`)));
     start += size;
   }
-  for (const [share, kind] of [[0.8, "limit soft"], [1, "limit"]]) {
-    const x = `${(100 * share * memory) / scale}%`;
+  const rule = shardmath[evaluatorName(state)].RULE_SHARE;
+  for (const [size, kind] of [[limit, "limit fitting"], [rule * memory, "limit soft"], [memory, "limit"]]) {
+    const x = `${(100 * size) / scale}%`;
     drawn.append(element("line", { class: kind, x1: x, x2: x, y1: 0, y2: 22 }));
   }
   return drawn;
@@ -30,7 +31,7 @@ function showChart(values, accounts, chosen) {
   byId("chart").replaceChildren(...shownRanks(accounts).map((account) => element(
     "button",
     { type: "button", "data-rank": account.rank, "aria-pressed": account.rank === chosen.rank },
-    element("span", {}, `rank ${account.rank}`), bar(account.byRole, scale, values.gpu_memory),
+    element("span", {}, `rank ${account.rank}`), bar(account.byRole, scale, values.gpu_memory, account.limit),
     element("span", { class: "number" }, gib(account.total), unseen(` GiB, ${account.verdict}`)),
   )));
   byId("legend").replaceChildren(
@@ -38,7 +39,7 @@ function showChart(values, accounts, chosen) {
       "li", {}, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), `${role} `,
       element("span", { class: "number" }, gib(chosen.byRole[role])),
     )),
-    element("li", {}, element("span", { class: "swatch dashed" }), "80 % and 100 % of the GPU"),
+    element("li", {}, element("span", { class: "swatch dashed" }), "what fits, 80 % and 100 % of the GPU"),
   );
 }
 

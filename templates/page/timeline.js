@@ -59,7 +59,7 @@ function momentBars(values, account) {
     .filter(({ byRole, site }) => byRole.transient > 0 || site === account.site);
   const scale = 1.01 * Math.max(values.gpu_memory, ...moments.map(({ total }) => total));
   return moments.map(({ site, byRole, total }) => element("div", { class: "moment" },
-    element("span", {}, known.sites[site].meaning), bar(byRole, scale, values.gpu_memory),
+    element("span", {}, known.sites[site].meaning), bar(byRole, scale, values.gpu_memory, account.limit),
     element("span", { class: "number" }, termButton(`stage.${site}.all`, gib(total)))));
 }
 

@@ -115,15 +115,16 @@ function accountOf(state, values, rank) {
   const numbers = evaluator.terms({ ...values, pipeline_rank: rank });
   const site = siteOf(numbers, Object.keys(known.sites));
   const total = evaluator.whole(numbers["stage.total"]);
-  const verdict = evaluator.VERDICTS[evaluator.verdict(total, values.gpu_memory)][0];
-  return { rank, site, ...linesAt(evaluator, known, numbers, site), total, verdict, numbers };
+  const limits = evaluator.RANK_LIMITS.map((limit) => evaluator.whole(numbers[limit]));
+  const verdict = evaluator.VERDICTS[evaluator.verdict(total, ...limits)][0];
+  const rule = evaluator.VERDICTS[evaluator.rule80(total, values.gpu_memory)][0];
+  return { rank, site, ...linesAt(evaluator, known, numbers, site), total, verdict, rule, limit: limits[0], numbers };
 }
 
-// The probability that the process of a rank runs out of memory, and the forecast from it.
-function outlookOf(evaluator, { numbers }, memory) {
+// The probability that the process of a rank runs out of memory.
+function chanceOf(evaluator, { numbers }, memory) {
   const [allocated, process] = ["allocated", "total"].map((name) => evaluator.whole(numbers[`process.${name}`]));
-  const probability = evaluator.runOutProbability(allocated, process, memory);
-  return { probability, forecast: evaluator.FORECASTS[evaluator.forecast(probability)][0] };
+  return evaluator.runOutProbability(allocated, process, memory);
 }
 
 function accountsOf(state, values) {
@@ -136,8 +137,8 @@ function peakOf(evaluator, values) {
   try {
     const broken = brokenRule(evaluator, values);
     if (broken) return { broken };
-    const peak = evaluator.peakOf(values);
-    return { peak, verdict: evaluator.verdict(peak, values.gpu_memory) };
+    const { peak, limits } = evaluator.judgedOf(values);
+    return { peak, verdict: evaluator.verdict(peak, ...limits) };
   } catch (error) {
     if (error instanceof RangeError) return { broken: error.message };
     throw error;

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from shardmath.account.judged import OUT
 from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 from validation.measured.case import FIT, PEAK, RESERVED, STEADY, Case
-from validation.measured.estimates import OUT
 from validation.measured.metrics import (
     Target,
     at_most,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from shardmath.account.judged import UNCERTAIN
 from validation.measured import hagemann, megatron_tests, nanotron
 from validation.measured.case import GIB, PEAK, RESERVED, STEADY, Case
-from validation.measured.estimates import UNCERTAIN, Estimate, estimate
+from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, contradicted, pairs
 from validation.tables import markdown
 
@@ -101,7 +102,7 @@ def _known(cases: Sequence[Case]) -> list[str]:
     lines = []
     for case in cases:
         said = estimate(case)
-        if isinstance(said, Estimate) and said.verdict == UNCERTAIN:
+        if isinstance(said, Estimate) and said.rule_80 == UNCERTAIN:
             lines.append((case.id, ", ".join(sorted(case.traits)), case.layout, f"{said.share:.1%}",
                           said.sites[said.peaks.index(max(said.peaks))]))
     heads = ("recipe", "precision, model", "layout", "share", "peak at")

@@ -11,11 +11,10 @@ from typing import Any
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
-from shardmath.generated.definitions import VERDICTS, WORDS
+from shardmath.generated.definitions import WORDS
 from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
 from validation.measured.replays import replays
 
-FITS, UNCERTAIN, OUT = (name for name, _ in VERDICTS)
 #: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
 PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
 LEFT = "optimizer_step"
@@ -27,7 +26,8 @@ REPLAYED = ("nanotron", "torchtitan")
 class Estimate:
     """Bytes of one layout: the peak and the persistent part of every rank, and the published estimate.
 
-    ``published`` is of the first rank, and None where the published function does not know such a model.
+    ``verdict`` follows from the probability of running out. ``published`` is of the first rank, and None where the
+    published function does not know such a model.
     """
 
     peaks: tuple[int, ...]
@@ -35,6 +35,7 @@ class Estimate:
     sites: tuple[str, ...]
     share: float
     verdict: str
+    rule_80: str
     published: Fraction | None
     process: int = 0
     """Bytes of the process on the fullest rank."""
@@ -82,7 +83,7 @@ def _read(account: Explanation) -> Estimate:
             sum(rank.by_role[role] for role in PERSISTENT) + rank.moments.get(LEFT, 0) for rank in account.ranks
         ),
         sites=tuple(rank.site for rank in account.ranks),
-        share=account.peak.share, verdict=account.peak.verdict,
+        share=account.peak.share, verdict=account.verdict, rule_80=account.rule_80,
         published=_published(account), process=account.process.total,
     )
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import median
 
+from shardmath.account.judged import FITS, OUT
 from validation.measured.case import FIT, Case, Measured
-from validation.measured.estimates import FITS, OUT, Estimate, estimate
+from validation.measured.estimates import Estimate, estimate
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,13 @@ def not_estimated(cases: Iterable[Case]) -> Counter[str]:
     return Counter(answer for _, answer in said if isinstance(answer, str))
 
 
-def confusion(cases: Iterable[Case]) -> Counter[tuple[str, str]]:
-    """Return runs by verdict and status, without the cases that have no estimate."""
+def confusion(cases: Iterable[Case], verdict: str = "rule_80") -> Counter[tuple[str, str]]:
+    """Return runs by one of their verdicts and status, without the cases that have no estimate."""
     counts: Counter[tuple[str, str]] = Counter()
     for case in cases:
         said = estimate(case)
         if isinstance(said, Estimate):
-            counts[said.verdict, case.status] += 1
+            counts[getattr(said, verdict), case.status] += 1
     return counts
 
 
@@ -105,11 +106,11 @@ def right_by_rule(counts: Counter[tuple[str, str]]) -> float:
 
 
 def contradicted(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Return the runs that went otherwise: said to fit without fitting, or said to be out of memory and trained."""
+    """Return runs that contradict the 80 % rule: said to fit without fitting, or said to be too large and trained."""
     wrong = []
     for case in cases:
         said = estimate(case)
-        if isinstance(said, Estimate) and said.verdict in ((OUT,) if case.status == FIT else (FITS,)):
+        if isinstance(said, Estimate) and said.rule_80 in ((OUT,) if case.status == FIT else (FITS,)):
             wrong.append(case)
     return tuple(wrong)
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.generated.definitions import forecast, run_out_probability
-from shardmath.symbolic.run_out import OFFERED
+from shardmath.account.judged import FITS, rule_of
+from shardmath.generated.definitions import run_out_probability
+from shardmath.symbolic.run_out import FITS_BELOW, OFFERED
 from validation.estimates import account_of
 from validation.measured.case import OUT_OF_MEMORY, Case
 from validation.measured.datasets import DATASETS, cases_of
@@ -49,13 +50,13 @@ class Outcome:
 
     @property
     def is_said_to_fit(self) -> bool:
-        """True if the forecast is the first one."""
-        return forecast(self.probability) == 0
+        """True if the verdict is the first one."""
+        return bool(self.probability < FITS_BELOW)
 
     @property
     def fits_by_rule(self) -> bool:
         """True if the published 80 % rule says so."""
-        return 5 * self.allocated <= 4 * self.memory
+        return rule_of(self.allocated, self.memory) == FITS
 
 
 @dataclass(frozen=True)

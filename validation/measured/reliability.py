@@ -139,7 +139,7 @@ def _classes(runs: Sequence[Outcome]) -> list[tuple[float, float, list[Outcome]]
 
 
 def targets_of(runs: Sequence[Outcome]) -> list[Target]:
-    """Return the goals of the forecast, and what it reached."""
+    """Return the goals of the verdict, and what it reached."""
     own = [run for run in runs if run.table in OF_TARGET]
     failed = sum(run.ran_out for run in own if run.is_said_to_fit)
     trained, rule = (sum(not run.ran_out for run in own if says(run)) for says in (_fits, _by_rule))

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from textwrap import fill
 
+from shardmath.account.judged import FITS, OUT, UNCERTAIN
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, RESERVED, STEADY, Case
 from validation.measured.datasets import MIB, Dataset, cases_of
 from validation.measured.details import details
-from validation.measured.estimates import FITS, OUT, UNCERTAIN, Estimate, estimate
+from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import (
     Pair,
     Summary,
@@ -69,10 +70,12 @@ def by_group(cases: Iterable[Case], quantity: str) -> str:
 
 
 def verdicts(cases: Iterable[Case]) -> str:
-    """Return runs by verdict of the 80 % rule and by what became of them."""
-    counts = confusion(cases)
-    lines = [(verdict, counts[verdict, FIT], counts[verdict, OUT_OF_MEMORY]) for verdict in (FITS, UNCERTAIN, OUT)]
-    return markdown(("verdict", "trained", "out of memory"), lines)
+    """Return runs by verdict, by that of the 80 % rule, and by what became of them."""
+    every = tuple(cases)
+    counts = [confusion(every, name) for name in ("verdict", "rule_80")]
+    lines = [(verdict, *(own[verdict, status] for own in counts for status in (FIT, OUT_OF_MEMORY)))
+             for verdict in (FITS, UNCERTAIN, OUT)]
+    return markdown(("", "verdict: trained", "out of memory", "80 % rule: trained", "out of memory"), lines)
 
 
 def without_estimate(cases: Iterable[Case]) -> str:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+from shardmath.account.judged import OUT, UNCERTAIN
 from validation.measured import hagemann, known_to_run, megatron_tests, nanotron, simumax
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
-from validation.measured.estimates import OUT, UNCERTAIN, Estimate, estimate, other_estimate
+from validation.measured.estimates import Estimate, estimate, other_estimate
 from validation.measured.metrics import Pair, Summary, confusion, contradicted, pairs, right_by_rule
 from validation.measured.reading import rows
 from validation.measured.replays import NAME as REPLAYED_FILE
@@ -173,7 +174,7 @@ def _crashes(cases: Sequence[Case]) -> list[str]:
     if not crashed:
         return []
     said = [estimate(case) for case in crashed]
-    out = sum(isinstance(answer, Estimate) and answer.verdict == OUT for answer in said)
+    out = sum(isinstance(answer, Estimate) and answer.rule_80 == OUT for answer in said)
     return [f"""{len(crashed)} runs crashed, for reasons that are not recorded; {out} of them have an estimate on their
         fullest rank above the memory of the GPU."""]
 
@@ -232,14 +233,14 @@ def _known(cases: Sequence[Case]) -> list[str]:
     said = {case: answer for case in cases if isinstance(answer := estimate(case), Estimate)}
     wrong = contradicted(cases)
     names = "; ".join(f"{case.id} ({case.layout})" for case in wrong)
-    between = sum(answer.verdict == UNCERTAIN for answer in said.values())
+    between = sum(answer.rule_80 == UNCERTAIN for answer in said.values())
     text = [f"Above the memory although they run: {names}." if wrong else "No recipe is above the memory of its GPU.",
             f"""{between} of {len(said)} are between 80 % and 100 % of it, which the 80 % rule calls uncertain: a vendor
             tunes its recipes to fill the GPU, so the rule would have refused recipes that run."""]
     in_16_bits = [(case, other) for case in said if known_to_run.AS_BF16 in case.others
                   and isinstance(other := other_estimate(case, known_to_run.AS_BF16), Estimate)]
     if in_16_bits:
-        above = [case.id for case, other in in_16_bits if other.verdict == OUT]
+        above = [case.id for case, other in in_16_bits if other.rule_80 == OUT]
         listed = f" ({', '.join(above)})" if above else ""
         text.append(f"""In 16 bits and with the moments of a step, {len(above)} of the {len(in_16_bits)} FP8 recipes
             that are estimated in FP8 would be above the memory{listed}.""")

@@ -11,6 +11,7 @@ from importlib import import_module
 from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured_on_any
 from shardmath.account.host import fullest_host
+from shardmath.account.judged import fullness_of, rule_of, verdict_of
 from shardmath.account.mixed import StageOnGpu, in_chunks
 from shardmath.account.outside import Outside, outside_of_a_step
 from shardmath.account.placement import Placement
@@ -18,19 +19,17 @@ from shardmath.account.slicing import Slicing, slicing
 from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
+from shardmath.configuration.risk import risk_of
 from shardmath.configuration.settings import ON_HOST
 from shardmath.generated.definitions import (
-    FORECASTS,
     HELD,
     LINES,
     OVERHEADS,
     PUBLISHED,
+    RANK_LIMITS,
     ROLES,
     SITES,
-    VERDICTS,
-    forecast,
     run_out_probability,
-    verdict,
 )
 from shardmath.input.asking import asked_with
 from shardmath.machines import Cluster
@@ -74,7 +73,11 @@ class RankAccount(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory, as the probability of running out says."""
+    rule_80: str
+    """The same by the published 80 % rule."""
+    limit: int
+    """Most bytes of a peak that fits there."""
     moments: Mapping[str, int]
     """Bytes of activations and transients at every moment that has transients."""
     host: int
@@ -101,8 +104,8 @@ class PublishedEstimate(Answer):
     """Its authors and what they assume."""
     total: Amount
     """Bytes on the first rank."""
-    verdict: str
-    """Verdict on that estimate."""
+    rule_80: str
+    """Verdict of the 80 % rule on that estimate."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +145,13 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     parameters: Parameters
     """Parameters of the model, ``total`` and ``active``: those that one token meets."""
     peak_rank: int
-    """Pipeline rank whose memory is fullest; the first of several."""
+    """Pipeline rank whose process takes most of its GPU; the first of several."""
     peak_bytes: int
     """Bytes that it keeps at its peak."""
     verdict: str
-    """fits, uncertain or out of memory by the 80 % rule."""
+    """fits (it runs out with a probability below the accepted risk), uncertain, or out of memory (certain)."""
+    rule_80: str
+    """fits, uncertain or out of memory by the published 80 % rule."""
     reason: str
     """Why that rank and not another: the role with the largest excess over the other end."""
     ranks: tuple[RankAccount, ...]
@@ -155,8 +160,8 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """Memory of the process on the peak rank, in bytes."""
     run_out_probability: float
     """Probability that the process on the peak rank runs out of memory, from how known runs went."""
-    forecast: str
-    """fits (a probability below 1 %), uncertain, or out of memory (certain)."""
+    risk: float
+    """Probability below which a layout is said to fit."""
     anchor: Anchor | None
     """The measured run that fixed the constants of ``process``; null without one."""
     time: StepTime | None
@@ -196,7 +201,7 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
 
     @property
     def peak(self) -> RankAccount:
-        """The rank whose memory is fullest; the first of several."""
+        """The rank whose process takes most of its GPU; the first of several."""
         return self.ranks[self.peak_rank]
 
     @property
@@ -219,19 +224,21 @@ def explanation(configuration: Configuration) -> Explanation:
     numbers = [terms_at(job.evaluator.terms, own) for own in values]
     host = fullest_host(job, numbers)
     ranks = tuple(map(_account, values, numbers))
-    peak = max(ranks, key=lambda account: account.share)
+    peak = ranks[max(range(len(ranks)), key=lambda rank: (
+        fullness_of(numbers[rank], values[rank]["gpu_memory"]), -rank))]
     time, unknown = configuration.time()
     process = _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None)
-    probability = run_out_probability(process.allocated, process.total, values[peak.rank]["gpu_memory"])
     return Explanation(
         job.model, job.gpu, job.evaluator.title(), job.recompute, dict(job.evaluator.choices), job.values,
-        _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, _reason(ranks, peak), ranks,
-        process, probability, FORECASTS[forecast(probability)][0], anchor, time,
+        _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, peak.rule_80, _reason(ranks, peak),
+        ranks, process, run_out_probability(
+            process.allocated, process.total, values[peak.rank]["gpu_memory"]), risk_of(job.values),
+        anchor, time,
         configuration.placement if time is not None else None, configuration.stages(time),
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,
         _published(job.evaluator, job.values), host, configuration.cluster, configuration.switches(),
-        outside_of_a_step(numbers[peak.rank], job.values["gpu_memory"]),
+        outside_of_a_step(numbers[peak.rank]),
     )
 
 
@@ -246,11 +253,6 @@ def _reason(ranks: Sequence[RankAccount], peak: RankAccount) -> str:
 
 
 explain = asked_with("explain", configured_on_any, explanation)
-
-
-def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
-    """Return the name of the verdict on an estimate; both in bytes."""
-    return VERDICTS[verdict(estimate, gpu_memory)][0]
 
 
 def _parameters(numbers: Mapping[str, int | Fraction]) -> Parameters:
@@ -297,7 +299,8 @@ def _account(values: Mapping[str, int], numbers: Mapping[str, int | Fraction]) -
         values["pipeline_rank"], int(numbers["stage.all_parameters"]),
         int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site,
         tuple(lines),
-        {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
+        {role: int(size) for role, size in by_role.items()}, total, total / memory,
+        verdict_of(total, numbers, RANK_LIMITS), rule_of(total, memory), int(numbers[RANK_LIMITS[0]]),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
         math.ceil(numbers.get(ON_HOST, 0)),
     )
@@ -332,7 +335,7 @@ def _published(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Publish
         numbers = terms_at(import_module(f"shardmath.generated.{name}"), known)
         if f"{name}.static" in numbers:  # else the set is about activations alone
             total = _whole(numbers[f"{name}.total"])
-            estimates.append(PublishedEstimate(name, title, total, verdict_of(total, values["gpu_memory"])))
+            estimates.append(PublishedEstimate(name, title, total, rule_of(total, values["gpu_memory"])))
     return tuple(estimates)
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from shardmath.account.judged import fullness_of
 from shardmath.account.kinds import Fleet, kernels_on, of_chunks
 from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.time import StepTime, step_time
@@ -20,7 +21,7 @@ from shardmath.configuration.settings import as_model
 from shardmath.configuration.stages import costs, experts_before, listed, of_layers, on_rank, parsed
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import num_microbatches, verdict
+from shardmath.generated.definitions import LIMITS, RANK_LIMITS, num_microbatches, verdict
 from shardmath.input.parameters import MACHINE, UNEVEN, checked, refuse_illegal
 from shardmath.machines import Cluster
 
@@ -63,15 +64,15 @@ class Pipeline:
     stages: tuple[Mapping[str, int], ...]
 
     @cached_property
-    def totals(self) -> tuple[int, ...]:
-        """Bytes of each stage at its peak."""
-        return tuple(int(terms_at(self.evaluator.terms, stage)["stage.total"]) for stage in self.stages)
+    def numbers(self) -> tuple[Mapping[str, int | Fraction], ...]:
+        """Terms of memory of each stage."""
+        return tuple(terms_at(self.evaluator.terms, stage) for stage in self.stages)
 
     @cached_property
     def fullest(self) -> int:
-        """The stage whose memory is fullest; the first of several."""
+        """The stage whose process takes most of its GPU; the first of several."""
         return max(range(len(self.stages)), key=lambda rank: (
-            Fraction(self.totals[rank], self.stages[rank]["gpu_memory"]), -rank))
+            fullness_of(self.numbers[rank], self.stages[rank]["gpu_memory"]), -rank))
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -85,11 +86,12 @@ class Pipeline:
 
     def terms(self, rank: int) -> dict[str, int | float | Fraction]:
         """Return every term of a stage, and of the whole pipeline, by name."""
-        totals = {f"{name}.total": self.totals[max(-len(self.totals), min(place, len(self.totals) - 1))]
+        last, fullest = len(self.stages) - 1, self.numbers[self.fullest]
+        totals = {f"{name}.total": self.numbers[max(-last - 1, min(place, last))]["stage.total"]
                   for name, place in _NAMED.items()}
-        own = self.stages[rank]
-        return {**terms_at(self.evaluator.terms, own), **times_at(self.evaluator.times, own), **totals,
-                "peak": self.totals[self.fullest]}
+        return {**self.numbers[rank], **times_at(self.evaluator.times, self.stages[rank]), **totals,
+                "peak": fullest["stage.total"], "process.peak": fullest["process.total"],
+                **dict(zip(LIMITS, (fullest[name] for name in RANK_LIMITS), strict=True))}
 
     def time(self) -> StepTime:
         """Return the time of a step."""
@@ -133,7 +135,7 @@ class Mixed:
 def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     """Check a run on several kinds of GPUs; without a list of layers they are shared out so that a step is shortest.
 
-    All stages fit then by the 80 % rule if they can, else into their memory, else the largest share of memory is least.
+    All stages fit then if they can, else into their memory, else the largest share of memory is least.
     Raises InputError for every value that is not legal.
     """
     if run.anchor is not None:
@@ -226,16 +228,17 @@ def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tu
     """
     import numpy as np
 
-    from shardmath.compiler.columns import term_columns
+    from shardmath.compiler.columns import branch_column, term_columns
 
     chunks, places, counts = stages[0]["virtual_pipeline"], *_pieces(stages[0])
     layers, rows = len(places), _by_layers(evaluator, stages, counts)
     shape, terms = (len(stages), len(counts)), tuple(of_chunks(evaluator).values())
     seconds = [np.broadcast_to(column, shape) for column in term_columns(evaluator.times, (*terms, *_ONCE), rows)]
-    totals = np.broadcast_to(term_columns(evaluator.terms, ("stage.total",), rows)[0], shape)
+    totals, *most = (np.broadcast_to(column, shape)
+                     for column in term_columns(evaluator.terms, ("stage.total", *RANK_LIMITS), rows))
     memory, passes = [stage["gpu_memory"] for stage in stages], num_microbatches(**stages[0])
-    verdicts = np.array([[verdict(int(size), most) for size in sizes] for sizes, most in zip(
-        totals.tolist(), memory, strict=True)])
+    limits = {name.replace(".", "_"): column.ravel() for name, column in zip(LIMITS, most, strict=True)}
+    verdicts = branch_column(verdict, {"estimate": totals.ravel(), **limits}, totals.size).reshape(shape)
     turns = (passes - 1, passes * max(0, chunks - 2), passes * (chunks > 1))[:len(terms)]
     asked = Stages(places, tuple(seconds[:len(terms)]), tuple(seconds[len(terms):]), verdicts >= 0, turns)
 

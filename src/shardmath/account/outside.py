@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardmath.account.judged import verdict_of
 from shardmath.answers import Answer
-from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.generated.definitions import RANK_LIMITS
 
 #: Moments that a host holds whole weights at.
 _WHOLE = ("loading", "saving")
@@ -27,13 +28,13 @@ class Outside(Answer):
     """Bytes of whole weights on the host; for the first rank alone where ranks have shards."""
 
 
-def outside_of_a_step(numbers: Mapping[str, int | Fraction], gpu_memory: int) -> tuple[Outside, ...]:
+def outside_of_a_step(numbers: Mapping[str, int | Fraction]) -> tuple[Outside, ...]:
     """Read the peaks outside of a step from the terms of a rank; none where they are not counted."""
     if "stage.host_whole" not in numbers:
         return ()
     sizes = {moment: int(numbers[f"stage.{moment}"]) for moment in (*_WHOLE, "evaluating")}
     return tuple(
-        Outside(moment, size, VERDICTS[verdict(size, gpu_memory)][0],
+        Outside(moment, size, verdict_of(size, numbers, RANK_LIMITS),
                 int(numbers["stage.host_whole"]) if moment in _WHOLE else 0)
         for moment, size in sizes.items()
     )

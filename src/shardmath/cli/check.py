@@ -23,7 +23,7 @@ FITS, UNCERTAIN = "fits", "uncertain"
 ), work="accounting")
 @click.argument("model", metavar="FILE", shell_complete=model_names)
 @configuration_options
-@click.option("--allow-uncertain", is_flag=True, help="Accept an estimate between 80 % and all of the memory too.")
+@click.option("--allow-uncertain", is_flag=True, help="Accept a run that may run out of memory too.")
 def check(model: str, allow_uncertain: bool, **options: Any) -> None:
     """Say in one line whether the run that FILE launches fits, and end with exit code 3 if it does not.
 
@@ -44,13 +44,14 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
         return
     from shardmath.account.accounting import explain
     from shardmath.cli.runs import configuration_arguments
-    from shardmath.reports.tables import gib
+    from shardmath.reports.tables import chance, gib
 
     chosen, gpu, arguments = configuration_arguments(model, options)
     account = explain(chosen, gpu, **arguments)
     peak, memory = account.peak, account.gpu.memory_gib
     line = (f"{model}: {account.verdict}: {gib(peak.total)} of {memory:g} GiB ({peak.share:.1%}) on pipeline rank"
-            f" {peak.rank}")
+            f" {peak.rank}, runs out with a probability of {chance(account.run_out_probability)}, by the 80 % rule"
+            f" {account.rule_80}")
     if account.time is not None:
         line += f", {account.time.seconds:.2f} s a step"
     say(line)

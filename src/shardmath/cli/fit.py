@@ -27,7 +27,8 @@ from shardmath.reports.waiting import say
 @click.option("--solve", "solve", metavar="SYMBOL",
               help="Symbol to solve for: micro_batch_size, seq_length, num_layers, hidden_size, num_gpus,"
                    " model_parallel, gpu_memory, or another size or degree  [default: all of these]")
-@click.option("--share", metavar="SHARE", help="Part of the memory that a peak may take  [default: the 80 % rule]")
+@click.option("--share", metavar="SHARE", help="Part of the memory that a peak may take, as 0.8 by the 80 % rule"
+                                                      "  [default: what the verdict says]")
 @click.option("--keep", default="head_dim", show_default=True,
               help="Fixed while hidden_size grows: head_dim, heads, or all.")
 @click.option("--latex", "form", flag_value="latex", help="Print the inverted formula as LaTeX.")

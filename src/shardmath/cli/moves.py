@@ -19,15 +19,16 @@ from shardmath.reports.answers import answer
 ), work="trying changes")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
-@click.option("--share", default="0.8", show_default=True,
-              help="Share of the memory that fits; 1 is all of it.")
+@click.option("--share", metavar="SHARE", help="Share of the memory that fits, as 0.8 by the 80 % rule"
+                                               "  [default: what the verdict says]")
 @click.option("--vary", multiple=True, metavar="AXIS",
               help="Kernel axis to vary too; some seconds per option on first use. May be repeated.")
 @click.option("--formula", metavar="SYMBOL", help="Print the formulas behind the sensitivity to one symbol.")
 @click.option("--all", "everything", is_flag=True, help="Show all symbols and all sets of changes.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def moves(
-    model: str, share: str, vary: tuple[str, ...], formula: str | None, everything: bool, json: bool, **options: Any,
+    model: str, share: str | None, vary: tuple[str, ...], formula: str | None, everything: bool, json: bool,
+    **options: Any,
 ) -> None:
     """Show the sensitivities of the peak of MODEL in one layout, and the smallest changes that make it fit.
 

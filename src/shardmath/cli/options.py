@@ -124,7 +124,8 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
 #: Placeholders of values that are no numbers with a unit.
-_METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE"}
+_METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE",
+             "risk": "PERCENT"}
 _COMPLETED = {
     "network": network_names, "implementation": implementation_names, "schedule": schedule_names,
     "recompute": recompute_names,
@@ -206,12 +207,14 @@ _cluster_options = under(
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU outside the catalogue."),
     *_field_options(Training, "node_size"),
 )
+#: Option that says what fits.
+risk_option = under("Cluster", *_field_options(Training, "risk"))
 _training_options = under("Training", *_field_options(
     Training, "seq_length", "schedule", "gradients", "distributed_optimizer", "zero_stage", "vocab_multiple",
 ))
 
 #: Options of the training run and the cluster.
-run_options = _apply([_cluster_options, _training_options])
+run_options = _apply([_cluster_options, risk_option, _training_options])
 
 #: Options of one layout.
 _layout_options = under("Job and layout", *_field_options(

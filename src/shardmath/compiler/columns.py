@@ -5,13 +5,17 @@ Nothing is compiled, so the first answer comes at once; for some ten thousand la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import getsource
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardmath.compiler.expressions.arrays import Computation
-from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.formulas import conditions_of, formulas
 from shardmath.compiler.expressions.graph import Graph
 from shardmath.compiler.expressions.source import parse
 from shardmath.files.cached import source_of
@@ -37,6 +41,21 @@ def formula_column(text: str, values: Mapping[str, Any]) -> Any:
     """Evaluate a formula of the standard space, such as ``num_gpus / tensor_parallel``, on columns by name."""
     (column,) = _formula(text)(values)
     return column
+
+
+def branch_column(function: Callable[..., int], values: Mapping[str, Any], count: int) -> NDArray[np.int64]:
+    """Return the number of the branch that a generated function takes in ``count`` rows.
+
+    The function is one chain of if, elif and else, which return the numbers from 0; ``values`` are its arguments.
+    """
+    masks = [np.broadcast_to(mask, count) for mask in _branches(function)(values)]
+    return np.select(masks, range(len(masks)), len(masks)).astype(np.int64)
+
+
+@cache
+def _branches(function: Callable[..., int]) -> Computation:
+    graph = Graph()
+    return Computation(conditions_of(getsource(function), graph, graph.name))
 
 
 @cache

@@ -11,6 +11,8 @@ from inspect import getdoc
 from os import PathLike
 from typing import Any, TypeVar
 
+from shardmath.configuration.risk import PARTS, parts_for
+from shardmath.errors import InputError
 from shardmath.generated.definitions import (
     ABSENT_DEGREES,
     ABSENT_RANKS,
@@ -59,7 +61,17 @@ class Training:
                                         absent="megatron; the first that has it for a model that Megatron-Core lacks")
     kernels: Mapping[str, str] | None = declared("kernel choices, option by axis; generated/formulas.md lists them",
                                                absent=_OWN)
+    risk: float | str | None = declared(
+        "accepted probability of running out of memory, such as 5%: a layout fits below it", absent="1%")
     others: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Write an accepted risk as the parameter that formulas have. Raises InputError for one that is not legal."""
+        if self.risk is not None:
+            parts = parts_for(self.risk)
+            if self.others.get(PARTS, parts) != parts:
+                raise InputError(PARTS, self.others[PARTS], "must not be given together with risk")
+            object.__setattr__(self, OTHERS, {**self.others, PARTS: parts})
 
     def asked(self, name: str) -> Any:
         """Return the value of a field, or of a further parameter; None where it has none."""

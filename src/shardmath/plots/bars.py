@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmath.account.accounting import RankAccount
-from shardmath.generated.definitions import ROLES
+from shardmath.generated.definitions import ROLES, RULE_SHARE
 from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL, three_digits
 
 #: Inches.
@@ -17,8 +17,9 @@ GIB = 2**30
 _LABELLED = 8
 #: A bar is as wide as if there were so many.
 _FEWEST = 3
-#: Shares of the memory of a GPU at which there is a line: up to the first a layout fits, up to the last it may.
-_LINES = {0.8: ":", 1.0: "-"}
+
+#: By label of a line.
+_STYLES = {"fits": "--", f"{RULE_SHARE:.0%}": ":", "100%": "-"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Bar:
     label: str
     account: RankAccount
     memory: int
+
+    @property
+    def lines(self) -> Mapping[str, float]:
+        """Sizes in GiB at which there is a line, by its label: what fits, the published rule, and all of the memory."""
+        size = self.memory / GIB
+        return {"fits": self.account.limit / GIB, f"{RULE_SHARE:.0%}": RULE_SHARE * size, "100%": size}
 
 
 def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
@@ -54,25 +61,22 @@ def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
 
 
 def _lines(axes: Any, bars: Sequence[Bar]) -> None:
-    """Draw the memory of the GPU: a line through all bars, or one over each if they have several GPUs."""
-    sizes = {bar.memory / GIB for bar in bars}
-    for share, style in _LINES.items():
-        if len(sizes) == 1:
-            (size,) = sizes
-            axes.axhline(share * size, color=INK, linewidth=0.7, linestyle=style)
+    """Draw limits of memory: a line through all bars, or one over each if they have several GPUs."""
+    for label, style in _STYLES.items():
+        heights = [bar.lines[label] for bar in bars]
+        if len(set(heights)) == 1:
+            axes.axhline(heights[0], color=INK, linewidth=0.7, linestyle=style)
         else:
-            for place, bar in enumerate(bars):
-                axes.plot((place - 0.48, place + 0.48), (share * bar.memory / GIB,) * 2, color=INK, linewidth=0.7,
-                          linestyle=style)
-        axes.annotate(f"{share:.0%}", (1, share * bars[-1].memory / GIB), (3, 0),
-                      xycoords=("axes fraction", "data"), textcoords="offset points", va="center", fontsize=SMALL)
+            for place, height in enumerate(heights):
+                axes.plot((place - 0.48, place + 0.48), (height,) * 2, color=INK, linewidth=0.7, linestyle=style)
+        axes.annotate(label, (1, heights[-1]), (3, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+                      va="center", fontsize=SMALL)
 
 
 def _label(axes: Any, place: int, bar: Bar, top: float) -> None:
     """Write the verdict's sign and the total above a bar, moved up where they would stand on a line."""
     height, room = bar.account.total / GIB, 0.11 * top
-    for share in _LINES:
-        line = share * bar.memory / GIB
+    for line in bar.lines.values():
         if line - room < height < line:
             height = line
     axes.annotate(f"{SIGNS[bar.account.verdict]}\n{three_digits(bar.account.total / GIB)}", (place, height), (0, 2),

@@ -19,6 +19,8 @@ from shardmath.reports.waiting import silence
 
 #: Column of the probability that the process on the fullest rank runs out of memory.
 RUNS_OUT = "runs out"
+#: Column of the published rule's verdict.
+RULE = "80 % rule"
 #: Least width of the last column, which wraps, before others go.
 _LEAST = 18
 #: Colours of the verdicts, which are always written out too.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardmath.account.judged import UNCERTAIN
 from shardmath.search.answered import Answered
 from shardmath.search.nests.configurations import Configuration
 
@@ -12,6 +13,8 @@ from shardmath.search.nests.configurations import Configuration
 SLOWER = 0.15
 #: By how much a layout that may not fit must be faster, and one with more room smaller, to be worth it.
 FASTER, SMALLER = 0.01, 0.1
+#: Probabilities of running out up to which layouts that may run out are worth trying, for each the fastest one.
+RISKS = (0.05, 0.2, 0.5)
 #: Layouts of another kind.
 OTHERS = 2
 #: Layouts whose times and whose memory differ by less are alike.
@@ -27,7 +30,7 @@ class Chosen:
 
 
 def choose(answers: Answered) -> list[Chosen]:
-    """Return the layouts to try, best first; none if nothing fits or may fit."""
+    """Return the layouts to try: the fastest that fits, faster ones that may run out, and others that fit."""
     first = answers.first()
     chosen = [] if first is None else [Chosen(first, "the fastest that fits")]
     chosen += _uncertain(answers, first)
@@ -47,14 +50,15 @@ def _place(configuration: Configuration) -> tuple[str, int]:
 
 
 def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chosen]:
-    """Yield the fastest of those that take more than is sure to be left, if that gains something."""
-    best = answers.first("perhaps")
-    if best is None:
-        return
-    if first is None:
-        yield Chosen(best, "the fastest that may fit")
-    elif seconds_of(best) < (1 - FASTER) * seconds_of(first):
-        yield Chosen(best, "faster, if it fits")
+    """Yield the fastest layout of each risk that gains something; without any that fits, the likeliest one at least."""
+    last, traded = first, answers.front("legal")
+    for risk in RISKS:
+        item = next((item for item in traded if item.run_out_probability <= risk), None)
+        if item is not None and (last is None or seconds_of(item) < (1 - FASTER) * seconds_of(last)):
+            yield Chosen(item, "the fastest that may fit" if last is None else "faster, if it fits")
+            last = item
+    if last is None and traded and traded[-1].verdict == UNCERTAIN:
+        yield Chosen(traded[-1], "the likeliest to fit")
 
 
 def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from shardmath.answers import Answer
 from shardmath.configuration.fields import shown, with_degrees
 from shardmath.configuration.settings import OFFLOADED
-from shardmath.generated.definitions import ABSENT_DEGREES, FORECASTS, forecast, num_microbatches
+from shardmath.generated.definitions import ABSENT_DEGREES, num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
@@ -65,7 +65,11 @@ class Layout(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits (it runs out with a probability below the accepted risk), uncertain, or out of memory (certain)."""
+    rule_80: str
+    """fits, uncertain or out of memory by the published 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory."""
     virtual_pipeline: int = 1
     """Chunks of layers per pipeline rank."""
     expert_parallel: int = 1
@@ -95,10 +99,6 @@ class Layout(Answer):
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
-    run_out_probability: float | None = None
-    """Probability that the process on the fullest rank runs out of memory; null on several kinds of GPUs."""
-    forecast: str | None = None
-    """fits (a probability below 1 %), uncertain, or out of memory (certain); null with ``run_out_probability``."""
 
     if TYPE_CHECKING:
         def __getattr__(self, name: str) -> int:
@@ -113,10 +113,8 @@ def layout_of(configuration: Configuration) -> Layout:
     timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
     known = [name for name in (*_SIZES, *UNEVEN) if name not in ABSENT_DEGREES or name in value]
     sizes: dict[str, Any] = {name: value[name] for name in known}
-    probability = configuration.run_out_probability
     return Layout(
-        run_out_probability=probability,
-        forecast=None if probability is None else FORECASTS[forecast(probability)][0],
+        run_out_probability=configuration.run_out_probability, rule_80=configuration.rule_80,
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),

@@ -17,6 +17,8 @@ from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
+from shardmath.search.rule import NAMES as RULES
+from shardmath.search.rule import rules_of
 from shardmath.search.spaces import Part, Rows
 
 #: Terms asked of the nest; the peak and the verdict come with every row.
@@ -29,7 +31,7 @@ COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_para
           "sequence_parallel", "virtual_pipeline", "expert_parallel")
 _STAGES = (*ABSENT_DEGREES, "expert_tensor_parallel", *UNEVEN)
 NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds",
-         *_STAGES, "schedule")
+         *_STAGES, "schedule", "rule_80")
 
 Columns = Mapping[str, NDArray[Any]]
 OnLayouts = Callable[[Columns], None]
@@ -71,6 +73,7 @@ def _columns(nest: Nest, folder: Folder) -> Iterator[Columns]:
         fixed = {**dict.fromkeys(ABSENT_DEGREES, 1), **part.fixed}
         columns |= {name: np.full(len(table), fixed[name]) for name in (*COUNTS, *_STAGES) if name not in columns}
         columns["verdict"] = verdicts[table.verdicts]
+        columns["rule_80"] = np.asarray(RULES)[rules_of(part, table.numbers, peak)]
         own = part.evaluator.choices["schedule"]
         columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)
         columns["step_seconds"] = nest.seconds(table.numbers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardmath.account.accounting import verdict_of
+from shardmath.account.judged import NAMES
 from shardmath.account.time import any_cluster
 from shardmath.answers import Answer, Label
 from shardmath.configuration.choosing import options_of
@@ -17,7 +17,7 @@ from shardmath.configuration.run import Search
 from shardmath.configuration.settings import as_model
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS
+from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import spaces_of
 from shardmath.search.sizes import sizes_of
@@ -45,7 +45,6 @@ _SMALL: tuple[tuple[_Change, ...], ...] = (
 _RANK, _CODES = 16, {"base_weights": "nf4"}
 #: How often the GPUs are doubled at most; between two doublings three more numbers are tried.
 _DOUBLINGS = 7
-_VERDICTS = tuple(name for name, _ in VERDICTS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,9 @@ class Switch(Answer):
     peak_bytes: int
     """Bytes of the rank that keeps most."""
     verdict: str
-    """fits or uncertain, by the 80 % rule."""
+    """fits or uncertain."""
+    rule_80: str
+    """The same by the 80 % rule."""
 
 
 def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
@@ -76,7 +77,7 @@ def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
     """
     if any_cluster(search.gpu, search.network).kinds:
         return None
-    better = _VERDICTS[:_VERDICTS.index(verdict)]
+    better = NAMES[:NAMES.index(verdict)]
     tried = (_weakest(search, kind, better) for kind in _kinds(search))
     return tuple(item for item in tried if item is not None)
 
@@ -117,7 +118,7 @@ def _tried(search: Search, words: str, fields: Mapping[str, Any]) -> Switch | No
         return None
     peak, layout = least
     return Switch(words, " ".join(_options(search, fields)), sizes_of(layout), changed.num_gpus, peak,
-                  verdict_of(peak, layout.values["gpu_memory"]))
+                  layout.verdict, layout.rule_80)
 
 
 def _options(search: Search, fields: Mapping[str, Any]) -> Iterator[str]:

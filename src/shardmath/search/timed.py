@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.account.judged import NAMES
+from shardmath.compiler.columns import branch_column
 from shardmath.errors import InputError
-from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.generated.definitions import LIMITS, verdict
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.sizes import AXES
@@ -27,8 +29,8 @@ class Timed:
     """All legal layouts of some parts, one row for each; none if no layout is legal.
 
     ``columns`` has the sizes of ``AXES`` and ``UNEVEN`` by name, ``seconds`` of a step (not a number where no time
-    is asked for), ``peak`` bytes and ``verdict`` (its place among the verdicts); ``part`` and ``number`` say where a
-    row comes from.
+    is asked for), ``peak`` bytes, the ``limit`` up to which they fit, and ``verdict`` (its place among the verdicts);
+    ``part`` and ``number`` say where a row comes from.
     """
 
     legal: tuple[Legal, ...]
@@ -61,7 +63,7 @@ class Timed:
 
     def are(self, *verdicts: str) -> NDArray[np.bool_]:
         """Return the mask of rows with one of these verdicts."""
-        places = [place for place, (name, _) in enumerate(VERDICTS) if name in verdicts]
+        places = [place for place, name in enumerate(NAMES) if name in verdicts]
         return np.isin(self.columns["verdict"], places)
 
     def best(self, among: NDArray[np.bool_]) -> int | None:
@@ -114,14 +116,14 @@ def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: I
     if before is None:
         columns["peak"] = np.concatenate([rows.term("peak").astype(np.int64) for rows in legal])
     else:
-        columns |= {name: before.columns[name] for name in ("peak", "seconds", "verdict")}
+        columns |= {name: before.columns[name] for name in ("peak", "seconds", "verdict", "limit")}
     if before is None or any({*changed} & {*rows.part.evaluator.times.INPUTS} for rows in legal if rows.part.timed):
         columns["seconds"] = np.concatenate([
             rows.term("step.time") if rows.part.timed else np.full(len(rows), np.nan) for rows in legal])
     if before is None or "gpu_memory" in changed:
-        memory = np.concatenate([rows.column("gpu_memory") for rows in legal])
-        verdicts = map(verdict, columns["peak"].tolist(), memory.tolist())
-        columns["verdict"] = np.fromiter(verdicts, np.int64, len(memory))
+        limits = {name.replace(".", "_"): np.concatenate([rows.term(name) for rows in legal]) for name in LIMITS}
+        columns["verdict"] = branch_column(verdict, {"estimate": columns["peak"], **limits}, len(columns["peak"]))
+        columns["limit"] = next(iter(limits.values())).astype(np.int64)
     places = np.repeat(np.arange(len(legal)), [len(rows) for rows in legal])
     return Timed(legal, places, np.concatenate([rows.numbers for rows in legal]), columns)
 

@@ -50,7 +50,11 @@ class Side(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory, as the probability of running out says."""
+    rule_80: str
+    """The same by the published 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory."""
     time: StepTime | None
     """Time of a step; null where a figure of the machine is not known."""
     explanation: Hidden[Explanation]
@@ -165,7 +169,8 @@ def _side(asked: str, configuration: Configuration, letter: str, rank: int | Non
     own = account.peak if rank is None else account.ranks[rank]
     return Side(
         letter, asked, account.model.name, account.gpu.name, account.implementation, account.recompute, account.inputs,
-        account.choices, own.rank, own.site, own.total, own.share, own.verdict, account.time, account, own,
+        account.choices, own.rank, own.site, own.total, own.share, own.verdict, own.rule_80,
+        account.run_out_probability, account.time, account, own,
     )
 
 

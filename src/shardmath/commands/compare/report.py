@@ -13,7 +13,7 @@ from shardmath.commands.compare.comparison import Side, SideDifference, TensorDi
 from shardmath.commands.compare.published import PublishedSide, PublishedTerm
 from shardmath.commands.explain.report import heading
 from shardmath.generated.definitions import ROLES, SPENT
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import RULE, console, gib, table
 
 #: Tensors below this share of all differences are shown as one line.
 _SMALL = Fraction(1, 1000)
@@ -82,6 +82,7 @@ def _terms(comparison: Comparison, everything: bool) -> Table:
 def _verdicts(sides: Sequence[Side]) -> Iterator[tuple[str, list[str]]]:
     yield "share", [f"{side.account.share:.1%}" for side in sides]
     yield "verdict", [side.account.verdict for side in sides]
+    yield RULE, [side.account.rule_80 for side in sides]
     yield "peaks", [side.account.site for side in sides]
     yield "in flight", [str(side.account.in_flight) for side in sides]
 

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
 from shardmath.commands.evaluate.inputs import Inputs, programs
 from shardmath.commands.evaluate.sources import Progress, source
+from shardmath.compiler.columns import branch_column
 from shardmath.compiler.exactness import EXACT, products
 from shardmath.compiler.placing import outputs
 from shardmath.errors import InputError
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import RULE_80, VERDICTS, rule_80
 from shardmath.input.arguments import typed
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -28,7 +29,9 @@ from shardmath.models.model import Model
 #: The terms that are computed unless others are asked for.
 SWEEP_TERMS = ("first.total", "last.total", "peak")
 #: Computed columns before the terms.
-_OUTCOME = ("rule", "rule_text", "verdict")
+_OUTCOME = ("rule", "rule_text", "verdict", "rule_80")
+#: Term that verdicts are about.
+_PEAK = "peak"
 #: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
 _ROWS, _BYTES = 1 << 16, 1 << 24
 #: The key of the schema's metadata with the names of columns that are no parameters, one a line.
@@ -59,10 +62,11 @@ def evaluate(
     is 0 unless it is given.
 
     The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
-    sentence), ``verdict``, and the terms in their units: those of memory as int64, fractions of a byte cut off, those
-    of time (``step.time``) as float64. They are null where a rule is broken. Its schema says the unit and the meaning
-    of every term, and which columns were passed through. Rows are read as the answer is, and are evaluated on all
-    cores. ``progress`` is called with the rows done and in all, None if these are not known.
+    sentence), ``verdict``, ``rule_80`` (that of the 80 % rule), and the terms in their units: those of memory as
+    int64, fractions of a byte cut off, those of time (``step.time``) as float64. They are null where a rule is
+    broken. Its schema says the unit and the meaning of every term, and which columns were passed through. Rows are read
+    as the answer is, and are evaluated on all cores. ``progress`` is called with the rows done and in all, None if
+    these are not known.
 
     Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
     row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
@@ -74,10 +78,15 @@ def evaluate(
     names = _terms(asked) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    compiled = tuple((program, program.kernel(names, numeric)) for program in asked)
+    compiled = tuple((program, program.kernel((*names, *_beside(names)), numeric)) for program in asked)
     work = _Work(compiled, parameters, passed, stream.schema, names)
 
     return stream.answered(work, work.schema, min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1))), progress)
+
+
+def _beside(names: Sequence[str]) -> tuple[str, ...]:
+    """Return what has to be computed beside the terms that were asked for."""
+    return () if _PEAK in names else (_PEAK,)
 
 
 def _terms(asked: Sequence[Inputs]) -> tuple[str, ...]:
@@ -119,16 +128,20 @@ class _Work:
         _refuse_missing_ranks(values, first_row)
         rule, verdict, out = self._evaluated(columns, count)
         legal = rule == 0
-        numbers = zip(self.terms, out, self._kinds, strict=True)
+        numbers = zip(self.terms, out, self._kinds, strict=False)  # the peak may be beside them
         _refuse_large({name: sizes for name, sizes, kind in numbers if kind == pa.int64()}, first_row)
         rules = [rule for program, _ in self.programs for rule in program.evaluator.terms.RULES]
         names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
+        peaks = out[(*self.terms, _PEAK).index(_PEAK)]
+        memory = {"estimate": peaks, "gpu_memory": values["gpu_memory"]}
+        by_rule = branch_column(rule_80, memory, count).astype(np.int8)
         verdicts = [name for name, _ in VERDICTS]
         valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
         computed = [
             _named(rule - 1, broken, names), _named(rule - 1, broken, texts), _named(verdict, valid, verdicts),
+            _named(np.where(legal, by_rule, -1).astype(np.int8), valid, [name for name, _ in RULE_80]),
             *(_array(kind, sizes.astype(kind.to_pandas_dtype(), copy=False), valid)
-              for kind, sizes in zip(self._kinds, out, strict=True)),
+              for kind, sizes in zip(self._kinds, out, strict=False)),
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
@@ -155,7 +168,8 @@ class _Work:
         return rule, verdict, out[:, :count]
 
     def _out(self, count: int) -> NDArray[Any]:
-        return outputs(len(self.terms), count, np.float64 if pa.float64() in self._kinds else np.int64)
+        kind = np.float64 if pa.float64() in self._kinds else np.int64
+        return outputs(len(self.terms) + len(_beside(self.terms)), count, kind)
 
     @property
     def _first(self) -> Inputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardmath.account.accounting import Explanation, RankAccount
-from shardmath.commands.explain.report import forecast_line, heading
+from shardmath.commands.explain.report import heading, verdict_line
 from shardmath.generated.definitions import ROLES
 from shardmath.machines.gpu import GIB
 from shardmath.plots.bars import GROUPS_HEIGHT, HEIGHT, Bar, draw, draw_groups
@@ -14,14 +14,14 @@ from shardmath.reports.tables import gib
 
 
 def picture(explanation: Explanation) -> Picture:
-    """Return bars by role of every pipeline rank at its peak, with lines at 80 % and at all of the memory of a GPU."""
+    """Return bars by role of every pipeline rank at its peak, with lines at what fits and at all of the memory."""
     title, subtitle = heading(explanation).splitlines()
     peak = explanation.peak
     bars = [Bar(str(item.rank), item, explanation.memory_of(item)) for item in explanation.ranks]
     alt = (f"Stacked bars of memory by role for {len(bars)} pipeline ranks; the fullest is rank {peak.rank} with"
            f" {gib(peak.total)} GiB of {explanation.memory_of(peak) / GIB:g} GiB.")
     panel = Panel(lambda part: draw(part, bars, "pipeline rank", "GiB at the peak of a rank"), HEIGHT, alt)
-    below = f"{subtitle}. {forecast_line(explanation, f'The process on rank {explanation.peak.rank}')}"
+    below = f"{subtitle}. {verdict_line(explanation)}"
     return Picture(title, below, (panel, *_stages(explanation), *_links(explanation)), (
         accounts("GiB of every pipeline rank at its peak", "rank", (
             (str(item.rank), item) for item in explanation.ranks)),))
@@ -57,7 +57,7 @@ def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]])
     """Return accounts as a table, one row for each with its name in the column ``title``."""
     rows = [
         [name, *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}", item.verdict,
-         item.site]
+         item.rule_80, item.site]
         for name, item in named
     ]
-    return Table(caption, (title, *ROLES, "total", "share", "verdict", "peaks"), rows)
+    return Table(caption, (title, *ROLES, "total", "share", "verdict", "80 % rule", "peaks"), rows)

@@ -51,16 +51,16 @@ def show(explanation: Explanation, all_ranks: bool = False, full: bool = False) 
     met = "" if active == total else f", of which a token meets {active:,}"
     out.print(f"Parameters of the model: {total:,}{met}.", markup=False)
     for item in explanation.published:
-        line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
-        out.print(judged(line, item.verdict))
+        line = f"Published: {gib(item.total)} GiB on the first rank, {item.rule_80} by the 80 % rule ({item.title})."
+        out.print(judged(line, item.rule_80))
 
 
 def _show_verdict(out: Console, explanation: Explanation) -> None:
     """Print whether the rank that needs most fits, what else it takes, and what other moments need."""
     peak = explanation.peak
-    line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
-            f"({explanation.reason}).")
-    out.print(judged(line, peak.verdict))
+    out.print(judged(verdict_line(explanation), peak.verdict))
+    out.print(f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU ({explanation.reason}).",
+              markup=False)
     if not explanation.moments_counted:
         out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
                   markup=False)
@@ -68,7 +68,6 @@ def _show_verdict(out: Console, explanation: Explanation) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
-    out.print(judged(forecast_line(explanation), explanation.forecast))
     for outside in explanation.outside:
         beside = f", {gib(outside.host)} GiB on a host" if outside.host else ""
         line = f"While {outside.moment}: {gib(outside.bytes)} GiB{beside}: {outside.verdict}."
@@ -104,7 +103,8 @@ def _account(ranks: Sequence[RankAccount], full: bool) -> Table:
     built.add_section()
     built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
     built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
-    built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
+    built.add_row("verdict", "", *(item.verdict for item in ranks), "process.fits")
+    built.add_row("80 % rule", "", *(item.rule_80 for item in ranks), "")
     between = "_" if len(ranks) <= _WHOLE else " "
     built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
     built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
@@ -137,12 +137,12 @@ def process_line(explanation: Explanation) -> str:
     return line
 
 
-def forecast_line(explanation: Explanation, process: str = "That process") -> str:
-    """Say how probable it is that the process on the fullest rank runs out of memory."""
-    if explanation.run_out_probability == 1:
-        return f"{process} runs out of memory: more is allocated than there is."
-    return (f"{process} runs out of memory with a probability of {chance(explanation.run_out_probability)}: "
-            f"{explanation.forecast}.")
+def verdict_line(explanation: Explanation) -> str:
+    """Return the verdict with the probability behind it, and that of the 80 % rule."""
+    rank, probability = explanation.peak.rank, explanation.run_out_probability
+    why = "more is allocated than there is" if probability == 1 else (
+        f"the process on rank {rank} runs out of memory with a probability of {chance(probability)}")
+    return f"Verdict: {explanation.verdict}, {why}. By the 80 % rule: {explanation.rule_80}."
 
 
 def _kept_back(replay: Replay) -> str:
@@ -194,13 +194,13 @@ def _gpus(explanation: Explanation) -> str:
 
 def every_rank(explanation: Explanation) -> Table:
     """Return a line for each pipeline rank, with its sums by role."""
-    titles = ("rank", *ROLES, "total", "share", "in flight", "verdict")
+    titles = ("rank", *ROLES, "total", "share", "in flight", "verdict", "80 % rule")
     rows = [
         (str(item.rank), *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}",
-         str(item.in_flight), item.verdict)
+         str(item.in_flight), item.verdict, item.rule_80)
         for item in explanation.ranks
     ]
-    return table(titles, rows, right=range(len(titles) - 1), title="GiB of every rank",
+    return table(titles, rows, right=range(len(titles) - 2), title="GiB of every rank",
                  spare=("share", "input", "buffer"))
 
 

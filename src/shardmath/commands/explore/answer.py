@@ -34,7 +34,11 @@ class Found(TypedDict):
     peak_bytes: int
     """Bytes of the peak."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory, as the probability of running out says."""
+    rule_80: str
+    """The same by the published 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory."""
     part: int
     """Part of the space, from 0."""
     number: int

@@ -63,10 +63,10 @@ def _table(title: str, answered: Unbeaten) -> Table:
     names = [name for name in first.labels if name not in by]
     rows = [
         [*(f"{_value(text, item):,.6g}" for text in by), *(str(item.labels[name]) for name in names),
-         gib(item.peak_bytes), item.verdict]
+         gib(item.peak_bytes), item.verdict, item.rule_80]
         for item in answered.configurations
     ]
-    return Table(title, [*(_title(text, first) for text in by), *names, "peak GiB", "verdict"], rows)
+    return Table(title, [*(_title(text, first) for text in by), *names, "peak GiB", "verdict", "80 % rule"], rows)
 
 
 def _kinds(answered: Unbeaten) -> list[tuple[float, ...]]:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from shardmath.commands.explore.answer import Answered, BoundedPart, Counted, Explored, Ranking
 from shardmath.generated.definitions import SHORT, VERDICTS
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import RULE, console, gib, table
 from shardmath.search.nests.configurations import Configuration
 
 #: Characters of a formula that heads a column; the title has all of it.
@@ -74,13 +74,13 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
     rows = [
         [
             *(_label(name, item) for name in names), *(_value(text, item) for text in keys), gib(item.peak_bytes),
-            f"{item.share:.1%}", item.verdict,
+            f"{item.share:.1%}", item.verdict, item.rule_80,
         ]
         for item in configurations[:_MOST]
     ]
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
-    titles = [*(SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]
-    return table(titles, rows, right=set(range(len(titles) - 1)) - texts, title=title)
+    titles = [*(SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict", RULE]
+    return table(titles, rows, right=set(range(len(titles) - 2)) - texts, title=title)
 
 
 def _label(name: str, item: Configuration) -> str:

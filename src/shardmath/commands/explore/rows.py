@@ -16,6 +16,8 @@ from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import VERDICTS
 from shardmath.search.nests.rows import Folder, Table, regrouped
+from shardmath.search.rule import NAMES as RULES
+from shardmath.search.rule import rules_of
 from shardmath.search.spaces import Part
 
 #: Rows that are decoded at a time, and that a row group of Parquet has.
@@ -48,7 +50,7 @@ def write_rows(
     """Write the rows in ``folder`` as one file, part after part, each in the order of its shards; give their number.
 
     The columns are the number of the part and of the configuration in it, its labels, ``peak_bytes``, ``verdict``,
-    and the ``formulas`` by their text. A formula that is a mere name is a column of integers.
+    ``rule_80``, and the ``formulas`` by their text. A formula that is a mere name is a column of integers.
     Raises InputError where nothing can be written, and for a name whose values are no integers.
     """
     count = 0
@@ -78,8 +80,9 @@ def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
             columns[axis.name] = np.asarray(axis.labels, np.int64)[place]
         else:
             columns[axis.name] = Labels(place, tuple(map(str, axis.labels)))
-    columns["peak_bytes"] = table.values[:, 0].astype(np.int64)
+    columns["peak_bytes"] = peaks = table.values[:, 0].astype(np.int64)
     columns["verdict"] = Labels(table.verdicts, tuple(name for name, _ in VERDICTS))
+    columns["rule_80"] = Labels(rules_of(part, table.numbers, peaks), RULES)
     for column, text in enumerate(formulas, 1):
         values = table.values[:, column]
         columns[text] = _integers(text, values) if text.replace(".", "_").isidentifier() else values

@@ -86,8 +86,8 @@ class Fits(Reported, room="fit", table="answers"):
     """Framework, with the kernel choices that differ from its own."""
     gpu_memory: int
     """Bytes of the memory of a GPU."""
-    share: Exact
-    """Share of it that may be used."""
+    share: Exact | None
+    """Share of it that a peak may take; null where the verdict says what fits."""
     inputs: Mapping[str, int]
     """Every parameter by name."""
     keep: str
@@ -96,6 +96,8 @@ class Fits(Reported, room="fit", table="answers"):
     """One for each symbol."""
     limit: Exact
     """Bytes that the peak must not exceed."""
+    risk: float
+    """Probability of running out below which a configuration fits, where no share is asked for."""
 
     def now(self, symbol: str) -> int:
         """Return the value of a symbol in the configuration that was asked."""

@@ -36,7 +36,7 @@ def evaluated(kernel: ModuleType, values: Mapping[str, Any], varying: Sequence[s
         rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
         out = np.empty((len(kernel.OUTPUTS), count), np.float64)
         kernel.evaluate(0, count, *fixed, *columns, rule, verdict, out)
-        return {"rule": rule, **dict(zip(kernel.OUTPUTS, out, strict=True))}
+        return {"rule": rule, "verdict": verdict, **dict(zip(kernel.OUTPUTS, out, strict=True))}
 
     return run
 
@@ -82,8 +82,11 @@ def _solved(binding: Mapping[str, Column], limit: Column) -> Column:
     return np.nan_to_num(answer, nan=0.0, posinf=2.0**53, neginf=0.0)
 
 
-def listed(run: Evaluated, count: int, limit: Column, whole: Column, *, largest: bool) -> Column:
-    """For every row the largest or smallest divisor of ``whole`` that is legal and fits, 0 where none does."""
+def listed(run: Evaluated, count: int, limit: Column | None, whole: Column, *, largest: bool) -> Column:
+    """For every row the largest or smallest divisor of ``whole`` that is legal and fits, 0 where none does.
+
+    Without a ``limit`` of the peak, the verdict says what fits.
+    """
     answer = np.zeros(count)
     sizes, groups = np.unique(whole, return_inverse=True)
     choices = [divisors(int(size)) if size >= 1 and size == int(size) else () for size in sizes]
@@ -94,6 +97,7 @@ def listed(run: Evaluated, count: int, limit: Column, whole: Column, *, largest:
         if not len(rows):
             break
         answered = run(rows, at[rows])
-        fits = (answered["rule"] == 0) & (answered["peak"] <= limit[rows])
+        within = answered["verdict"] == 0 if limit is None else answered["peak"] <= limit[rows]
+        fits = (answered["rule"] == 0) & within
         answer[rows] = np.where(fits, at[rows], 0)
     return answer

@@ -58,7 +58,7 @@ def solution(
     """Get the formula for ``name`` at the configuration ``values``; None where the peak is no polynomial of it there.
 
     ``source`` is that of the evaluator, ``limit`` in bytes, ``share`` what it is of the memory, None for that of the
-    rule of thumb; ``peak`` is that of the configuration. With the memory of the GPU for ``name``, the formula says what
+    verdict; ``peak`` is that of the configuration. With the memory of the GPU for ``name``, the formula says what
     is needed.
     """
     of_memory = name == "gpu_memory"

@@ -14,8 +14,10 @@ _POWERS = {-1: " shared by {0}", 0: "", 1: " for each of {0}", 2: " for each of 
 def show(fits: Fits) -> None:
     """Print a line for each answer, and for a single one the formula too."""
     out = console()
-    out.print(f"{fits.model} on {fits.gpu} ({gib(fits.gpu_memory)} GiB), {fits.implementation}: at most"
-              f" {float(fits.share):.6g} of the memory, {gib(fits.limit)} GiB", markup=False)
+    rule = f"it runs out with a probability below {fits.risk:.3g}" if fits.share is None else (
+        f"{float(fits.share):.6g} of the memory")
+    out.print(f"{fits.model} on {fits.gpu} ({gib(fits.gpu_memory)} GiB), {fits.implementation}: a peak of at most"
+              f" {gib(fits.limit)} GiB ({rule})", markup=False)
     titles = ("solved for", "", "now", "fits", "peak", "rank", "moment", "next", "peak", "how")
     rows = [_row(fits, answer) for answer in fits.answers]
     out.print(table(titles, rows, right=(2, 3, 4, 5, 7, 8)))

@@ -21,8 +21,10 @@ from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
 from shardmath.commands.fit.compiled import inverse_for
 from shardmath.commands.fit.run import share_of
+from shardmath.compiler.columns import term_column
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.files.writing import whole_file
+from shardmath.generated.definitions import LIMITS
 from shardmath.input.parameters import limits, long_name
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -95,7 +97,7 @@ class _Work:
 
     inputs: Inputs
     solve: str
-    share: Fraction
+    share: Fraction | None
     parameters: Sequence[str]
     table: pa.Schema
     numeric: Sequence[str]
@@ -146,8 +148,7 @@ class _Work:
         values = self.inputs.completed({**columns, self.solve: np.ones(count)})
         if "gpu_memory" not in values:
             raise InputError("gpu_memory", ABSENT, "must be given: as a column, as a value, or with a GPU")
-        memory = np.broadcast_to(np.asarray(values["gpu_memory"], dtype=np.float64), (count,))
-        limit = np.floor(memory * self.share.numerator / self.share.denominator)
+        limit = self._limit(values, count)
         run = evaluated(self._kernel, values, (self.solve, *self._along), self._complete(columns))
         answer = self._answer(run, count, limit, values)
         solved = np.flatnonzero(answer)
@@ -157,12 +158,22 @@ class _Work:
         computed = [pa.array(column.astype(np.int64), mask=missing) for column in (answer, peak)]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
+    def _limit(self, values: Mapping[str, Any], count: int) -> Column:
+        """Return bytes that the peak of each row must not exceed, with the symbol at 1."""
+        if self.share is None:
+            most = term_column(self.inputs.evaluator.terms, LIMITS[0], values)
+        else:
+            memory = np.asarray(values["gpu_memory"], dtype=np.float64)
+            most = np.floor(memory * self.share.numerator / self.share.denominator)
+        return np.broadcast_to(most, (count,))
+
     def _answer(self, run: Evaluated, count: int, limit: Column, values: Mapping[str, Any]) -> Column:
         if not self._divides:
             return largest_stepped(run, count, limit, limits(self.solve)[1])
         other = "data_parallel" if self.solve == "micro_batch_size" else "micro_batch_size"
         whole = np.broadcast_to(np.asarray(values["global_batch_size"] / values[other], dtype=float), (count,))
-        return listed(run, count, limit, whole, largest=self.solve == "micro_batch_size")
+        most = None if self.share is None else limit
+        return listed(run, count, most, whole, largest=self.solve == "micro_batch_size")
 
     def _complete(self, columns: Mapping[str, Any]) -> Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]:
         def complete(at: Column, rows: NDArray[np.intp]) -> Mapping[str, Any]:

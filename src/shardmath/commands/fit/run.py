@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
 from itertools import product
 from os import PathLike
 from typing import Any
@@ -27,13 +26,16 @@ from shardmath.commands.fit.symbols import (
 from shardmath.compiler.evaluators import terms_at
 from shardmath.compiler.inverses.laurent import NoClosedFormError
 from shardmath.compiler.inverses.posed import Question
+from shardmath.compiler.inverses.solve import Extreme
 from shardmath.configuration.job import Job
+from shardmath.configuration.risk import risk_of
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import source_of
-from shardmath.generated.definitions import verdict
+from shardmath.generated.definitions import LIMITS
 from shardmath.input.arguments import typed_like
+from shardmath.input.parameters import limits
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -41,16 +43,6 @@ from shardmath.models.model import Model
 _WHOLE = 10**6
 CLOSED = "closed form"
 TRIED = "one by one"
-
-
-@cache
-def usual_share() -> Fraction:
-    """Return the largest share of the memory that an estimate may take to get the best verdict."""
-    low, high = 0, _WHOLE
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if verdict(middle, _WHOLE) == 0 else (low, middle - 1)
-    return Fraction(low, _WHOLE)
 
 
 @typed_like(configured)
@@ -69,7 +61,7 @@ def fit(
     ``solve`` names them: the largest ``micro_batch_size``, ``seq_length``, ``num_layers`` or ``hidden_size``, the
     fewest ``num_gpus`` (by data parallelism), the smallest ``model_parallel`` (TP * PP) or degree of one kind, the
     ``gpu_memory`` that is needed (bytes), or other sizes of the model. Without it, all usual ones are answered.
-    ``share`` is the part of the memory that a peak may take, by default that of the 80 % rule. ``keep`` says
+    A peak fits as far as the verdict says so, or up to ``share`` of the memory (0.8 is the 80 % rule). ``keep`` says
     what stays while ``hidden_size`` grows: ``head_dim`` (there are more heads), ``heads`` (they are wider) or ``all``
     (nothing else changes); inner widths of the MLP grow with it unless all is kept. ``formulas`` are derived where a
     symbol is named, unless it says otherwise. The other arguments are those of ``explain``.
@@ -89,29 +81,34 @@ def fit(
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
-                job.values, keep, answers, asked.limit)
+                job.values, keep, answers, asked.limit(job.values), risk_of(job.values))
 
 
 class _Asked:
-    """One configuration and what it may take."""
+    """One configuration and what it may take: ``share`` of the memory, or as much as the verdict says if it is None."""
 
     def __init__(self, model: Any, gpu: Any, arguments: Mapping[str, Any], configuration: Configuration,
-                 share: Fraction, keep: str, formulas: bool) -> None:
+                 share: Fraction | None, keep: str, formulas: bool) -> None:
         self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, configuration.job, keep
-        self.share, self.limit, self.formulas = share, share * configuration.job.values[MEMORY], formulas
+        self.share, self.formulas = share, formulas
         self.source = source_of(configuration.job.evaluator.terms)
         #: Bytes of a server's host; 0 where they are not known, and where nothing lies there.
         self.hosts = self.job.values["host_memory"] if OFFLOADED in self.job.evaluator.terms.TERMS else 0
+
+    def limit(self, values: Mapping[str, int]) -> Fraction:
+        """Return bytes that the peak of a configuration must not exceed."""
+        if self.share is not None:
+            return self.share * values[MEMORY]
+        return Fraction(terms_at(self.job.evaluator.terms, {**values, "pipeline_rank": 0})[LIMITS[0]])
 
     def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
                  ) -> Solution | None:
         """Return the inverted formula at an answer, if it is asked for."""
         if at is None or not self.formulas:
             return None
-        share = None if self.share == usual_share() else self.share
         values = {**self.job.values, "pipeline_rank": 0, **at.values}
-        return solution(self.job.evaluator, self.source, name, values, multiples, self.limit, share, at.peak,
-                        largest=largest)
+        return solution(self.job.evaluator, self.source, name, values, multiples, self.limit(values), self.share,
+                        at.peak, largest=largest)
 
     def with_degrees(self, **degrees: int) -> Job | None:
         """Return the job with other degrees of parallelism; None if it is not legal."""
@@ -141,10 +138,13 @@ def _answer(asked: _Asked, symbol: str) -> FitAnswer:
     return _closed(asked, solved_for(symbol, asked.job, asked.arguments, asked.keep))
 
 
-def share_of(share: Fraction | int | str | None) -> Fraction:
-    """Get the part of the memory that a peak may take. Raises InputError for one that is not above 0 and at most 1."""
+def share_of(share: Fraction | int | str | None) -> Fraction | None:
+    """Get the part of the memory that a peak may take; None for what the verdict says.
+
+    Raises InputError for one that is not above 0 and at most 1.
+    """
     if share is None:
-        return usual_share()
+        return None
     try:
         part = Fraction(share)
     except (ValueError, ZeroDivisionError):
@@ -156,17 +156,26 @@ def share_of(share: Fraction | int | str | None) -> Fraction:
 
 
 def _memory(asked: _Asked) -> FitAnswer:
-    """Return the memory that the configuration needs: the peak over the share, rounded up to whole bytes.
+    """Return the memory that the configuration needs: the least with which the peak is within its limit.
 
     Raises InputError where no memory is enough, because a host cannot hold what is offloaded.
     """
     values, stages = asked.job.values, range(asked.job.values["pipeline_parallel"])
     fullest_host(asked.job, [terms_at(asked.job.evaluator.terms, asked.job.on_rank(rank)) for rank in stages])
     at = bound_of(asked.job.evaluator, values, 0, {})
-    needed = -(-at.peak // asked.share)
-    here = Bound(int(needed), at.peak, at.rank, at.moment, {})
+    needed = _least(lambda memory: at.peak <= asked.limit({**values, MEMORY: memory}), limits(MEMORY)[1])
+    here = Bound(needed, at.peak, at.rank, at.moment, {})
     return FitAnswer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,
                   formula=asked.solution(MEMORY, at, {}, largest=False))
+
+
+def _least(enough: Callable[[int], bool], largest: int) -> int:
+    """Return the least number from 1 that is enough: all that are larger are so too."""
+    low, high = 0, largest
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
@@ -176,8 +185,13 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
                  solved.multiples)
         for term in ("peak", *([OFFLOADED] if asked.hosts else []))
     )
+
+    def limit_at(value: int) -> Fraction:
+        along = {name: int(times * value) for name, times in solved.multiples.items()}
+        return asked.limit({**values, solved.name: value, **along})
+
     try:
-        closed = question.answer(asked.limit, largest=solved.largest)
+        closed = _within(question, limit_at, largest=solved.largest)
         held = [item.answer(asked.hosts, largest=solved.largest) for item in of_hosts]
     except NoClosedFormError as error:
         raise InputError("solve", solved.symbol, f"must have a closed form in this configuration: {error}") from None
@@ -200,7 +214,8 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
     if any(item is None for item in held):
         return FitAnswer(solved.symbol, unit, solved.largest, None, None, CLOSED, by_host=True)
     binding = (min if solved.largest else max)([closed, *filter(None, held)], key=lambda item: item.value)
-    if question.exact(binding.value) > asked.limit or (of_hosts and of_hosts[0].exact(binding.value) > asked.hosts):
+    too_large = question.exact(binding.value) > limit_at(binding.value)
+    if too_large or (of_hosts and of_hosts[0].exact(binding.value) > asked.hosts):
         rule = "must have a peak and bytes on hosts that rise with it: what fits both is not counted yet elsewhere"
         raise InputError("solve", solved.symbol, rule)
     if binding is not closed:
@@ -213,6 +228,31 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
         {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, closed.tried,
         closed.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
     )
+
+
+def _within(question: Question, limit_at: Callable[[int], Fraction], *, largest: bool) -> Extreme | None:
+    """Return the last value whose peak is within a limit that only falls while the symbol grows.
+
+    It is the same for most symbols. A second rank has a communicator, and reserved memory may have bytes of a moment.
+    """
+    high = limit_at(question.first)
+    best = question.answer(high, largest=largest)
+    if best is None or question.exact(best.value) <= limit_at(best.value):
+        return best
+    low = limit_at(best.value)
+    best = question.answer(low, largest=largest)
+    while high - low > 1:
+        if best is not None:
+            beyond = question.neighbour(best.value, above=largest)
+            if beyond is None or question.exact(beyond) > limit_at(beyond):
+                break
+        middle = Fraction((low + high) // 2)
+        candidate = question.answer(middle, largest=largest)
+        if candidate is not None and question.exact(candidate.value) <= limit_at(candidate.value):
+            best, low = candidate, middle
+        else:
+            high = middle
+    return best
 
 
 def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
@@ -228,8 +268,10 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
                 continue
             tried += 1
             candidate = bound_of(job.evaluator, job.values, size, degrees)
-            fits = candidate.peak <= asked.limit and (not job.values.get("host_memory") or hosts_hold(job.values, [
-                terms_at(job.evaluator.terms, job.on_rank(rank)) for rank in range(job.values["pipeline_parallel"])]))
+            fits = candidate.peak <= asked.limit(job.values) and (
+                not job.values.get("host_memory") or hosts_hold(job.values, [
+                    terms_at(job.evaluator.terms, job.on_rank(rank)) for rank in range(job.values["pipeline_parallel"])
+                ]))
             (fitting if fits else failing).append(candidate)
         if fitting:
             at = min(fitting, key=lambda bound: bound.peak)

@@ -19,7 +19,7 @@ from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import SELECTIVE, recompute_switches
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import LIMITS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.search.answered import Answered, answered
 from shardmath.search.layout import USUAL_SCHEDULES
 from shardmath.search.modes import named_alike
@@ -80,6 +80,11 @@ class Move(Answer):
     """Arguments of ``explain`` that describe it."""
 
     @property
+    def fits(self) -> bool:
+        """True if it fits."""
+        return self.margin_bytes >= 0
+
+    @property
     def key(self) -> frozenset[tuple[str, int | str]]:
         """Return the key of a change: equal for equal moves."""
         return frozenset((change.name, change.after) for change in self.changes)
@@ -93,6 +98,9 @@ class Rows:
     ) -> None:
         self._around, self._made, self._own, self._columns = around, tuple(made), own, columns
         self.peaks: NDArray[np.int64] = columns["peak"]
+        #: Bytes up to which each fits.
+        self.limits: NDArray[np.int64] = columns["limit"] if around.limit_bytes is None else (
+            np.full(len(self.peaks), around.limit_bytes))
         self.seconds: NDArray[np.float64] = columns["seconds"]
         usual = around.usual(own, columns["tensor_parallel"], columns["pipeline_parallel"])
         self._changed = {name: columns[name] != usual[name] for name in AXES}
@@ -106,22 +114,23 @@ class Rows:
         changes = [Replaced(item.name, item.before, item.after) for item in self._made]
         changes += [Replaced(name, self._own[name], layout[name]) for name in AXES if self._changed[name][row]]
         seconds = float(self.seconds[row])
-        return self._around.move(changes, layout, int(self.peaks[row]), None if np.isnan(seconds) else seconds,
-                                 self._around.arguments_of(self._made, layout))
+        return self._around.move(changes, layout, int(self.peaks[row]), int(self.limits[row]),
+                                 None if np.isnan(seconds) else seconds, self._around.arguments_of(self._made, layout))
 
 
 @dataclass(frozen=True)
 class Around:
     """A configuration with the ``arguments`` of ``explain`` that describe it, as a place among all layouts.
 
-    Its peak is ``peak_bytes``, a step takes ``seconds`` (None if unknown), and ``limit_bytes`` fit.
+    Its peak is ``peak_bytes``, a step takes ``seconds`` (None if unknown). A layout fits by its own limit, or by the
+    same ``limit_bytes`` for all where they are not None.
     """
 
     configuration: Configuration
     arguments: Mapping[str, Any]
     peak_bytes: int
     seconds: float | None
-    limit_bytes: int
+    limit_bytes: int | None
     _known: dict[object, Rows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -130,12 +139,13 @@ class Around:
         return self.seconds is not None
 
     def move(
-        self, changes: Iterable[Replaced], layout: Mapping[str, int | str], peak_bytes: int, seconds: float | None,
-        arguments: Mapping[str, Any],
+        self, changes: Iterable[Replaced], layout: Mapping[str, int | str], peak_bytes: int, limit_bytes: int,
+        seconds: float | None, arguments: Mapping[str, Any],
     ) -> Move:
-        """Return the move to a layout, beside the configuration as it is."""
+        """Return the move to a layout, which fits up to ``limit_bytes``, beside the configuration as it is."""
+        limit = limit_bytes if self.limit_bytes is None else self.limit_bytes
         ratio = None if seconds is None or self.seconds is None else seconds / self.seconds
-        return Move(tuple(changes), layout, peak_bytes, peak_bytes - self.peak_bytes, self.limit_bytes - peak_bytes,
+        return Move(tuple(changes), layout, peak_bytes, peak_bytes - self.peak_bytes, limit - peak_bytes,
                     seconds, ratio, arguments)
 
     def rows(self, made: Sequence[Variant], most: int) -> Rows:
@@ -176,7 +186,8 @@ class Around:
         usual = self.usual(own, swept.values["tensor_parallel"], swept.values["pipeline_parallel"])
         changes = tuple(Replaced(name, own[name], layout[name]) for name in AXES if layout[name] != usual[name])
         seconds = float(swept.terms["step.time"]) if swept.part.timed else None
-        return self.move(changes, layout, swept.peak_bytes, seconds, self.arguments_of((), layout))
+        return self.move(changes, layout, swept.peak_bytes, int(swept.terms[LIMITS[0]]), seconds,
+                         self.arguments_of((), layout))
 
     @property
     def listed(self) -> bool:
@@ -219,7 +230,7 @@ class Around:
         except InputError:
             if not made:
                 raise
-            columns = dict.fromkeys((*AXES, "peak", "seconds"), np.empty(0))
+            columns = dict.fromkeys((*AXES, "peak", "limit", "seconds"), np.empty(0))
         return Rows(self, made, own, columns)
 
     def _columns(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:

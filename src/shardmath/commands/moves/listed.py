@@ -42,7 +42,7 @@ def layouts_near(
 def columns_of(
     configuration: Configuration, arguments: Mapping[str, Any], near: Iterable[Layout], timed: bool,
 ) -> dict[str, NDArray[Any]]:
-    """Return those of some layouts that are legal, with peak and seconds of a step, as columns.
+    """Return those of some layouts that are legal, with peak, limit and seconds of a step, as columns.
 
     ``configuration`` is one of them, ``arguments`` those of ``explain`` that say it.
     """
@@ -63,6 +63,7 @@ def columns_of(
                 stages = listed(job.evaluator, values, peak.layout)
                 seconds = step_time(job.evaluator, {**values, **machine}, stages).seconds
             own = {name: values[name] for name in ("expert_tensor_parallel", *ACCOUNTED)}
-            rows.append({**sizes, **own, "peak": peak.bytes(values), "seconds": seconds})
+            rows.append({**sizes, **own, "peak": peak.bytes(values), "limit": peak.limit(values),
+                         "seconds": seconds})
     names = tuple(rows[0]) if rows else ()
     return {name: np.asarray([row[name] for row in rows]) for name in names}

@@ -13,6 +13,7 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.configuration.settings import ON_HOST
 from shardmath.configuration.stages import ANY, listed
+from shardmath.generated.definitions import LIMITS, RANK_LIMITS
 from shardmath.input.parameters import limits
 
 #: ``terms_beside`` or ``slopes_along``.
@@ -43,6 +44,14 @@ class Peak:
         return int(max(
             terms_at(self.module, rank)[self._term] for rank in self._ranks(values)
         ))
+
+    def limit(self, values: Mapping[str, int]) -> int:
+        """Return the largest peak with which a configuration fits."""
+        numbers = [terms_at(self.module, rank) for rank in self._ranks(values)]
+        if not self.layout:
+            return int(numbers[0][LIMITS[0]])
+        totals = [own["stage.total"] for own in numbers]
+        return int(max(totals) + min(own[RANK_LIMITS[0]] - size for own, size in zip(numbers, totals, strict=True)))
 
     def beside(self, function: Beside, along: Mapping[str, Number]) -> Dual:
         """Return the peak beside the job's own values; an explicit list of layers stays what each rank holds."""

@@ -69,9 +69,11 @@ def _say_more(shown: int, there: int, noun: str) -> None:
 def _peak(moves: Moves) -> str:
     peak = moves.peak
     fits = "it fits" if moves.fits else "it does not fit"
+    rule = f"it runs out with a probability below {moves.risk:.3g}" if moves.share is None else (
+        f"are {float(moves.share):.4g} of the memory")
     time = "" if moves.seconds is None else f", a step takes {moves.seconds:.2f} s"
     return (f"Peak M: {gib(peak.total)} GiB on rank {peak.rank}, {SITES[peak.site][0]}\n"
-            f"{float(moves.share):.4g} of the memory is {gib(moves.limit_bytes)} GiB: {fits}{time}")
+            f"Up to {gib(moves.limit_bytes)} GiB {rule}: {fits}{time}")
 
 
 def _sensitivities(rows: Iterable[Sensitivity]) -> Table:
@@ -120,7 +122,7 @@ def _differences(moves: Moves) -> Table:
         titles += ["seconds", ""]
     lines = [
         (in_changes(move), gib(move.peak_bytes), _change(move.change_bytes), _data(moves, move),
-         *_time(moves, move), "fits" if move.peak_bytes <= moves.limit_bytes else "does not fit")
+         *_time(moves, move), "fits" if move.fits else "does not fit")
         for move in moves.differences
     ]
     return table([*titles, ""], lines, right=range(1, len(titles)),

@@ -20,6 +20,7 @@ from shardmath.commands.moves.sensitivities import Sensitivity, sensitivities
 from shardmath.commands.moves.smallest import fitting, gaining, singles
 from shardmath.commands.moves.variants import variants
 from shardmath.configuration.choosing import following
+from shardmath.configuration.risk import risk_of
 from shardmath.configuration.settings import as_model
 from shardmath.configuration.stages import parsed
 from shardmath.errors import InputError
@@ -28,9 +29,6 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.untried import Untried
-
-#: The published rule of thumb: an estimate of at most this share of the memory fits.
-USUAL_SHARE = Fraction(4, 5)
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,11 @@ class Moves(Reported, room="moves", table="differences"):
     peak_bytes: int
     """Bytes that it keeps then."""
     limit_bytes: int
-    """Bytes that the peak must not exceed to fit."""
-    share: Ratio
-    """The limit over the memory of the GPU, exact."""
+    """Bytes that the peak must not exceed to fit, in the configuration as it is."""
+    share: Ratio | None
+    """Share of the memory that was asked for as the limit, exact; null where the verdict says what fits."""
+    risk: float
+    """Probability of running out below which a configuration fits, where no share is asked for."""
     fits: bool
     """True if the configuration fits unchanged."""
     seconds: float | None
@@ -100,37 +100,38 @@ def moves(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],
     *,
-    share: Fraction | int | float | str = USUAL_SHARE,
+    share: Fraction | int | float | str | None = None,
     vary: Iterable[str] = (),
     **arguments: Any,
 ) -> Moves:
     """Return sensitivities of the peak of a configuration, and the smallest changes that make it fit.
 
-    ``arguments`` are those of ``explain``. An estimate of at most ``share`` of the memory fits. The GPUs of the job and
+    ``arguments`` are those of ``explain``. What fits says the verdict, or a peak of at most ``share`` of the memory
+    does (0.8 is the 80 % rule). The GPUs of the job and
     its batch stay what they are, so that data parallelism follows the other sizes. ``vary`` names kernel axes whose
     other options are tried too, beside precision of gradients, ZeRO stages and kernels of the same optimizer.
 
     Raises InputError for every value that is not legal.
     """
-    limit = _share(share)
+    part = None if share is None else _share(share)
     chosen = as_model(model)
     configuration = configured(chosen, gpu, **arguments)
     account, job = explanation(configuration), configuration.job
     total, seconds = account.peak_bytes, None if account.time is None else account.time.seconds
-    limit_bytes = int(limit * job.gpu.memory_bytes)
-    fits = total <= limit_bytes
-    around = Around(configuration, arguments, total, seconds, limit_bytes)
-    made = variants(job, tuple(vary))
     peak = Peak(job, _layers(arguments.get("pipeline_layout")))
+    limit_bytes = peak.limit(job.values) if part is None else int(part * job.gpu.memory_bytes)
+    fits = total <= limit_bytes
+    around = Around(configuration, arguments, total, seconds, None if part is None else limit_bytes)
+    made = variants(job, tuple(vary))
     alone = [*_next(singles(around, made), total, seconds), *_more_gpus(around, peak)]
     return Moves(
         job.model, configuration.cluster, job.evaluator.title(), job.values, job.recompute, account.peak_rank,
-        account.peak.site, total, limit_bytes, limit, fits, seconds, account.time_unknown,
+        account.peak.site, total, limit_bytes, part, risk_of(job.values), fits, seconds, account.time_unknown,
         sensitivities(peak, following(job.evaluator, arguments)),
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),
-        () if fits else _ranked(fitting(around, made, limit_bytes)),
-        _ranked(gaining(around, made, limit_bytes, seconds)) if fits and seconds is not None else (),
-        _least(around), around.untried(), None, configuration, account,
+        () if fits else _ranked(fitting(around, made)),
+        _ranked(gaining(around, made, seconds)) if fits and seconds is not None else (),
+        _least(around, limit_bytes), around.untried(), None, configuration, account,
     )
 
 
@@ -187,6 +188,7 @@ def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
             other = configured(configuration.job.model, configuration.cluster, **arguments)
             time, _ = other.time() if around.timed else (None, "")
             yield around.move((Replaced(name, before, after),), dict(around.own), peak.bytes(other.job.values),
+                              peak.limit(other.job.values),
                               None if time is None else time.seconds, arguments)
 
 
@@ -195,10 +197,11 @@ def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
     return None if layout is None else parsed(layout) if isinstance(layout, str) else tuple(layout)
 
 
-def _least(around: Around) -> Move:
+def _least(around: Around, limit: int) -> Move:
     """Return the legal layout of least memory; with an explicit list of layers among those that change two sizes.
 
-    Return the layout of now where no search has any, as of an interleaved schedule on one stage.
+    Return the layout of now, which fits up to ``limit`` bytes, where no search has any, as of an interleaved schedule
+    on one stage.
     """
     searched = around.smallest()
     if searched is not None:
@@ -206,4 +209,5 @@ def _least(around: Around) -> Move:
     rows = around.rows((), 2)
     if rows.peaks.size:
         return rows.move(int(np.argmin(rows.peaks)))
-    return around.move((), dict(around.own), around.peak_bytes, around.seconds, around.arguments_of((), around.own))
+    own = dict(around.own)
+    return around.move((), own, around.peak_bytes, limit, around.seconds, around.arguments_of((), own))

@@ -27,14 +27,14 @@ def singles(around: Around, made: Sequence[Variant]) -> list[Move]:
     return _moves(around, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
 
 
-def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
-    """Return the smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
+def fitting(around: Around, made: Sequence[Variant]) -> list[Move]:
+    """Return the smallest sets of changes that make it fit; none if no layout of these GPUs fits.
 
     Sets of two are always looked at. Of larger ones, those of the first size at which any fits; beyond that the best
     layout that there is, however much it changes.
     """
     def fits(rows: Rows) -> NDArray[np.bool_]:
-        fitting_rows: NDArray[np.bool_] = rows.peaks <= limit_bytes
+        fitting_rows: NDArray[np.bool_] = rows.peaks <= rows.limits
         return fitting_rows
 
     smallest: dict[frozenset[tuple[str, int | str]], Move] = {}
@@ -44,15 +44,15 @@ def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[M
         for move in _moves(around, made, size, fits):
             if not any(part in smallest for part in _parts(move)):
                 smallest[move.key] = move
-    if not smallest and (best := around.best()) is not None and best.peak_bytes <= limit_bytes:
+    if not smallest and (best := around.best()) is not None and best.fits:
         return [best]
     return list(smallest.values())
 
 
-def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: float) -> list[Move]:
+def gaining(around: Around, made: Sequence[Variant], seconds: float) -> list[Move]:
     """Single changes and pairs that fit and are worth it: faster than ``seconds``, and than each part that gains."""
     def gains(rows: Rows) -> NDArray[np.bool_]:
-        faster_rows: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < (1 - FASTER) * seconds)
+        faster_rows: NDArray[np.bool_] = (rows.peaks <= rows.limits) & (rows.seconds < (1 - FASTER) * seconds)
         return faster_rows
 
     gaining_moves: dict[frozenset[tuple[str, int | str]], Move] = {}

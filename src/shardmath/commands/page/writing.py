@@ -21,7 +21,7 @@ from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, S
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
 from shardmath.reports.policy import with_policy
-from shardmath.search.choosing import ALIKE, FASTER, OTHERS, SLOWER, SMALLER
+from shardmath.search.choosing import ALIKE, FASTER, OTHERS, RISKS, SLOWER, SMALLER
 from shardmath.search.distinct import MAY_BE_IDLE
 from shardmath.search.spaces.usual import BY_TIME, DATA_PARALLEL
 
@@ -65,7 +65,7 @@ def page(
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "others": OTHERS, "alike": ALIKE,
-                     "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
+                     "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(), "families": family_data(chosen), "flags": flag_data(),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }

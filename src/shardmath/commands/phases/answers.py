@@ -33,7 +33,11 @@ class Phase(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory."""
+    """fits, uncertain or out of memory, as the probability of running out says."""
+    rule_80: str
+    """The same by the published 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory."""
     tokens_per_second: float
     """Tokens per second of all GPUs."""
     mfu: float

@@ -18,7 +18,8 @@ def picture(answer: Phases) -> Picture:
     said = ", ".join(f"{name} {'cannot' if value is None else f'{value:,.4g} hours'}" for name, value in known.items())
     panel = Panel(lambda part: draw_groups(part, list(known), {"hours": list(known.values())}, "", "hours in all"),
                   GROUPS_HEIGHT, f"Bars of hours of a training: {said}.")
-    rows = [[phase.name, layout_in_words(phase), f"{phase.seconds / 3600:,.2f}", f"{phase.mfu:.1%}", phase.verdict]
+    rows = [[phase.name, layout_in_words(phase), f"{phase.seconds / 3600:,.2f}", f"{phase.mfu:.1%}", phase.verdict,
+             phase.rule_80]
             for phase in answer.phases]
     kept = [[item.of, "" if item.seconds is None else f"{item.seconds / 3600:,.2f}", item.verdict or item.reason]
             for item in answer.kept]
@@ -26,6 +27,6 @@ def picture(answer: Phases) -> Picture:
         f"{answer.model.name} on {answer.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB)",
         " and ".join(f"{phase.tokens:.3g} tokens in sequences of {phase.seq_length:,}" for phase in answer.phases),
         (panel,),
-        (Table("Phases", ("phase", "layout", "hours", "MFU", "verdict"), rows),
+        (Table("Phases", ("phase", "layout", "hours", "MFU", "verdict", "80 % rule"), rows),
          Table("One layout in all phases", ("layout of", "hours", ""), kept)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmath.commands.phases.answers import Phase, Phases
 from shardmath.reports.sizes import in_words
-from shardmath.reports.tables import console, gib, judged, table
+from shardmath.reports.tables import RULE, console, gib, judged, table
 
 
 def show(answer: Phases) -> None:
@@ -13,11 +13,13 @@ def show(answer: Phases) -> None:
     gpu = answer.cluster.gpu
     out.print(f"{answer.model.name} on {answer.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB)", soft_wrap=True)
     out.print(table(
-        ("phase", "tokens", "sequence", "batch", "tokens/s", "MFU", "hours", "GPU-hours", "peak", "share", "verdict"),
+        ("phase", "tokens", "sequence", "batch", "tokens/s", "MFU", "hours", "GPU-hours", "peak", "share", "verdict",
+         RULE),
         [[phase.name, f"{phase.tokens:.3g}", f"{phase.seq_length:,}", f"{phase.global_batch_size:,}",
           f"{phase.tokens_per_second:,.0f}", f"{phase.mfu:.1%}", _hours(phase.seconds),
           f"{phase.gpu_hours:,.0f}", gib(phase.peak_bytes),
-          f"{phase.share:.1%}", judged(phase.verdict)] for phase in answer.phases],  # type: ignore[list-item]
+          f"{phase.share:.1%}", judged(phase.verdict),  # type: ignore[list-item]
+          phase.rule_80] for phase in answer.phases],
         right=range(1, 10), title="Phases, peaks in GiB",
     ))
     for phase in answer.phases:

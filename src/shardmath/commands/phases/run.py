@@ -78,7 +78,8 @@ def _phase(planned: PlannedPhase, layout: Mapping[str, Any], account: Explanatio
         {name: value if isinstance(value, str) else int(value) for name, value in layout.items()
          if isinstance(value, str | int)},
         account.inputs["data_parallel"], account.peak_bytes, account.peak.share, account.verdict,
-        account.time.tokens_per_second, account.time.mfu, seconds, _gpu_hours(plan, seconds),
+        account.rule_80, account.run_out_probability, account.time.tokens_per_second, account.time.mfu, seconds,
+        _gpu_hours(plan, seconds),
     )
 
 
@@ -142,6 +143,6 @@ def _in_all(plan: Plan, training: _Training, owner: PlannedPhase, layout: Mappin
         if account.verdict == "out of memory":
             reason = f"{phase.name}: {account.verdict}, {account.peak.share:.1%} of the memory"
             return KeptLayout(owner.name, None, reason, "")
-        worst = max(worst, (account.peak.share, account.verdict))
+        worst = max(worst, (account.run_out_probability, account.verdict))
         total += _seconds(phase, account)
     return KeptLayout(owner.name, total, "", worst[1])

@@ -40,11 +40,11 @@ class Choice(Answer):
     share: float
     """The peak over the memory of the GPU."""
     verdict: str
-    """fits, uncertain or out of memory by the 80 % rule."""
+    """fits (it runs out with a probability below the accepted risk) or uncertain."""
+    rule_80: str
+    """fits, uncertain or out of memory by the published 80 % rule."""
     run_out_probability: float
     """Probability that the process on the fullest rank runs out of memory, from how known runs went."""
-    forecast: str
-    """fits (a probability below 1 %), uncertain, or out of memory (certain)."""
     binds: Mapping[str, float]
     """Parts of a step other than computing, the longest first, as shares of it."""
     neighbours: tuple[Neighbour, ...]
@@ -79,6 +79,12 @@ class Excluded(Answer):
     """Seconds of a step."""
     peak_bytes: int
     """Bytes of the peak."""
+    verdict: str
+    """uncertain or out of memory."""
+    rule_80: str
+    """The same by the 80 % rule."""
+    run_out_probability: float
+    """Probability that the process on the fullest rank runs out of memory."""
     gpu_memory: Hidden[int]
     """Bytes of memory of the GPU of that rank."""
 
@@ -128,8 +134,8 @@ def choice_of(
         script = None
     return Choice(
         role, layout, values["data_parallel"], num_microbatches(**values), time, peak.total,
-        account.memory_of(peak) - peak.total, peak.share, peak.verdict,
-        account.run_out_probability, account.forecast,
+        account.memory_of(peak) - peak.total, peak.share, peak.verdict, peak.rule_80,
+        account.run_out_probability,
         dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
         tuple(near), script, account, layers, account.host_bytes,
     )

@@ -20,7 +20,7 @@ TRADED, PEAK = ("step.time", "peak"), "peak"
 
 def _questions(space: Space) -> tuple[Question, ...]:
     return (
-        *_FASTEST, Best("perhaps", BY_TIME, 1, among="uncertain"),
+        *_FASTEST,
         Best("kinds", BY_TIME, 1, per=tuple(name for name in KINDS if name in space.axes)),
         *(Best(f"by_{name}", BY_TIME, 1, per=(name,)) for name in ALONE if name in space.axes),
         Front("fitting", TRADED), Front("legal", TRADED, among="legal"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shardmath.account.accounting import verdict_of
+from shardmath.account.judged import FITS, verdict_of
 from shardmath.answers import Answer, Label
 from shardmath.commands.recommend.asking import Asked
 from shardmath.search.choosing import seconds_of
@@ -49,7 +49,7 @@ def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
         words = f"{abs(percent)} % {'more' if percent > 0 else 'less'} memory"
         memory = first.values["gpu_memory"] * (100 + percent) // 100
         fitting = (item for item in asked.answers.front("legal")
-                   if verdict_of(int(item.keys["peak"]), memory) == "fits")
+                   if verdict_of(item.peak_bytes, item.part.terms_at({**item.values, "gpu_memory": memory})) == FITS)
         yield _changed(words, first, next(fitting, None))
     for words, values in _of_machine(first):
         yield _changed(words, first, asked.with_values(values).first())

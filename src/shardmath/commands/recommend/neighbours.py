@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shardmath.account.accounting import verdict_of
+from shardmath.account.judged import FITS, verdict_of
 from shardmath.answers import Answer
 from shardmath.compiler.columns import formula_column
 from shardmath.configuration.job import without_effect
@@ -56,8 +56,8 @@ def _neighbour(configuration: Configuration, name: str, after: int) -> Neighbour
         return Neighbour(name, before, after, None, None, f"{error.field} {error.rule}")
     terms = configuration.part.terms_at(values)
     peak = int(terms["peak"])
-    verdict = verdict_of(peak, values["gpu_memory"])
-    return Neighbour(name, before, after, float(terms["step.time"]), peak, "" if verdict == "fits" else verdict)
+    verdict = verdict_of(peak, terms)
+    return Neighbour(name, before, after, float(terms["step.time"]), peak, "" if verdict == FITS else verdict)
 
 
 def _moved(configuration: Configuration, name: str, after: int) -> Mapping[str, int]:

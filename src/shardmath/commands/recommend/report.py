@@ -14,7 +14,7 @@ from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.switches import show_switches
-from shardmath.reports.tables import RUNS_OUT, chance, console, gib, table
+from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import within
 from shardmath.reports.untried import show_untried
 
@@ -53,21 +53,21 @@ def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
     titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "margin",
-              RUNS_OUT, ""]
+              RUNS_OUT, "", RULE]
     rows = [
         [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
          str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
          f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.margin_bytes),
-         chance(item.run_out_probability), item.explanation.peak.verdict]
+         chance(item.run_out_probability), item.verdict, item.rule_80]
         for place, item in enumerate(choices, 1)
     ]
     if any(item.explanation.host_bytes for item in choices):
-        titles.insert(-1, "on host")
+        titles.insert(-2, "on host")
         for row, item in zip(rows, choices, strict=True):
-            row.insert(-1, gib(item.explanation.host_bytes))
-    right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
+            row.insert(-2, gib(item.explanation.host_bytes))
+    right = set(range(len(titles) - 2)) - {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
-                 spare=(RUNS_OUT, "MFU", "margin", "accum"))
+                 spare=(RULE, "MFU", "margin", "accum"))
 
 
 def _show_error(out: Console, choices: Sequence[Choice]) -> None:
@@ -104,9 +104,9 @@ def _show_excluded(out: Console, advice: Advice) -> None:
         out.print("Nothing that needs more memory is faster.")
         return
     item, memory = advice.excluded, advice.excluded.gpu_memory
-    fits = "is not sure to fit" if item.peak_bytes <= memory else "does not fit"
-    out.print(f"The next better one {fits}: {in_words(item.layout)} would take {item.seconds:.2f} s, and needs"
-              f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory.", markup=False)
+    out.print(f"The next better one is {item.verdict}: {in_words(item.layout)} would take {item.seconds:.2f} s, needs"
+              f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory, and runs out with a"
+              f" probability of {chance(item.run_out_probability)}; by the 80 % rule: {item.rule_80}.", markup=False)
 
 
 def _show_nothing(out: Console, advice: Advice) -> None:

@@ -92,4 +92,5 @@ def _excluded(answers: Answered, first: Configuration | None) -> Excluded | None
     if not faster:
         return None
     least = faster[-1]  # sorted by time: the more time, the less memory
-    return Excluded(sizes_of(least), seconds_of(least), int(least.keys["peak"]), least.values["gpu_memory"])
+    return Excluded(sizes_of(least), seconds_of(least), int(least.keys["peak"]), least.verdict, least.rule_80,
+                    least.run_out_probability, least.values["gpu_memory"])

@@ -11,7 +11,7 @@ from shardmath.files.writing import whole_file
 from shardmath.search.legal import NAMES, Columns, OnLayouts, plain_cells
 
 #: Columns of text.
-_TEXTS = ("recompute", "verdict", "schedule")
+_TEXTS = ("recompute", "verdict", "rule_80", "schedule")
 
 
 @contextmanager

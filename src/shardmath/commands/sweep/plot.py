@@ -9,7 +9,7 @@ from typing import Any
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.gathered import Gathered
 from shardmath.errors import InputError
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import RULE_SHARE, VERDICTS
 from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.plots.style import (
     BLACK,
@@ -32,7 +32,7 @@ _ROW, _AROUND, _FRONT, _LISTED = 0.29, 0.9, 3.0, 0.13
 _SLOWEST = 10
 #: Cells of the map across and up, above which only their signs are written.
 _MOST_ACROSS, _MOST_UP = 6, 24
-_TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdict")
+_TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdict", "80 % rule")
 
 Layout = Mapping[str, Any]
 
@@ -69,6 +69,7 @@ def _words(item: Layout) -> list[str]:
         short(item, ("data_parallel", "recompute")), str(item["data_parallel"]),
         "on" if item["sequence_parallel"] else "off", item["recompute"],
         f"{item['step_seconds']:.2f}" if _timed(item) else "", gib(item["peak_bytes"]), item["verdict"],
+        item["rule_80"],
     ]
 
 
@@ -171,7 +172,7 @@ def _draw_front(
                   label="none is faster and smaller" if items is front else None)
     axes.set(xscale="log", yscale="log")
     axes.set_ylim(times[0] / 1.4, min(axes.get_ylim()[1], slowest * 1.05))
-    for share, style, side in ((0.8, ":", "right"), (1.0, "-", "left")):
+    for share, style, side in ((RULE_SHARE, ":", "right"), (1.0, "-", "left")):
         axes.axvline(share * memory / GIB, color=INK, linewidth=0.6, linestyle=style, zorder=0)
         axes.annotate(f" {share:.0%} ", (share * memory / GIB, 1), (0, 2), xycoords=("data", "axes fraction"),
                       textcoords="offset points", ha=side, fontsize=SMALL)

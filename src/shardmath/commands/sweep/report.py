@@ -11,7 +11,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
 from shardmath.reports.switches import show_switches
-from shardmath.reports.tables import RUNS_OUT, chance, console, gib, table
+from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 
@@ -47,10 +47,11 @@ def show(result: SweepResult) -> None:
         out.print(_layouts(result.best_by_recompute.values(), title))
     elif result.smallest is not None:
         least = result.smallest
-        title = f"Nothing fits by the 80 % rule; the legal layout of least memory, {_unit(least)}"
+        title = f"Nothing fits; the legal layout of least memory, {_unit(least)}"
         out.print(_layouts([least], title))
         of_gpu = round(least.peak_bytes / least.share) / GIB
-        out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}.")
+        out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}, by the 80 % rule"
+                  f" {least.rule_80}.")
         show_switches(out, result.switches)
     else:
         out.print(" ".join(["No layout is legal.", *filter(None, [result.refusal])]), markup=False)
@@ -84,7 +85,6 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     names = shown_sizes(map(asdict, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
     rows, offloaded = [], any(item.host_bytes for item in layouts)
-    known = any(item.run_out_probability is not None for item in layouts)
     for item in layouts:
         sizes = sizes_of(asdict(item), names)
         rows.append([
@@ -93,17 +93,16 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
         ])
         if item.placed_seconds is not None:
             rows[-1].insert(-6, f"{item.placed_seconds:.2f}")
-        if known:
-            rows[-1].append("" if item.run_out_probability is None else chance(item.run_out_probability))
+        rows[-1] += [chance(item.run_out_probability), item.rule_80]
         if offloaded:
             rows[-1].append(gib(item.host_bytes))
     timed = any(item.step_seconds is not None for item in layouts)
     figures = _OF_TIME if timed else _OF_MEMORY
     if any(item.placed_seconds is not None for item in layouts):
         figures = ("placed", *figures)
-    figures = (*figures, *[RUNS_OUT] * known, *[_HOST] * offloaded)
+    figures = (*figures, RUNS_OUT, RULE, *[_HOST] * offloaded)
     shown = [TITLES[name] for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
-    words = {titles.index("SP"), titles.index("recompute")}
-    spare = (RUNS_OUT, "MFU", "margin", "share")
+    words = {titles.index("SP"), titles.index("recompute"), titles.index(RULE)}
+    spare = (RULE, "MFU", "margin", "share", RUNS_OUT)
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=spare)

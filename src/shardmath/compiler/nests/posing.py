@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from ..expressions import ops
 from ..expressions.formulas import conditions_of, formulas
@@ -39,7 +39,8 @@ class Posing:
     ``symbols`` are the parameters with their least and largest values, ``folded`` those with a value that becomes part
     of the formulas.
     ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
-    tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
+    tried before the rules of the evaluator, ``declared`` ones after them. ``limits`` are terms by their names in the
+    function of verdicts. A nest that is not ``literal`` serves all
     sizes of the axes; the sizes here then only help to choose the order of the loops. With ``skipping``, tables that
     nothing in fits are passed over.
     """
@@ -53,10 +54,11 @@ class Posing:
     questions: tuple[Asked, ...]
     literal: bool
     skipping: bool = False
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> set[str]:
         """Return the names of symbols and terms in its conditions and questions."""
-        texts = [text for _, text in (*self.automatic, *self.declared)]
+        texts = [text for _, text in (*self.automatic, *self.declared)] + [*self.limits.values()]
         for asked in self.questions:
             texts += [*asked.formulas, *asked.per]
         return {name for text in texts for name in _NAME.findall(text)}
@@ -93,11 +95,14 @@ class _Poser:
     def posed(self, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
         """Return the problem."""
         graph, posing, estimate = self.graph, self.posing, self.graph.name(ESTIMATE)
-        of_verdict = {"estimate": estimate, "gpu_memory": self._resolve("gpu_memory")}
+
+        def of_verdict(name: str) -> Node:
+            return estimate if name == ESTIMATE else self._resolve(posing.limits.get(name, name))
+
         conditions = [*self._read(posing.automatic), *self.rules, *self._read(posing.declared)]
         problem = Problem(
             graph, posing.axes, tuple((name, node) for name, node in conditions if node is not graph.truth(True)),
-            self.terms[PEAK], tuple(conditions_of(verdicts, graph, of_verdict.__getitem__)),
+            self.terms[PEAK], tuple(conditions_of(verdicts, graph, of_verdict)),
             tuple(self._question(asked, estimate) for asked in posing.questions),
         )
         return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}

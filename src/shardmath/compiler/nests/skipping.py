@@ -42,9 +42,10 @@ def with_skipping(problem: Problem, order: Order, limits: Mapping[str, Limits]) 
     lower = graph.mul((graph.number(_MARGIN), least))
     misses = []
     for verdict in problem.verdicts:
-        if verdict.op != ops.LE or ends.is_fused(verdict.args[1]) or estimate not in ordered([verdict.args[0]]):
+        limit = ends.of(verdict.args[1], HIGH) if verdict.op == ops.LE else None
+        if limit is None or estimate not in ordered([verdict.args[0]]):
             return problem
-        size, limit = verdict.args
+        size = verdict.args[0]
         misses.append(graph.binary(ops.LT, limit, graph.replaced([size], {estimate: lower})[0]))
     skip = graph.logic("and", misses)
     return problem if skip.op == ops.TRUTH else replace(problem, skip=skip)

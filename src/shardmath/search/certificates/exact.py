@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardmath.account.judged import NAMES, verdict_of
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
-from shardmath.generated.definitions import verdict
 from shardmath.search.spaces import Best, Front, Part
 from shardmath.search.spaces.questions import AMONG
 
@@ -45,7 +45,7 @@ def exactly(part: Part, places: Sequence[int], questions: Sequence[Best | Front]
         known |= {name: Fraction(number) for name, number in numbers.items()} | {**values}
     if not _hold(part, known, automatic=False):
         return None
-    place = verdict(int(known["peak"]), int(known["gpu_memory"]))  # both are whole numbers
+    place = NAMES.index(verdict_of(known["peak"], known))
     return Exact(
         tuple(question.among == AMONG[-1] or place <= AMONG.index(question.among) for question in questions),
         tuple(tuple(_quantity(text, known) for text in question.by) for question in questions),

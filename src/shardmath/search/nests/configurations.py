@@ -8,11 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from shardmath.account.judged import probability_of, rule_of, verdict_of
 from shardmath.account.mixed import Pipeline
-from shardmath.compiler.evaluators import terms_at
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
-from shardmath.generated.definitions import VERDICTS, run_out_probability, verdict
 from shardmath.search.spaces import Best, Front, Part
 
 
@@ -77,24 +76,18 @@ class Configuration:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict of the peak."""
-        return VERDICTS[verdict(self.peak_bytes, self.values["gpu_memory"])][0]
+        """Return the verdict of the peak, from the probability of running out."""
+        return verdict_of(self.peak_bytes, self.terms)
 
     @property
-    def run_out_probability(self) -> float | None:
-        """Return the probability that the process of the fullest stage runs out; None on several kinds of GPUs.
+    def rule_80(self) -> str:
+        """Return the verdict of the 80 % rule."""
+        return rule_of(self.peak_bytes, self.values["gpu_memory"])
 
-        Raises AssertionError if neither end of the pipeline has the peak, which a layout of the ledger always has.
-        """
-        if self.pipeline is not None:
-            return None
-        stages, evaluator = self.values["pipeline_parallel"], self.part.evaluator.terms
-        for rank in dict.fromkeys((0, stages - 1, max(0, stages - 2), min(1, stages - 1))):
-            terms = terms_at(evaluator, {**self.values, "pipeline_rank": rank})
-            if terms["stage.total"] == self.terms["peak"]:
-                allocated, process = terms["process.allocated"], terms["process.total"]
-                return run_out_probability(allocated, process, self.values["gpu_memory"])
-        raise AssertionError(f"no end of the pipeline has the peak of {self.labels}")
+    @property
+    def run_out_probability(self) -> float:
+        """Return the probability that the process of the fullest stage runs out."""
+        return probability_of(self.terms, self.values)
 
     @property
     def order(self) -> tuple[tuple[int | float, ...], int, int]:
@@ -105,6 +98,7 @@ class Configuration:
         """Plain data for JSON."""
         return {
             **self.labels, "keys": dict(self.keys), "peak_bytes": self.peak_bytes, "verdict": self.verdict,
+            "rule_80": self.rule_80, "run_out_probability": self.run_out_probability,
             "part": self.part.number, "number": self.number,
         }
 

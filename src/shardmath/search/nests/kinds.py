@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.account.judged import NAMES
 from shardmath.compiler.columns import rules_met
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.errors import InputError
-from shardmath.generated.definitions import verdict
 from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.nests.nest import Nest
@@ -68,7 +68,7 @@ class KindsNest(Nest):
             table.size[0] = 0
         legal = [item for number in self._legal_on_first(np.arange(start, stop), answer)
                  if (item := self._on_all(number, answer)) is not None]
-        verdicts = np.array([verdict(item.peak_bytes, item.values["gpu_memory"]) for item in legal], np.int64)
+        verdicts = np.array([NAMES.index(item.verdict) for item in legal], np.int64)
         answer.verdicts += np.bincount(verdicts, minlength=len(answer.verdicts))
         answer.evaluated += len(legal)
 

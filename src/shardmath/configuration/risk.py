@@ -1,0 +1,34 @@
+"""The accepted risk: the probability of running out of memory below which a layout is said to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+from shardmath.errors import InputError
+from shardmath.generated.definitions import DEFAULTS, MOST_RISK, process_parts, run_out_probability
+
+#: Parameter that formulas have in place of a risk, and the whole that it is a part of.
+PARTS, _WHOLE = "process_parts", 10**6
+_RULE = f"must be above 0 % and at most {MOST_RISK * 100:.0f} %"
+
+
+def parts_for(risk: float | str) -> int:
+    """Return the share of the memory that a process may take with a risk: ``5%``, ``"0.05"`` or ``0.05``.
+
+    In millionths. Raises InputError for a risk out of range, and for a text that is no number.
+    """
+    try:
+        text = str(risk).strip()
+        chance = float(Decimal(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1))
+    except InvalidOperation:
+        raise InputError("risk", risk, _RULE, "1%") from None
+    if not 0 < chance <= MOST_RISK:
+        raise InputError("risk", risk, _RULE, f"{MOST_RISK:.0%}" if chance > MOST_RISK else "1%")
+    return process_parts(chance)
+
+
+def risk_of(values: Mapping[str, int]) -> float:
+    """Return the accepted risk from the values of parameters: the probability at the limit, to three digits."""
+    parts = values.get(PARTS, DEFAULTS[PARTS])
+    return float(f"{run_out_probability(parts, parts, _WHOLE):.3g}")
