@@ -142,6 +142,7 @@ AXES: tuple[Axis, ...] = (
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself; unsharded, with buckets for bf16 gradients (DistributedDataParallel)",
+        "megatron_fsdp": "Megatron-FSDP: every layer by itself where weights are shared out, else buckets",
         "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",
     }, needs={"deepspeed": {"precision": "mixed"}}),
     Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {

@@ -120,7 +120,7 @@ _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
                                          "loading")},
     **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
        for axis, others in _NOT_IN_MEGATRON.items()},
-    "data_parallel": ("ddp",),
+    "data_parallel": ("ddp", "megatron_fsdp"),
 }
 
 #: Aspects of training that change memory, or the order of its allocations.
@@ -143,7 +143,7 @@ MEGATRON = Implementation(
     },
     replayed={
         "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
-        "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",),
+        "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )

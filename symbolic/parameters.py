@@ -189,6 +189,14 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="b_{r}", default=500_000_000),
     _switch("ovl", "overlap_comm", "DeepSpeed fills a second bucket while one is reduced (ZeRO-1, ZeRO-2)",
             Kind.TRAINING, r"\omega_{o}", default=0),
+    Parameter("bz", "ddp_bucket_size", "elements", 0,
+              "parameters that close a bucket of Megatron-FSDP; 0 for 40 million, or 1 million for each rank if these"
+              " are more", Kind.TRAINING, latex="b_{z}", default=0),
+    Parameter("cu", "communication_unit_size", "elements", 0,
+              "gradients that wait in Megatron-FSDP for their reduction, twice the weights that it gathers ahead; 0 for"
+              " 1000 million, or two layers if these are more", Kind.TRAINING, latex="c_{u}", default=0),
+    _switch("sbk", "single_bucket", "Megatron-FSDP closes no bucket: gradients do not overlap the backward pass",
+            Kind.TRAINING, r"\omega_{b}", default=0),
     Parameter("pt", "param_persistence_threshold", "elements", 0,
               "largest parameter that DeepSpeed keeps gathered (ZeRO-3)", Kind.TRAINING, latex="p_{t}",
               default=100_000),

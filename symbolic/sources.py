@@ -98,6 +98,11 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/NVIDIA/Megatron-LM",
     ),
     Source(
+        "megatron_fsdp", "NVIDIA",
+        "Megatron-FSDP of Megatron-Core 0.16.1: buckets, all-gathers ahead and the queue of reductions",
+        2026, "program", "https://github.com/NVIDIA/Megatron-LM/tree/main/megatron/core/distributed/fsdp",
+    ),
+    Source(
         "megatron_training", "NVIDIA",
         "Megatron-LM core_r0.14, schedules, batches, output layer and losses, revision 23e00ed0",
         2025, "program", "https://github.com/NVIDIA/Megatron-LM",

@@ -127,7 +127,8 @@ def test_what_nobody_counted_is_said() -> None:
 
 
 @pytest.mark.parametrize(("file", "field", "rule"), [
-    ("megatron_deepseek_v3.sh", "--use-megatron-fsdp", "must not be given: Megatron-LM with FSDP is not counted yet"),
+    ("megatron_deepseek_v3.sh", "--use-megatron-fsdp",
+     "must not be given with experts or latent attention: Megatron-FSDP with them is not counted yet"),
     ("nemo_gpt.yaml", "model.megatron_amp_O2", "must be true: fp32 weights with autocast are not counted yet"),
 ])
 def test_what_is_not_supported_is_refused_by_name(file: str, field: str, rule: str) -> None:

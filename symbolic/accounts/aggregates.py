@@ -26,6 +26,7 @@ from . import (
     balance_moments,
     deepspeed_moments,
     frozen_moments,
+    megatron_fsdp_moments,
     megatron_moments,
     nanotron_moments,
     torch_gathered,
@@ -121,6 +122,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
         for name, title, sites, size, options in deepspeed_moments.SIZES
     ),
     *(
+        Aggregate(name, title, sites, size, "megatron_fsdp", options)
+        for name, title, sites, size, options in megatron_fsdp_moments.SIZES
+    ),
+    *(
         Aggregate(name, title, sites, size, "transformers", options)
         for name, title, sites, size, options in balance_moments.SIZES
     ),
@@ -130,7 +135,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
         for name, title, sites, size, walked, pieces in nanotron_moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
-              "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),
+              "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES,
+                                "data_parallel": ("ddp", "megatron_fsdp")}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),

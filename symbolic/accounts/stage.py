@@ -16,6 +16,7 @@ from ..parallel.pipeline import held, held_inputs, instances, whole_model
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
+from . import megatron_units
 from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
@@ -84,6 +85,9 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
     choices, ranks = implementation.choices, sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), group.expert)
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
+    if choices["data_parallel"] == "megatron_fsdp":
+        padded = megatron_units.buffer_elements(terms, implementation)
+        return padded, padded / ranks
     own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
     padded = buffer_elements(own, each, choices, ranks, group.frozen)
     return padded, (each if choices["data_parallel"] == "torch_ddp" else padded) / ranks

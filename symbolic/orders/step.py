@@ -50,6 +50,8 @@ BIRTHS: Mapping[str, tuple[Birth, ...]] = {
                   *(Birth(name, late=True) for name in _MOMENTS)),
     "ddp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "shard"),
             *(Birth(name, "shard", late=True) for name in _MOMENTS)),
+    "megatron_fsdp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "whole"),
+                      *(Birth(name, "shard", late=True) for name in _MOMENTS)),
     "fsdp": tuple(Birth(name, late=True) for name in _MOMENTS),
     "deepspeed": (Birth("weight"), *(Birth(name, "whole", late=True) for name in _MOMENTS)),
 }

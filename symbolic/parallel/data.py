@@ -141,7 +141,7 @@ def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
     elif choices["optimizer"] in WHOLE_TENSORS:
         fixed["zero1"] = 0
-    elif choices["optimizer"] == "precision_aware":
+    elif choices["optimizer"] == "precision_aware" or choices["data_parallel"] == "megatron_fsdp":
         fixed["zero1"] = 1
     for system in SYSTEMS:
         fixed |= system.fixed(choices)
@@ -168,6 +168,8 @@ def aligned(
     if choices["data_parallel"] == "fsdp":
         first = pad_to(shape[0], ranks) * elements / shape[0]
         return (1 - SECOND_CUT) * first + SECOND_CUT * elements if expert else first
+    if choices["data_parallel"] == "megatron_fsdp":
+        return elements  # padded with its whole bucket
     if choices["data_parallel"] in ("torch_ddp", "deepspeed"):
         return pad_to(elements, ranks)
     return pad_to(elements, START_ALIGNMENT)

@@ -12,6 +12,7 @@ from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
+from ..systems.system import Aspect
 from .optimizers import NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
@@ -132,7 +133,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     """
     refused = (
         *_of_models(choices), *_of_fp32(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
-        *_of_adapters(choices), *_of_deepspeed(choices), *refusals(choices),
+        *_of_adapters(choices), *_of_deepspeed(choices), *_of_megatron_fsdp(choices), *refusals(choices),
     )
     reasons = [text for text, holds in refused if holds]
     if reasons:
@@ -342,3 +343,16 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
         ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
     )
+
+
+def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    counted = {
+        "precision": ("mixed", "fp16"), "optimizer": ("adamw", "sgd_momentum", "sgd"), "layers": ("dense",),
+        "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
+        "recompute_method": ("each",),
+    }
+    chosen = choices["data_parallel"] == "megatron_fsdp"
+    machines = {Aspect.LINKS, Aspect.MACHINES}
+    others = {system.axis.name: (system.absent,) for system in SYSTEMS if not machines.issuperset(system.changes)}
+    return tuple((f"Megatron-FSDP with {axis} = {choices[axis]}: counted are {', '.join(options)}",
+                  chosen and choices[axis] not in options) for axis, options in {**counted, **others}.items())

@@ -16,8 +16,8 @@ from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS, QKV_FEATURES
 from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
+from . import deepspeed, megatron_fsdp
 from .data import fixed_by_choices
-from .deepspeed import freed
 from .demands import state_rules
 from .derived import MODEL_RANKS
 from .dimensions import SHAPE_RULES
@@ -280,7 +280,7 @@ def _named(count: Expr) -> str:
 
 def fixed_values(implementation: Implementation) -> dict[str, int]:
     """Return letters that have only one legal value in ``implementation``, with that value."""
-    free = freed(implementation.choices)
+    free = (*deepspeed.freed(implementation.choices), *megatron_fsdp.freed(implementation.choices))
     fixed = {letter: value for letter, value in implementation.fixed.items() if letter not in free}
     return {**fixed, **fixed_by_choices(implementation.choices)}
 

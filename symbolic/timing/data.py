@@ -12,6 +12,7 @@ from ..ledger import Place
 from ..parallel.data import states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
+from ..parallel.megatron_fsdp import BUCKET, BUCKET_OF_RANK
 from ..parallel.pipeline import chunks, instances
 from ..parameters import symbol, symbols
 from ..rates import GROUP_BY_NAME, beside_computing, ring_time, stream_time
@@ -20,8 +21,6 @@ from ..terms import TermSet, product, term_symbol, total
 
 w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards sl")
 tied, p, r, Lr, h = symbols("tied p r Lr h")
-#: Parameters whose gradients are reduced at a time beside a pass (Megatron-Core): so many, and so many for each rank.
-BUCKET, BUCKET_OF_RANK = Integer(40_000_000), Integer(1_000_000)
 #: One of the two ranks that have the matrix of tied embeddings, where these are two.
 _TIES = product(tied, Iverson(p > 1), Iverson(Eq(r, 0)) + Iverson(Eq(r, p - 1)))
 

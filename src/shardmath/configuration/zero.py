@@ -11,7 +11,10 @@ SWITCHES = ("distributed_optimizer", "sharded_gradients", "sharded_weights")
 #: Choices of frameworks that have the stages only through another library.
 THROUGH: Mapping[str, Mapping[str, str]] = {
     "huggingface": {"data_parallel": "deepspeed", "precision": "mixed"},
+    "megatron": {"data_parallel": "megatron_fsdp"},
 }
+#: The first stage that a framework has through the library; those before are its own.
+FIRST_THROUGH: Mapping[str, int] = {"megatron": 2}
 
 
 def stage_switches(stage: int | str) -> dict[str, int]:
@@ -43,6 +46,7 @@ def staged(
     for name, value in switches.items():
         if asked.get(name, value) != value:
             raise InputError(name, asked[name], f"must be {value} or left out with zero_stage = {stage}", str(value))
-    chosen = {**THROUGH.get(implementation, {}), **(kernels or {})}
+    through = THROUGH.get(implementation, {}) if stage >= FIRST_THROUGH.get(implementation, 0) else {}
+    chosen = {**through, **(kernels or {})}
     first, *rest = SWITCHES
     return chosen, bool(switches[first]), {**others, **{name: switches[name] for name in rest}}

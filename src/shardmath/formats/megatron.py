@@ -8,6 +8,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats import megatron_flags as flags
 from shardmath.formats.expansion import unmarked
+from shardmath.formats.megatron_fsdp import sharding_of
 from shardmath.formats.megatron_kernels import amax_history_of, capacity_of, kernels_of, libraries_of, precision_of
 from shardmath.formats.megatron_layout import layout_of
 from shardmath.formats.megatron_model import model_of
@@ -64,7 +65,9 @@ def arguments_of(
     options: Options, model: Model, num_gpus: int | None = None, environment: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
+    sharded = sharding_of(options, model)
     arguments = layout_of(options, model, num_gpus)
     kernels = {**arguments.pop("kernels", {}), **kernels_of(options, model)}
-    arguments |= precision_of(options) | capacity_of(options, model) | amax_history_of(options, kernels)
+    kernels |= sharded.pop("kernels", {})
+    arguments |= precision_of(options) | sharded | capacity_of(options, model) | amax_history_of(options, kernels)
     return arguments | libraries_of(options, environment or {}) | {"implementation": "megatron", "kernels": kernels}

@@ -66,7 +66,7 @@ _WITHOUT_EFFECT = """
     enable-gloo-process-groups disable-gloo-process-groups high-priority-stream-groups lazy-mpu-init local-rank
     nccl-communicator-config-path use-sharp sharp-enabled-group use-tp-pp-dp-mapping
     pipeline-model-parallel-comm-backend no-align-grad-reduce no-align-param-gather no-overlap-p2p-communication
-    overlap-p2p-communication-warmup-flush use-ring-exchange-p2p ddp-average-in-collective ddp-bucket-size
+    overlap-p2p-communication-warmup-flush use-ring-exchange-p2p ddp-average-in-collective
     ddp-num-buckets overlap-param-gather-with-optimizer-step
     tp-comm-bootstrap-backend enable-msc enable-experimental fp8-amax-compute-algo fp8-interval fp8-margin
     hysteresis initial-loss-scale loss-scale loss-scale-window min-loss-scale no-fp8-wgrad
@@ -77,7 +77,7 @@ _WITHOUT_EFFECT = """
     no-position-embedding use-mcore-models use-legacy-models use-flash-attn
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion
-    data-parallel-sharding-strategy
+    strict-fsdp-dtensor-load no-strict-fsdp-dtensor-load disable-strict-fsdp-dtensor-load fsdp-manual-registration
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 """Flags that change no tensor of a training step: data, schedule of the learning rate, checkpoints, logging, ..."""
@@ -132,9 +132,8 @@ REFUSED: Mapping[str, str] = {
     "is-hybrid-model": "hybrid models are not counted yet",
     "heterogeneous-layers-config-path": "layers that differ are not counted yet",
     "heterogeneous-layers-config-encoded-json": "layers that differ are not counted yet",
-    "use-torch-fsdp2": "Megatron-LM with FSDP is not counted yet",
-    "use-megatron-fsdp": "Megatron-LM with FSDP is not counted yet",
-    "use-custom-fsdp": "Megatron-LM with FSDP is not counted yet",
+    "use-torch-fsdp2": "FSDP2 in Megatron-LM is not counted yet: give --use-megatron-fsdp",
+    "use-custom-fsdp": "Megatron-LM no longer has it: give --use-megatron-fsdp",
     "fp4-format": "FP4 is not counted yet",
     "distribute-saved-activations": "activations shared out over TP ranks are not counted yet",
     "freeze-all-layers": "frozen weights are not counted yet in Megatron-LM",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.configuration.settings import libraries
 from shardmath.errors import InputError
+from shardmath.formats import megatron_fsdp
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_attention import attention_flags
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
@@ -196,6 +197,7 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
     values, kind = explanation.inputs, explanation.choices["optimizer"]
     if values["distributed_optimizer"]:
         yield ("use-distributed-optimizer",)
+    yield from megatron_fsdp.flags_of(values, explanation.choices)
     if kind in ("sgd", "sgd_momentum"):
         yield "optimizer", "sgd"
         yield "sgd-momentum", "0.9" if kind == "sgd_momentum" else "0.0"

@@ -9,7 +9,7 @@ from typing import Any
 from shardmath.configuration.choosing import chunks_of, options_of
 from shardmath.configuration.job import Job
 from shardmath.configuration.settings import GRADIENT_BYTES
-from shardmath.configuration.zero import SWITCHES, THROUGH
+from shardmath.configuration.zero import FIRST_THROUGH, SWITCHES, THROUGH
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import ARCHITECTURE, ASKED, CHOICES
 
@@ -65,7 +65,8 @@ def _precision(job: Job) -> Iterator[Variant]:
 def _stages(job: Job) -> Iterator[Variant]:
     """Other ZeRO stages, as far as the implementation has them, by itself or through another library."""
     own = sum(job.values[name] for name in SWITCHES)
-    through = THROUGH.get(job.evaluator.implementation, {})
+    implementation = job.evaluator.implementation
+    through = {} if implementation in FIRST_THROUGH else THROUGH.get(implementation, {})
     elsewhere = any(job.evaluator.choices[axis] != option for axis, option in through.items())
     fixed = {} if through else job.evaluator.fixed
     for stage in range(1 if elsewhere else 0, len(SWITCHES) + 1):

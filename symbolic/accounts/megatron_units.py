@@ -1,0 +1,104 @@
+"""Units and buckets of Megatron-FSDP: their elements with the padding that shares of whole rows need.
+
+As ``_get_parameter_groups`` and ``build_data_parallel_buffer_index`` of megatron-core 0.16.1 lay them out: the end of a
+bucket is padded to a multiple of the ranks times the least common multiple of the lengths of its rows. Gaps inside of a
+bucket, which are less than two such multiples of one rank, are taken to fit into the padding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sympy import Expr, Ge, Integer
+
+from ..functions import Iverson, LeastCommonMultiple, Max, pad_to
+from ..implementations import Implementation
+from ..ledger import IN_LAYER, Place, Role
+from ..parallel.data import sharing_ranks
+from ..parallel.legality import fixed_values
+from ..parallel.megatron_fsdp import bucket_size
+from ..parallel.pipeline import instances
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from .rows import kept_rows, local_shape
+from .torch_gathered import outside
+
+sbk, Lr, zero3, tied = symbols("sbk Lr zero3 tied")
+
+
+class Units(NamedTuple):
+    """Padded elements: of a layer, of the first and the last bucket outside of the layers, and of one of all there.
+
+    ``apart`` is 1 where first and last parameters lie in buckets of their own.
+    """
+
+    layer: Expr
+    first: Expr
+    last: Expr
+    together: Expr
+    apart: Expr
+
+    @property
+    def outside(self) -> Expr:
+        """Elements of all buckets outside of the layers."""
+        return self.apart * (self.first + self.last) + (1 - self.apart) * self.together
+
+
+def units(terms: TermSet, implementation: Implementation) -> Units:
+    """Return the units of rank r; a matrix that first and last stage share has a bucket of its own."""
+    inside, beside = (_multiple(implementation, place) for place in (True, False))
+    first = outside(terms, implementation, "parameters", Place.FIRST)
+    last = outside(terms, implementation, "parameters", Place.LAST)
+    norm = product(has(Place.LAST, implementation), terms["final_norm.parameters"].symbol)
+    alone = pad_to(norm, _ranks(implementation)) + pad_to(last - norm, beside)
+    return Units(
+        pad_to(terms["layer.parameters"].symbol, inside), pad_to(first, beside),
+        tied * alone + (1 - tied) * pad_to(last, beside), pad_to(first + last, beside),
+        (1 - sbk) * Iverson(Ge(first, bucket_size())),
+    )
+
+
+def buffer_elements(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the elements of rank r with their padding: those of all units, or of one bucket of everything.
+
+    Without units the parameters lie in several buckets where gradients are reduced beside the backward pass; the
+    padding of all but the last is left out.
+    """
+    parts = units(terms, implementation)
+    multiple = LeastCommonMultiple(*(_rows(implementation, place) for place in (True, False)))
+    whole = pad_to(terms["stage.parameters"].symbol, _ranks(implementation) * multiple)
+    return total(product(zero3, total(product(Lr, parts.layer), parts.outside)), product(1 - zero3, whole))
+
+
+def has(place: Place, implementation: Implementation) -> Expr:
+    """Return 1 on ranks whose stage holds the first or the last parameters of the model."""
+    return instances(place, implementation.choices)
+
+
+def largest_matrix(implementation: Implementation) -> Expr:
+    """Return the elements of the largest matrix of a layer: the fused gate and up projection, or a bound of it."""
+    return Max(*{product(*shape) for shape in _shapes(implementation, True) if len(shape) > 1})
+
+
+def _ranks(implementation: Implementation) -> Expr:
+    return sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), False)
+
+
+def _multiple(implementation: Implementation, inside: bool) -> Expr:
+    return _ranks(implementation) * _rows(implementation, inside)
+
+
+def _rows(implementation: Implementation, inside: bool) -> Expr:
+    """Return the least common multiple of the lengths of rows of all weights in layers, or outside of them."""
+    lengths = dict.fromkeys(product(*shape[1:]) for shape in _shapes(implementation, inside))
+    multiple: Expr = Integer(1)
+    for length in lengths:
+        multiple = length if multiple == 1 else multiple if length == 1 else LeastCommonMultiple(multiple, length)
+    return multiple
+
+
+def _shapes(implementation: Implementation, inside: bool) -> list[tuple[Expr, ...]]:
+    return [
+        local_shape(row.tensor.shape, implementation.choices) for row in kept_rows(implementation)
+        if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
+    ]

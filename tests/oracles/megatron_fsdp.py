@@ -1,0 +1,117 @@
+"""Megatron-FSDP on one rank of a job whose other ranks do not exist: its buffers, and its temporary buckets in a step.
+
+The code is Megatron-Core's own. Streams and coalesced collectives of a GPU have names only; collectives of a fake group
+return at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import MagicMock, patch
+
+import torch
+from megatron.core.distributed import DistributedDataParallelConfig
+from megatron.core.distributed.fsdp.src.megatron_fsdp import megatron_fsdp, param_and_grad_buffer
+from megatron.core.distributed.fsdp.src.megatron_fsdp.utils import FSDPDistributedIndex
+from megatron.core.transformer.transformer_layer import TransformerLayer
+from oracles.megatron_cpu import Batch, Shape
+from torch.distributed.device_mesh import init_device_mesh
+
+#: Strategies of ``--data-parallel-sharding-strategy``, by what of ZeRO they are.
+STRATEGIES = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+_BUFFERS, _WRAPPER = param_and_grad_buffer, megatron_fsdp
+
+
+@contextmanager
+def _without_gpu(device: object) -> Iterator[None]:
+    """Give streams, coalesced collectives and the exchange of shards' places to nobody."""
+    names = {"Stream": MagicMock, "current_stream": MagicMock, "stream": lambda _: nullcontext(),
+             "empty_cache": lambda: None, "current_device": lambda: device}
+    with (patch.multiple(torch.cuda, **names), patch.object(_BUFFERS, "validate_uneven_dtensor", lambda _: None),
+          patch.object(_BUFFERS, "_coalescing_manager", lambda *_, **__: nullcontext(MagicMock())),
+          patch.object(_WRAPPER.logger, "warning", lambda *_: None)):
+        yield
+
+
+def wrapped(model: Any, shape: Shape, stage: int) -> Any:
+    """Wrap a model as Megatron-LM does for a ZeRO stage: layers are units where weights are shared out."""
+    ranks = shape["D"] * shape["c"]
+    mesh = init_device_mesh("cpu", (ranks, shape["t"]), mesh_dim_names=("dp_cp", "tp"))
+    config = DistributedDataParallelConfig(
+        use_megatron_fsdp=True, use_distributed_optimizer=True, data_parallel_sharding_strategy=STRATEGIES[stage],
+        grad_reduce_in_fp32=shape["w"] == 4, overlap_grad_reduce=True, overlap_param_gather=True,
+        bucket_size=None if shape["sbk"] else shape["bz"], suggested_communication_unit_size=shape["cu"],
+    )
+    with _without_gpu(0):
+        return _WRAPPER.MegatronFSDP(
+            module=model, ddp_config=config, fsdp_unit_modules=[TransformerLayer] if stage == 3 else [],
+            dist_index=FSDPDistributedIndex(device_mesh=mesh, dp_shard_dim="dp_cp", tp_dim="tp"),
+            device=torch.device("cpu:0"),
+        )
+
+
+def buffers(model: Any) -> dict[str, int]:
+    """Bytes of weights, gradients and main weights between steps, by name."""
+    groups = model.param_and_grad_buffer.parameter_groups
+    kinds = {"weights": "model_weight_buffer", "gradients": "main_grad_buffer", "masters": "main_weight_buffer"}
+    return {name: sum(getattr(group, kind).data.nbytes for group in groups) for name, kind in kinds.items()}
+
+
+@dataclass
+class Buckets:
+    """Bytes of temporary buckets: of each that is alive, and of all of them when a gradient's bucket was asked for."""
+
+    alive: dict[tuple[str, int], int] = field(default_factory=dict)
+    asked: list[tuple[int | None, int]] = field(default_factory=list)
+
+    @property
+    def now(self) -> int:
+        """Bytes of all that are alive."""
+        return sum(self.alive.values())
+
+    def watch(self, model: Any) -> None:
+        """Record buckets of weights and of gradients as the wrapped model's allocators make and free them."""
+        seen = set()
+        for group in model.param_and_grad_buffer.parameter_groups:
+            for kind, buffer in (("weights", group.model_weight_buffer), ("gradients", group.main_grad_buffer)):
+                allocator = buffer.temporary_bucket_allocator
+                if id(allocator) not in seen:
+                    seen.add(id(allocator))
+                    self._watch(allocator, kind, model)
+
+    def _watch(self, allocator: Any, kind: str, model: Any) -> None:
+        allocate, free = allocator.allocate, allocator.free
+        groups = model.param_and_grad_buffer.parameter_groups
+
+        def allocating(bucket_id: int, **others: Any) -> Any:
+            bucket = allocate(bucket_id=bucket_id, **others)
+            self.alive[kind, bucket_id] = bucket.data.nbytes
+            if kind == "gradients":
+                self.asked.append((groups[bucket_id].fsdp_unit_id, self.now))
+            return bucket
+
+        def freeing(bucket_id: int) -> None:
+            free(bucket_id)
+            self.alive.pop((kind, bucket_id), None)
+
+        allocator.allocate, allocator.free = allocating, freeing
+
+
+def step(model: Any, shape: Shape) -> tuple[int, list[tuple[int | None, int]], int]:
+    """Run two micro-batches; bytes of buckets at the loss and whenever gradients came in the second, and at the end."""
+    batch, found = Batch.of(shape), Buckets()
+    with _without_gpu(torch.device("cpu")):
+        found.watch(model)
+        model.zero_grad_buffer()
+        for last in (False, True):
+            model.is_last_microbatch = last
+            loss = model(batch.ids, batch.positions, batch.mask, labels=batch.labels)
+            at_loss = found.now
+            found.asked.clear()
+            loss.sum().backward()
+        asked = list(found.asked)
+        model.finish_grad_sync()
+    return at_loss, asked, found.now

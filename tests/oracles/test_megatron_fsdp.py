@@ -1,0 +1,77 @@
+"""Megatron-FSDP's own buffers and temporary buckets against the ledger, for its three ways of sharing out."""
+
+from __future__ import annotations
+
+from math import lcm
+from random import Random
+
+import pytest
+from oracles.ledger import ledger
+from oracles.megatron_cpu import config, gpt_model, one_rank
+from oracles.megatron_fsdp import buffers, step, wrapped
+
+from shardmath.symbolic.implementations import MEGATRON
+from shardmath.symbolic.parallel.legality import fixed_values
+
+FSDP = MEGATRON.with_choices(data_parallel="megatron_fsdp", peak="saved")
+
+
+def random_shape(draw: Random, stage: int) -> dict[str, int]:
+    """Draw sizes; buckets and queue are small enough for several of them."""
+    t = draw.choice((1, 1, 2))
+    k = t * draw.randint(1, 2)
+    h = 8 * draw.randint(1, 4)
+    shape = {
+        "t": t, "c": draw.choice((1, 2)), "p": 1, "D": draw.choice((2, 3, 4, 8)), "k": k, "a": k * draw.randint(1, 2),
+        "d": 2 * draw.randint(1, 8), "h": h, "f": t * h * draw.choice((1, 2, 4)), "L": draw.randint(1, 9),
+        "u": t * draw.randint(8, 60), "s": 4 * t, "b": 1, "tied": draw.randint(0, 1), "bias": 0, "qkn": 0, "sp": 0,
+        "w": draw.choice((2, 4)), "zero2": int(stage > 1), "zero3": int(stage > 2), "sbk": draw.choice((0, 0, 1)),
+        "bz": draw.choice((100, 500, 3000, 10**6)), "cu": draw.choice((1, 2000, 9000, 30000, 10**6)),
+    }
+    return {**shape, **fixed_values(FSDP), "B": shape["D"]}
+
+
+def gap(shape: dict[str, int]) -> int:
+    """The padding of a bucket, in elements of all ranks, that gaps inside of it may add."""
+    rows = lcm(shape["h"], shape["f"] // shape["t"], shape["a"] * shape["d"] // shape["t"])
+    return rows * shape["D"] * shape["c"]
+
+
+@pytest.mark.cases(12, 200)
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_buffers_and_buckets(draw: Random, stage: int) -> None:
+    shape = random_shape(draw, stage)
+    with one_rank(shape, draw):
+        model = wrapped(gpt_model(shape, config(shape)), shape, stage)
+        kept, (at_loss, asked, after) = buffers(model), step(model, shape)
+        groups = model.param_and_grad_buffer.parameter_groups
+        padded = [group.main_grad_buffer.bucket_index.size for group in groups]
+        own = next(size for size, group in zip(padded, groups, strict=True) if stage < 3 or group.fsdp_unit_id is None)
+        del model, groups  # nothing prints tensors whose memory is gone
+    names = ("weight", "gradient", "optimizer", "buffer_elements", "gathered_last.loss_forward",
+             "unreduced_head.head_backward", "unreduced_layers.layer_backward",
+             "unreduced_embedding.embedding_backward")
+    terms = dict(zip(names, ledger(FSDP, *(f"stage.{name}" for name in names), **shape), strict=True))
+    saved, = ledger(FSDP, "layer.saved", **shape)
+    ranks = shape["D"] * shape["c"]
+    more = sum(padded) - terms["buffer_elements"]
+    assert 0 <= more <= gap(shape) * len(padded)
+    if stage == 3 and more == 0:
+        assert kept == {"weights": terms["weight"], "gradients": terms["gradient"], "masters": terms["optimizer"] / 3}
+        assert (at_loss, after) == (terms["gathered_last.loss_forward"], 0)
+        assert asked[0][1] == terms["unreduced_head.head_backward"]
+        layers = [size - (shape["L"] - 1 - unit) * saved for unit, size in asked if unit is not None]
+        assert max(layers) == terms["unreduced_layers.layer_backward"]
+        behind = 1 + max(place for place, (unit, _) in enumerate(asked) if unit is not None)
+        largest = max(*(size for _, size in asked[behind:]), asked[-1][1] + shape["w"] * own // ranks)
+        assert largest == terms["unreduced_embedding.embedding_backward"]
+    else:
+        shares = {"weights": (2, stage > 2), "gradients": (shape["w"], stage > 1), "masters": (4, True)}
+        assert kept == {name: size * sum(padded) / (ranks if shared else 1) for name, (size, shared) in shares.items()}
+    if stage == 2:
+        most = max(size for _, size in asked)
+        if shape["sbk"]:
+            assert most == terms["unreduced_layers.layer_backward"] == terms["unreduced_head.head_backward"]
+        assert most - shape["w"] * max(more, 0) <= terms["unreduced_embedding.embedding_backward"]
+    if stage == 1:
+        assert (at_loss, asked, after) == (0, [], 0)
