@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from made_snapshots import frames_of, made
+from made_snapshots import example, frames_of, made
 
 from shardmath.account.configured import Configuration, configured
 from shardmath.allocator.settings import Settings
@@ -164,3 +164,13 @@ def test_what_needs_a_run_and_what_is_not_replayed(tmp_path: Path, capsys: pytes
         snapshot(path, configuration=configured("mixtral-8x7b", "h100-80gb", num_gpus=8, expert_parallel=8))
     with pytest.raises(InputError, match="must be a pipeline rank from 0 to 0"):
         snapshot(path, configuration=configured("llama-3.2-1b", "h100-80gb", implementation="nanotron"), rank=1)
+
+
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    """Copies of all weights and logits that are kept stand alone; each row of the ledger has its own tensors."""
+    configuration = configured("llama-3.2-1b", "h100-80gb", implementation="nanotron", num_gpus=4, seq_length=4096)
+    taken = snapshot(written(tmp_path / "memory.pickle", example()), configuration=configuration)
+    sums(taken)
+    assert [(item.stack[0], item.tensors) for item in taken.unexplained] == [
+        ("average.py:31 update", 98), ("metrics.py:12 log_entropy", 1)]
+    assert not any(item.difference_bytes for item in taken.rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from shardmath.cli.main import exit_code
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = tuple(ROOT / "docs" / name for name in ("plots.md", "systems.md", "concepts.md"))
+PAGES = tuple(ROOT / "docs" / name for name in ("plots.md", "systems.md", "concepts.md", "snapshot.md"))
 #: A command of a page that draws.
 _COMMAND = re.compile(r"^shardmath (.* --plot (docs/plots/\S+))$", re.MULTILINE)
 
