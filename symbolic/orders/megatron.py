@@ -22,7 +22,7 @@ _SCATTERED = Iverson(ts > 1)
 _QUERY, _KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
 _QKV = (SEQUENCE, BATCH, QKV_FEATURES)
 #: Steps that are replayed are those of these scripts.
-_LAYERS: Mapping[str, tuple[str, ...]] = {"data_parallel": ("ddp",), **(MEGATRON.replayed or {})}
+_LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
 
 
 def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
