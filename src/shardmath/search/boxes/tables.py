@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.arrays import operated
+from shardmath.compiler.expressions.arrays import operated, steps_of
 from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.search.spaces import Axis
 
@@ -41,9 +41,11 @@ class Table:
                  for (_, axis), at in zip(axes, indices, strict=True) for name, column in axis.values.items()}
         values = dict(common)
         with np.errstate(all="ignore"):
-            for node in ordered([*self.nodes, *conditions]):
-                if node not in values:
-                    values[node] = names[str(node.value)] if node.op == ops.NAME else operated(node, values)
+            inside = [node for node in ordered([*self.nodes, *conditions]) if node not in values]
+            for node, last in steps_of(inside, {*self.nodes, *conditions, *common}):
+                values[node] = names[str(node.value)] if node.op == ops.NAME else operated(node, values)
+                for arg in last:
+                    del values[arg]
         legal = np.ones(prod(self._shape), np.bool_)
         for condition in conditions:
             legal &= values[condition]
