@@ -48,6 +48,14 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
          "recompute": ("none", "core_attention", "full"), "gradient_bytes": (4, 2), "overlap_param_gather": (0, 1),
          "expert_load_percent": (100, 150)},
     ),
+    "shapes": (
+        {"model": "llama-3.1-8b", "gpu": "h100-80gb"},
+        {"num_gpus": (32, 64), "global_batch_size": (128, 256), "num_layers": (32, 16, 24, 48),
+         "hidden_size": (4096, 2048, 6144), "ffn_hidden_size": (14336, 8192, 12288), "num_kv_heads": (8, 4, 16),
+         "tensor_parallel": (2, 1, 4, 8), "context_parallel": (1, 2), "pipeline_parallel": (2, 1, 4, 8),
+         "micro_batch_size": (1, 2, 4), "sequence_parallel": (1, 0), "recompute": ("none", "mlp", "full"),
+         "gradient_bytes": (4, 2), "overlap_grad_reduce": (0, 1)},
+    ),
 }
 QUESTIONS = (
     Best("fastest", ("step.time",), 10), Best("least", ("num_gpus", "peak"), 5, among="uncertain"),
