@@ -138,6 +138,18 @@ def test_files_that_name_each_system() -> None:
         assert counts == [len(mine), listed, len(named) - listed], (mine, named)
 
 
+def test_files_that_name_several_kinds_of_gpus() -> None:
+    """The count of docs/extending.md: files with words of clusters of several kinds, `plan` and its list left aside."""
+    words = re.compile(r"several kinds of GPUs|\.kinds\b|[Ff]leet|StageOnGpu|kernels_on|mixed_gpus")
+    named = [path for room in ("symbolic", "src") for path in (ROOT / room).rglob("*.py")
+             if words.search(path.read_text(encoding="utf-8")) and "plan" not in path.parts]
+    page = " ".join((DOCS / "extending.md").read_text(encoding="utf-8").split())
+    own = [path for path in named if path.stem in ("kinds", "mixed", "mixed_gpus", "cluster", "files")]
+    said = re.search(r"several kinds of GPUs are named in (\d+) files, (\d+) of them", page)
+    assert said is not None
+    assert [int(number) for number in said.groups()] == [len(named), len(own)], [path.name for path in named]
+
+
 @pytest.mark.slow
 def test_when_each_wins(asked: Asked) -> None:
     table = rows("When each wins")

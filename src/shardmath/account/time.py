@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from warnings import warn
 
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, times_at
-from shardmath.errors import InputError, InputWarning
+from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS, SPENT
-from shardmath.machines import Cluster, Network, read_cluster
+from shardmath.machines import Cluster, read_cluster
 from shardmath.machines.cluster import OF_ALL_STAGES
 from shardmath.machines.gpu import Gpu
 
@@ -52,12 +51,8 @@ class StepTime(Answer):
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
-    """Return a cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of several kinds."""
-    cluster = any_cluster(gpu, network)
-    if cluster.kinds:
-        rule = "must be a cluster of one kind of GPU: several are counted in explain, sweep and recommend, not here yet"
-        raise InputError("gpu", cluster.name, rule, cluster.gpu.name)
-    return cluster
+    """Return a cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of more."""
+    return any_cluster(gpu, network).of_one_kind()
 
 
 def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
@@ -68,19 +63,7 @@ def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = 
     """
     if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
         gpu = read_cluster(gpu)
-    return _joined(gpu, network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
-
-
-def _joined(cluster: Cluster, network: str | None) -> Cluster:
-    """Return the cluster with another network between its servers, if one is named."""
-    if network is None:
-        return cluster
-    if cluster.kinds:
-        raise InputError("network", network, "must be given in the cluster file of several kinds of GPUs")
-    named = Network.named(network)
-    if cluster.network not in (None, named):
-        warn(f"network = {named.name} wins over that of the cluster {cluster.name}", InputWarning, stacklevel=2)
-    return cluster.model_copy(update={"network": named})
+    return gpu.joined(network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
 
 
 def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:

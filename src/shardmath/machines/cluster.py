@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Annotated
+from warnings import warn
 
 from pydantic import Field, field_validator
 
-from shardmath.errors import ABSENT, InputError, inside, nearest_names
+from shardmath.errors import ABSENT, InputError, InputWarning, inside, nearest_names
 from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
@@ -84,6 +85,27 @@ class Cluster(Record):
         network = Network.named(network) if isinstance(network, str) else network
         name = gpu.name if network is None else f"{gpu.name} {network.name}"
         return cls(name=name, gpu=gpu, gpus_per_node=gpu.node_size, network=network)
+
+    def of_one_kind(self) -> Cluster:
+        """Return the cluster itself. Raises InputError where it has several kinds of GPUs."""
+        if self.kinds:
+            raise InputError("gpu", self.name, "must be a cluster of one kind of GPU: several are counted in explain,"
+                             " sweep and recommend, not here yet", self.gpu.name)
+        return self
+
+    def joined(self, network: str | None) -> Cluster:
+        """Return the cluster with another network between its servers, if one is named; with a warning if it has one.
+
+        Raises InputError for an unknown name, and where several kinds of GPUs have networks of their own.
+        """
+        if network is None:
+            return self
+        if self.kinds:
+            raise InputError("network", network, "must be given in the cluster file of several kinds of GPUs")
+        named = Network.named(network)
+        if self.network not in (None, named):
+            warn(f"network = {named.name} wins over that of the cluster {self.name}", InputWarning, stacklevel=2)
+        return self.model_copy(update={"network": named})
 
     @property
     def num_gpus(self) -> int:

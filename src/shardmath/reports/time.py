@@ -44,7 +44,7 @@ def show_time(out: Console, explanation: Explanation) -> None:
 
 
 def show_stages(out: Console, explanation: Explanation) -> None:
-    """Print the stages on several kinds of GPUs: each with its layers, its memory, and its time of a micro-batch."""
+    """Print stages that have GPUs of their own: each with its layers, its memory, and its time of a micro-batch."""
     if not explanation.stages:
         return
     timed = explanation.time is not None

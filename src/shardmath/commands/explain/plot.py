@@ -28,7 +28,7 @@ def picture(explanation: Explanation) -> Picture:
 
 
 def _stages(explanation: Explanation) -> Iterator[Panel]:
-    """Yield seconds of a micro-batch on every stage, where stages are on several kinds of GPUs."""
+    """Yield seconds of a micro-batch on every stage, where stages have GPUs of their own."""
     stages = explanation.stages
     if not stages or explanation.time is None:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +13,6 @@ from shardmath.answers import plain
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
-from shardmath.machines.gpu import GIB
 from shardmath.reports.tables import chance, console, gib, judged, table
 from shardmath.reports.time import show_rates, show_stages, show_time
 from shardmath.steps.answers import Replay
@@ -184,12 +182,8 @@ def heading(explanation: Explanation) -> str:
 
 def _gpus(explanation: Explanation) -> str:
     """Return how many GPUs of which kind."""
-    gpu = explanation.gpu
-    if not explanation.stages:
-        return f"{explanation.inputs['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB)"
-    kinds = groupby(explanation.stages, key=lambda stage: (stage.gpu, stage.gpu_memory))
-    return " and ".join(f"{sum(stage.gpus for stage in stages)} x {name} ({memory / GIB:g} GiB)"
-                        for (name, memory), stages in kinds)
+    machines = explanation.cluster.machines(explanation.inputs["num_gpus"])
+    return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in machines)
 
 
 def every_rank(explanation: Explanation) -> Table:

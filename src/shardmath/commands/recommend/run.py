@@ -63,14 +63,14 @@ def recommend(
         raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
         choice_of(item.role, sizes_of(item.configuration),
-                  () if cluster.kinds else neighbours(item.configuration),
+                  () if item.configuration.layers else neighbours(item.configuration),
                   _explained(item.configuration, chosen, cluster, training), item.configuration.layers or None)
         for item in choose(answers)
     )
     first = answers.first()
     return Advice(
         chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
-        _excluded(answers, first), () if first is None or cluster.kinds else tuple(changes(asked, first)),
+        _excluded(answers, first), () if first is None or first.layers else tuple(changes(asked, first)),
         untried(answers.parts), None if choices else switches(search_of(
             chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training), "out of memory"),
     )

@@ -104,6 +104,11 @@ class SweepResult(Reported, room="sweep", table="best"):
     """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
     tried, on several kinds of GPUs."""
 
+    @property
+    def machines(self) -> list[tuple[int, Gpu]]:
+        """GPUs of the job: how many there are of each kind."""
+        return [(kind.gpus, kind.gpu) for kind in self.kinds] or [(self.values["num_gpus"], self.gpu)]
+
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
     """Return the answers of the spaces of a job, of which ``space`` is the first.

@@ -65,8 +65,7 @@ def show(result: SweepResult) -> None:
 
 
 def _gpus(result: SweepResult) -> str:
-    kinds = [(kind.gpus, kind.gpu) for kind in result.kinds] or [(result.values["num_gpus"], result.gpu)]
-    return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in kinds)
+    return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in result.machines)
 
 
 def _unit(item: Layout) -> str:
