@@ -217,7 +217,7 @@ def test_sweep_takes_a_stage() -> None:
     ({"zero_stage": 1, "distributed_optimizer": False}, "must be 1 or left out with zero_stage = 1"),
     ({"zero_stage": 1, "gradients": "fp32"}, "must be 2"),
     ({"zero_stage": 2, "data_parallel_replicas": 2}, "MiCS"),
-    ({"zero_stage": 2, "implementation": "megatron"}, "must be 0: Megatron-Core"),
+    ({"zero_stage": 2, "implementation": "nanotron"}, "must be 0: nanotron"),
     ({"zero_stage": 2, "implementation": "torchtitan"}, "must be 1: torchtitan"),
     ({"zero_stage": 2, "kernels": {"precision": "bf16"}}, "DeepSpeed with precision bf16"),
     ({"zero_stage": 2, "kernels": {"optimizer": "adamw_8bit"}}, "DeepSpeed with optimizer adamw_8bit"),

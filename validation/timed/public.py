@@ -109,7 +109,7 @@ def _arguments(row: dict[str, str]) -> dict[str, Any]:
 
 def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:
     if whole(row["fsdp"]):
-        raise ValueError("Megatron-Core's FSDP is not in the ledger")
+        raise ValueError("Megatron-Core's FSDP is not read here yet")
     kernels = {**MEGATRON_TE, **TE_LOSS}
     if row["precision"] != "bf16":
         kernels |= {**SAVED_FP8, "fp8": row["precision"].removeprefix("fp8 ")}
