@@ -192,7 +192,7 @@ def test_the_questions_have_every_kind_of_answer() -> None:
     results = {name: asked(**question) for name, question in QUESTIONS.items()}
     assert all(results["llama"].verdicts.values())
     assert results["llama"].best_by_recompute.keys() == RECOMPUTE_MODES.keys()
-    assert 10 < len(results["all that fit"].best) == results["all that fit"].verdicts["fits"]
+    assert 3 < len(results["all that fit"].best) == results["all that fit"].verdicts["fits"]
     assert results["huggingface"].best_by_recompute.keys() == {"none", "full"}
     assert (results["nothing fits"].best, results["nothing fits"].best_by_recompute) == ((), {})
     assert results["nothing fits"].smallest

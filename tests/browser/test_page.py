@@ -16,7 +16,7 @@ from oracles.extent import FULL, SEED
 import shardmath
 from shardmath.commands.page import page
 from shardmath.errors import InputError
-from shardmath.generated.definitions import FORECASTS, ROLES
+from shardmath.generated.definitions import ROLES, VERDICTS
 from shardmath.reports.tables import chance
 
 STATES = 2000 if FULL else 100
@@ -29,8 +29,8 @@ ACCOUNTS = """async (links) => {
     await ready();
     const { broken, accounts, time } = examined(state);
     const { ranks, ...step } = time ?? {};
-    const outlook = broken ? {}
-      : outlookOf(shardmath[evaluatorName(state)], largest(accounts), valuesOf(state).gpu_memory);
+    const outlook = broken ? null
+      : chanceOf(shardmath[evaluatorName(state)], largest(accounts), valuesOf(state).gpu_memory);
     told.push([broken ?? null, accounts.map(({ numbers, ...account }) => account), step, outlook]);
   }
   return told;
@@ -52,7 +52,7 @@ def link_of(state: dict[str, Any]) -> str:
 def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
     drawn = states(Random(SEED), STATES)
     found = opened().evaluate(ACCOUNTS, [link_of(state) for state in drawn])
-    legal, forecasts = 0, set()
+    legal, verdicts = 0, set()
     for state, (broken, accounts, time, outlook) in zip(drawn, found, strict=True):
         expected = explained(state)
         if broken is not None and broken.endswith(BEYOND):
@@ -66,6 +66,7 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
         for account, rank in zip(accounts, expected.ranks, strict=True):
             for name in ("rank", "total", "site", "verdict"):
                 assert account[name] == getattr(rank, name), (name, state)
+            assert account["rule"] == rank.rule_80, state
             assert account["byRole"] == dict(rank.by_role), state
             lines = sorted(rank.lines, key=lambda line: ROLES.index(line.role))
             assert [(line["term"], line["component"], line["role"]) for line in account["lines"]] == [
@@ -73,11 +74,10 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
             ]
             assert [line["bytes"] for line in account["lines"]] == [float(line.bytes) for line in lines]
         compare_times(time, expected, state)
-        assert outlook["probability"] == pytest.approx(expected.run_out_probability, rel=1e-9), state
-        assert outlook["forecast"] == expected.forecast, state
-        forecasts.add(expected.forecast)
+        assert outlook == pytest.approx(expected.run_out_probability, rel=1e-9), state
+        verdicts.add(expected.verdict)
     assert legal > STATES // 8
-    assert forecasts == {name for name, _ in FORECASTS}
+    assert verdicts == {name for name, _ in VERDICTS}
     record_property("cases", legal)
 
 
@@ -112,7 +112,7 @@ def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:
     assert f"{expected.time.seconds:.0f} s" in headline
     assert expected.peak.verdict in headline
     likely = f"The process runs out of memory with a probability of {chance(expected.run_out_probability)}."
-    assert f"{expected.forecast} {likely}" in headline
+    assert f"{likely} By the 80 % rule: {expected.rule_80}." in headline
     again = opened(f"#{tab.url.partition('#')[2]}")
     for part in ("#headline", "#lines", "#spent", "#map"):
         assert again.inner_text(part) == tab.inner_text(part), part

@@ -49,6 +49,8 @@ class Solution(Answer):
     """Value of the formula, without roundings, paddings and rules."""
     roundings: Exact
     """Bytes that these add at the answer."""
+    limit: Exact
+    """Bytes that the peak must not exceed there."""
 
 
 def solution(
@@ -95,7 +97,7 @@ def _written(
         f"{UnicodePrinter().doprint(result.symbol)} =\n{UnicodePrinter().doprint(result.answer)}",
         counts, {line.doprint(symbol): line.doprint(made) for symbol, made in result.uses.items()},
         {latex.doprint(symbol): latex.doprint(made) for symbol, made in result.uses.items()},
-        _closed(binding.numbers, limit, largest=largest), roundings,
+        _closed(binding.numbers, limit, largest=largest), roundings, limit,
     )
 
 
