@@ -313,6 +313,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
+        "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
     }),
     "precision": ("weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",

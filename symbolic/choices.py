@@ -80,6 +80,7 @@ AXES: tuple[Axis, ...] = (
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
+        "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -350,6 +351,11 @@ FUSED_HEADS: tuple[str, ...] = ("liger", "trl", "cut")
 RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
+)
+#: Losses of a head with one output, and all others, whose head has the vocabulary.
+SCORES: tuple[str, ...] = ("reward",)
+OF_WORDS: tuple[str, ...] = tuple(
+    option for axis in AXES if axis.name == "loss" for option in axis.options if option not in SCORES
 )
 
 #: Options of ``peak`` that are moments of Megatron-LM.

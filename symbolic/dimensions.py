@@ -30,6 +30,8 @@ CHUNK_TOKENS = Dimension("chunk_tokens", Min(s * b, power_of_two_from(CeilDiv(s 
 TILE_TOKENS = Dimension("tile_tokens", Min((s - 1) * b, 4096), "tokens of a tile of TRL's fused head")
 TILE_VOCAB = Dimension("tile_vocab", Integer(32768), "part of the vocabulary in a tile of TRL's fused head")
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
+PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
+SCORE = Dimension("score", Integer(1), "the one output of a head that scores")
 HIDDEN = Dimension("hidden", h, "width of the residual stream")
 HIDDEN_PART = Dimension("hidden_part", h, "width of the residual stream, as inputs or outputs of one rank's product")
 HIDDEN_COLUMNS = Dimension("hidden_columns", h, "the same, as a side of a projection's weights", HIDDEN_PART)
@@ -116,7 +118,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
-    HALF_HEAD, KEYS_AND_SINK,
+    PAIRS, SCORE, HALF_HEAD, KEYS_AND_SINK,
 )
 
 #: Dimensions of weights that routed experts have one of each, or one for all of a rank.

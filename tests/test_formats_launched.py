@@ -16,7 +16,7 @@ LAUNCHED = Path(__file__).parent / "data" / "launched"
 FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(LAUNCHED.glob("*.json"))}
 CASES = [(format, row) for format, rows in FILES.items() for row in rows]
 #: Formats that others are written in, or that flags alone show, and those with a reader of their own beside the tables.
-NOT_BY_THEMSELVES, WITHOUT_TABLE = {"transformers", "trl_dpo"}, {"bridge"}
+NOT_BY_THEMSELVES, WITHOUT_TABLE = {"transformers", "trl_dpo", "trl_reward"}, {"bridge"}
 
 
 def nested(settings: dict[str, Any]) -> dict[str, Any]:

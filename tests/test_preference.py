@@ -36,6 +36,28 @@ def test_trl(start: str, tmp_path: Path) -> None:
         read(tmp_path, f"{start} {FLAGS} --sync_ref_model true\n")
 
 
+@pytest.mark.parametrize("start", ["trl reward", "python trl/scripts/reward.py"])
+def test_rewards_of_trl(start: str, tmp_path: Path) -> None:
+    run = read(tmp_path, f"{start} {FLAGS} --center_rewards_coefficient 0.01\n")
+    assert (run["micro_batch_size"], run["seq_length"], run["recompute"]) == (4, 1024, "full")
+    assert run["kernels"] == {"optimizer": "adamw", "loss": "reward", "precision": "bf16"}
+
+
+@pytest.mark.slow
+def test_a_reward_model_has_one_row_for_the_vocabulary() -> None:
+    """Llama 2 7B has 32,000 rows of 4096 in its head; pairs are two sequences; what is not counted is refused."""
+    run: dict[str, Any] = {"implementation": "huggingface", "num_gpus": 8, "seq_length": 2048, "recompute": "full"}
+    words, scores = (explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=2, kernels={"loss": loss}).peak
+                     for loss in ("huggingface", "reward"))
+    assert words.by_role["weight"] - scores.by_role["weight"] == 2 * 31_999 * 4096
+    with pytest.raises(InputError, match="micro_batch_size = 3: must be even"):
+        explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=3, kernels={"loss": "reward"})
+    for more in ({"lora_rank": 8}, {"kernels": {"precision": "autocast"}}, {"kernels": {"peak": "torch"}}):
+        kernels = {"loss": "reward", **more.pop("kernels", {})}
+        with pytest.raises(InputError, match="not counted yet"):
+            explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=2, kernels=kernels, **more)
+
+
 def test_llamafactory(tmp_path: Path) -> None:
     text = ("model_name_or_path: qwen2.5-7b\nstage: dpo\nfinetuning_type: full\ncutoff_len: 2048\ntemplate: qwen\n"
             "per_device_train_batch_size: 1\nbf16: true\nenable_liger_kernel: true\ndeepspeed: ds_z3_config.json\n")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from sympy import Expr, Integer, Symbol
 
+from ..choices import SCORES
 from ..functions import CeilDiv, Iverson, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import Lifetime, Role
@@ -39,8 +40,9 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
               "rank r while its weights are loaded, at most")
     terms.add("stage.saving", total(between, _sent(implementation, width)), "bytes",
               "rank r while whole weights are gathered for a checkpoint, at most")
-    terms.add("stage.evaluating", total(between, _gathered(terms, implementation), _evaluated(terms, implementation)),
-              "bytes", "rank r in the loss of an evaluation, at most")
+    if implementation.choices["loss"] not in SCORES:  # without logits most is alive in a layer, which is not counted
+        evaluated = total(between, _gathered(terms, implementation), _evaluated(terms, implementation))
+        terms.add("stage.evaluating", evaluated, "bytes", "rank r in the loss of an evaluation, at most")
     terms.add("stage.host_whole", whole, "bytes", "the host, for whole weights that are loaded or saved")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import BY_NAME, MEGATRON_PEAKS, RECOMPUTED_LOGITS, WITH_LOGITS
+from ..choices import MEGATRON_PEAKS, OF_WORDS, RECOMPUTED_LOGITS, SCORES, WITH_LOGITS
 from ..dimension import ONE
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
+from ..dimensions import BATCH, HIDDEN, SCORE, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
@@ -52,11 +52,12 @@ COMPONENTS = (
             weight(
                 "weight", "head", (VOCAB, HIDDEN), "megatron_core",
                 "output matrix; a tied one is the embedding itself on one stage and a copy on two",
-                Integer(1) - tied * Iverson(Eq(p, 1)),
+                Integer(1) - tied * Iverson(Eq(p, 1)), loss=OF_WORDS,
             ),
-            weight("bias", "head", (VOCAB,), "transformers", "bias of the logits", hbias),
+            weight("score", "head", (SCORE, HIDDEN), "trl", "output matrix of one row, never tied", loss=SCORES),
+            weight("bias", "head", (VOCAB,), "transformers", "bias of the logits", hbias, loss=OF_WORDS),
             saved("logits_bounded", "head", (SEQUENCE, BATCH, VOCAB), 2, "transformers", "bf16 tanh of the logits",
-                  lifetime=Lifetime.ONCE, when=lcap),
+                  lifetime=Lifetime.ONCE, when=lcap, loss=OF_WORDS),
             saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
                   storage="head.normed", lifetime=Lifetime.ONCE, gathered_input=("dropped",),
                   adapters=("none",), loss=WITH_LOGITS),
@@ -73,7 +74,9 @@ COMPONENTS = (
         work=(
             Product("logits", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "megatron_core",
                     "hidden states times the output matrix, which may be the embedding's", weights=True,
-                    options={"loss": tuple(loss for loss in BY_NAME["loss"].options if loss not in RECOMPUTED_LOGITS)}),
+                    options={"loss": tuple(loss for loss in OF_WORDS if loss not in RECOMPUTED_LOGITS)}),
+            Product("scores", "head", (SEQUENCE, BATCH), (HIDDEN,), (SCORE,), "trl",
+                    "hidden states times the one row that scores them", weights=True, options={"loss": SCORES}),
             Product("logits_again", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "trl",
                     "the same, once more in the backward pass", weights=True, backward=3,
                     options={"loss": RECOMPUTED_LOGITS}),

@@ -10,6 +10,8 @@ from ..choices import MEGATRON_PEAKS
 from ..dimensions import (
     BATCH,
     HIDDEN,
+    PAIRS,
+    SCORE,
     SCORED_SEQUENCE,
     SEQUENCE,
     SHIFTED_SEQUENCE,
@@ -174,6 +176,22 @@ def _log_probs() -> tuple[Tensor, ...]:
     )
 
 
+def _reward() -> tuple[Tensor, ...]:
+    """Scores of the last tokens of pairs: their differences, and where the scores lie among those of all tokens."""
+    on: Any = {"loss": ("reward",)}
+    src = "trl"
+    return (
+        saved("places", "loss", (BATCH,), 16, src, "int64 numbers of sequences and of their last tokens",
+              lifetime=Lifetime.ONCE, **on),
+        saved("differences", "loss", (PAIRS,), 2, src, "bf16 difference of the two scores of a pair",
+              lifetime=Lifetime.ONCE, **on),
+        transient("last_scores", "loss", (BATCH,), 2, src, "bf16 scores in the returned object", _AFTER, **on),
+        transient("value_of_pairs", "loss", (), 2, src, "bf16 mean loss", _ALL, **on),
+        transient("gradient_scores", "loss", (SEQUENCE, BATCH, SCORE), 2, src,
+                  "bf16 gradient of all scores, zeros but for the last tokens", _BACKWARD, **on),
+    )
+
+
 def _dtensor() -> tuple[Tensor, ...]:
     """PyTorch's cross entropy on fp32 logits; with TP every rank has its part of the vocabulary (loss_parallel)."""
     on: Any = {"loss": ("dtensor",)}
@@ -273,7 +291,7 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_log_probs(), *_dtensor(), *compiled_rows(), *_nanotron()),
+         *_gathered(), *_log_probs(), *_reward(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import FUSED_HEADS, GATED, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -34,7 +34,7 @@ _ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return the rules of the choices that are not the usual ones."""
-    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices),
+    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_pairs(choices),
             *(rule for system in SYSTEMS for rule in system.rules(choices)))
 
 
@@ -50,6 +50,13 @@ def _optimizer(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         Rule("second_moment", "m2", _one_of(m2, (1, 2, 4)), "must be 4, 2 or 1"),
         Rule("master_weight", "wm", _one_of(wm, (2, 4)), "must be 4 or 2"),
     )
+
+
+def _pairs(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    if choices["loss"] not in SCORES:
+        return ()
+    return (Rule("pairs", "b", Divides(Integer(2), b), f"must be even with loss = {choices['loss']}: of every pair both"
+                 " sequences"),)
 
 
 def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -183,6 +190,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
+    plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
         ("two norms of one tensor in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
@@ -225,10 +233,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
              "dense", "grouped", "swiglu")),
         (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
-         choices["loss"] in FUSED_HEADS and choices["balance"] != "none"),
+         plain_alone and choices["balance"] != "none"),
         (f"loss = {choices['loss']} under autocast, with LayerNorm or with the moments of PyTorch's own step: choose"
          " precision = bf16 or mixed, and peak = saved",
-         choices["loss"] in FUSED_HEADS and (
+         plain_alone and (
              choices["precision"] == "autocast", choices["normalisation"], choices["peak"]) != (False, "rms", "saved")),
         ("rope = joined with value = view without projections = fused, or the other way round",
          joined and not split and (choices["value"], choices["projections"]) != ("view", "fused")),
@@ -304,6 +312,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
         ("the transients of full training with adapters: choose peak = saved", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
+        ("adapters beside a head that scores, which is trained in a copy of its own",
+         frozen and choices["loss"] in SCORES),
         ("adapters for latent attention or another MLP than SwiGLU",
          frozen and (choices["heads"], choices["mlp"]) != ("grouped", "swiglu")),
         *_of_adapted_experts(choices),

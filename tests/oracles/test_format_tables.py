@@ -24,6 +24,8 @@ CLASSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "transformers": ("transformers", ("transformers/training_args.py",), ()),
     "trl": ("trl", ("trl/trainer/base_config.py", "trl/trainer/sft_config.py", "trl/trainer/model_config.py"), ()),
     "trl_dpo": ("trl", ("trl/trainer/base_config.py", "trl/trainer/dpo_config.py", "trl/trainer/model_config.py"), ()),
+    "trl_reward": ("trl", ("trl/trainer/base_config.py", "trl/trainer/reward_config.py",
+                           "trl/trainer/model_config.py"), ()),
     "axolotl": ("axolotl", ("axolotl/utils/schemas/*.py",), (
         "SFTDataset", "DPODataset", "KTODataset", "PretrainingDataset", "StepwiseSupervisedDataset", "SyntheticDataset",
         "UserDefinedPrompterType", "UserDefinedDPOType", "UserDefinedKTOType", "VllmConfig", "TRLConfig", "EBFTConfig",

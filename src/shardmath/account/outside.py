@@ -32,7 +32,8 @@ def outside_of_a_step(numbers: Mapping[str, int | Fraction]) -> tuple[Outside, .
     """Read the peaks outside of a step from the terms of a rank; none where they are not counted."""
     if "stage.host_whole" not in numbers:
         return ()
-    sizes = {moment: int(numbers[f"stage.{moment}"]) for moment in (*_WHOLE, "evaluating")}
+    sizes = {moment: int(numbers[f"stage.{moment}"]) for moment in (*_WHOLE, "evaluating")
+             if f"stage.{moment}" in numbers}
     return tuple(
         Outside(moment, size, verdict_of(size, numbers, RANK_LIMITS),
                 int(numbers["stage.host_whole"]) if moment in _WHOLE else 0)

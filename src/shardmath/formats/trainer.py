@@ -28,7 +28,7 @@ _ATTENTION = {
 #: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
 LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
 #: Losses that settings switch on one by one.
-LOSSES = {"cut_loss": "cut", "log_probs": "log_probs", "trl_loss": "trl"}
+LOSSES = {"cut_loss": "cut", "log_probs": "log_probs", "trl_loss": "trl", "rewards": "reward"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
 #: Words of ``optim``, and the optimizers that they are here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
