@@ -138,8 +138,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def called(evaluator: Evaluator, batch: Batch, **changed: int) -> Evaluated:
     """Evaluate a batch, with some scalars changed."""
     scalars = {**batch.scalars, **changed}
-    kernel = evaluator.kernel
-    return evaluate_columns(kernel, [float(scalars[name]) for name in kernel.SCALARS], batch.columns)
+    kernel, count = evaluator.kernel, len(next(iter(batch.columns.values())))
+    columns = {name: column_of(batch, name, count) for name in kernel.COLUMNS}
+    return evaluate_columns(kernel, [float(scalars[name]) for name in kernel.SCALARS], columns)
+
+
+def column_of(batch: Batch, name: str, count: int) -> Any:
+    """Get a column of a batch; a scalar becomes one."""
+    return batch.columns[name] if name in batch.columns else np.full(count, float(batch.scalars[name]))
 
 
 def bytes_of(chunk: Evaluated, place: int) -> list[int]:
@@ -229,7 +235,8 @@ def test_only_rows_from_start_to_stop_are_filled(batch: Batch, start: int, stop:
     whole, kernel = called(evaluator, batch), evaluator.kernel
     scalars = [float(batch.scalars[name]) for name in kernel.SCALARS]
     rule, verdict, out = np.full(40, -7, np.int8), np.full(40, -7, np.int8), np.full((3, 40), -7.0)
-    kernel.evaluate(start, stop, *scalars, *(batch.columns[name] for name in kernel.COLUMNS), rule, verdict, out)
+    columns = [column_of(batch, name, len(rule)) for name in kernel.COLUMNS]
+    kernel.evaluate(start, stop, *scalars, *columns, rule, verdict, out)
     filled = np.zeros(40, bool)
     filled[start:stop] = True
     expected = (whole.rule, whole.verdict, whole.first, whole.last, whole.peak)

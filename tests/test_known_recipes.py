@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shardmath.account.judged import OUT
 from validation import known_recipes
-from validation.measured.estimates import OUT
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,7 +24,7 @@ def test_every_recipe_has_a_verdict() -> None:
     with (ROOT / "tests" / "data" / "known_to_run.csv").open(newline="") as table:
         names = [row["id"] for row in csv.DictReader(table)]
     assert [item.row["id"] for item in known_recipes.verdicts()] == names
-    counts = Counter(item.verdict for item in known_recipes.verdicts())
+    counts = Counter(item.rule_80 for item in known_recipes.verdicts())
     assert counts == {"fits": 72, "uncertain": 30, "refused": 30, OUT: 1}
 
 

@@ -98,7 +98,8 @@ def test_bars_are_as_high_as_their_account() -> None:
     for bar in axes.patches:
         tops[round(bar.get_x() + bar.get_width() / 2)] = bar.get_y() + bar.get_height()
     assert tops == pytest.approx({item.rank: item.total / 2**30 for item in found.ranks}, rel=1e-9)
-    assert sorted(one.get_ydata()[0] for one in axes.lines) == pytest.approx([0.8 * 40, 40.0])
+    assert sorted(one.get_ydata()[0] for one in axes.lines) == pytest.approx(
+        [found.ranks[0].limit / 2**30, 0.8 * 40, 40.0])
 
 
 @pytest.mark.process
@@ -110,7 +111,8 @@ def test_compared_bars_have_the_memory_of_their_own_gpu() -> None:
     compared.picture(found).panels[0].draw(figure)
     heights = sorted({round(float(one.get_ydata()[0]), 6) for one in figure.axes[0].lines})
     memory = [side.explanation.gpu.memory_bytes / 2**30 for side in found.sides]
-    assert heights == sorted(round(share * size, 6) for share in (0.8, 1.0) for size in memory)
+    limits = [side.account.limit / 2**30 for side in found.sides]
+    assert heights == sorted(round(size, 6) for size in (*limits, *memory, *(0.8 * size for size in memory)))
 
 
 class _Tags(HTMLParser):

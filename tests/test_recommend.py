@@ -264,7 +264,7 @@ def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
     assert "the fastest that fits" in text
     assert "half the network bandwidth" in text
     rows = text.splitlines()
-    (ends,) = (line.index("runs out") + len("runs out") for line in rows if "runs out" in line)
+    (ends,) = (line.index("runs out") + len("runs out") for line in rows if "runs out" in line and "seconds" in line)
     for place, choice in enumerate(advice.choices, 1):
         (row,) = (row for row in rows if row.startswith(f" {place} ") and f" {choice.verdict} " in row)
         assert row[:ends].split()[-1] == chance(choice.run_out_probability)

@@ -144,7 +144,7 @@ def test_objects_of_numpy_have_the_type_of_all_rows() -> None:
 @pytest.mark.slow
 def test_the_schema_says_units_and_meanings() -> None:
     reader = evaluate({"num_gpus": [8]}, "llama-3.1-8b", "h100-80gb", terms=["peak", "swiglu.saved"])
-    assert reader.schema.names == ["num_gpus", "rule", "rule_text", "verdict", "peak", "swiglu.saved"]
+    assert reader.schema.names == ["num_gpus", "rule", "rule_text", "verdict", "rule_80", "peak", "swiglu.saved"]
     assert {reader.schema.field(name).type for name in ("peak", "swiglu.saved")} == {pa.int64()}
     assert reader.schema.field("peak").metadata[b"unit"] == b"bytes"
     assert b"SwiGLU" in reader.schema.field("swiglu.saved").metadata[b"meaning"]
