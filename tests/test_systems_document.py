@@ -27,7 +27,7 @@ GIB = 2**30
 LLAMA = "llama-3.1-8b --gpu h100-80gb --top 1"
 OVERLAP = "--overlap-param-gather --overlap-grad-reduce"
 AXONN = ("docs/spaces/gpt-80b.json --gpu a100-80gb --network slingshot-200 --node-size 4 --num-gpus 1024"
-         f" --seq-length 2048 --recompute full {OVERLAP}")
+         f" --seq-length 2048 --recompute full {OVERLAP} --risk 50%")
 LONG = ("llama-3.1-70b --gpu h100-80gb --network ethernet-100 --num-gpus 256 --seq-length 131072 --global-batch-size 8"
         " --micro-batch-size 1 --top 1")
 MIXED = "llama-3.1-8b --global-batch-size 64 --cp 1 --recompute none,full --top 1"
