@@ -31,8 +31,8 @@ def test_the_page_is_fresh() -> None:
         ("oom", "fits")] * sum(item.row["outcome"] == "oom" for item in bold)
     measured = {item.row["report"]: item.predicted / 2**30 / float(item.row["gib"]) - 1 for item in found
                 if item.row["quantity"] == "reserved"}
-    assert abs(measured["NVIDIA/Megatron-LM#2772"]) < 0.05
-    assert -0.15 < measured["pytorch/torchtitan#1207"] < 0  # layers are compiled, which is not counted
-    assert -0.05 < measured["pytorch/torchtitan#1789"] < 0
+    assert 0 < measured["NVIDIA/Megatron-LM#2772"] < 0.08  # expandable segments keep back less than the formula says
+    assert 0 < measured["pytorch/torchtitan#1207"] < 0.11  # layers are compiled: the formula is that of eager ones
+    assert abs(measured["pytorch/torchtitan#1789"]) < 0.02
     needed = {item.row["report"]: item.predicted for item in found}
     assert needed["NVIDIA/Megatron-LM#525"] / 2**30 > 28.82  # what was allocated when the error came
