@@ -74,8 +74,10 @@ function fillSliders() {
   byId("uneven").hidden = STAGES.every(isFixed);
 }
 
-function notice(text) {
-  byId("notice").textContent = text;
+// A sentence above the answers, and below it groups of what is to be known one by one.
+function notice(text, groups = []) {
+  byId("notice").replaceChildren(text, ...groups.length ? [element("ul", {}, ...groups.map(([title, items]) =>
+    element("li", {}, `${title}: `, ...items.flatMap((item, place) => [place ? ", " : "", element("code", {}, item)]))))] : []);
   byId("notice").hidden = !text;
 }
 

@@ -1,12 +1,32 @@
 // Pasted text: a link, a config.json, or the flags of a launch script.
 function fromText(text) {
   const trimmed = text.trim();
-  if (/^\S*#\S*=/.test(trimmed)) return { ignored: fromLink(trimmed), read: "link" };
+  if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(["Ignored", fromLink(trimmed)]), read: "link" };
   if (trimmed.startsWith("{")) return fromConfig(trimmed);
   return fromFlags(trimmed);
 }
 
 class Unread extends Error {}
+
+const NOT_UNDERSTOOD = "Not understood, ignored";
+const COMMANDS_READ = "Ignored: read by shardmath explain, not by this page";
+
+// Groups of what is not on the page, those that are empty left out.
+function noted(...groups) {
+  return groups.filter(([, items]) => items.length);
+}
+
+function asWritten(value) {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return text.length > 40 ? `${text.slice(0, 40)}…` : text;
+}
+
+// A size within its limits.
+function sizeOf(name, key, value, written) {
+  if (legal(name, value)) return value;
+  const [least, most] = DATA.parameters[name].limits;
+  throw new Unread(`${key} = ${asWritten(written)}: must be an integer from ${least} to ${most}.`);
+}
 
 // The shape of a model; the catalogue has one of the same family, whose formulas it takes.
 function fromConfig(text) {
@@ -19,50 +39,111 @@ function fromConfig(text) {
   const family = DATA.families[config.model_type];
   if (!family) {
     const known = Object.keys(DATA.families).sort().join(", ");
-    throw new Unread(`model_type = ${config.model_type}: the page reads ${known}. Other files: shardmath page ./config.json -o page.html.`);
+    throw new Unread(`model_type = ${config.model_type}: the page reads ${known}. Other files: use shardmath explain ./config.json, `
+      + "or shardmath page ./config.json -o page.html.");
   }
-  const ignored = [];
+  for (const key of DATA.config.experts)
+    if (config[key] && !family.experts) throw new Unread(`${key} = ${asWritten(config[key])}: must not be there: no model of this model_type has experts.`);
+  if (config.text_config) throw new Unread("text_config: must not be there: paste the config.json of the language model alone.");
   pick("model", family.model);
   Object.assign(state.numbers, family.usual);
   settle();
   for (const [name, keys] of Object.entries(family.keys)) {
     const key = keys.find((item) => item in config && config[item] !== null);
     if (key === undefined) continue;
-    const value = Number(config[key]);
-    if (legal(name, value)) pick(name, value);
-    else ignored.push(`${key}=${config[key]}`);
+    pick(name, sizeOf(name, key, Number(config[key]), config[key]));
   }
   if (!family.keys.head_dim?.some((key) => config[key])) pick("head_dim", state.numbers.hidden_size / state.numbers.num_attention_heads);
   if (!family.keys.num_kv_heads?.some((key) => config[key])) pick("num_kv_heads", state.numbers.num_attention_heads);
-  return { ignored, read: `${config.model_type} model, with the formulas of ${family.model}` };
+  return { notes: noted(...keysLeft(config, family)),
+    read: `${config.model_type} model, with the formulas of ${family.model}` };
 }
 
-// Flags of Megatron-LM by the parameters that they set; flags without one are passed over.
-function fromFlags(text) {
-  const flags = new Map([...text.matchAll(/--([a-z][\w-]*)(?:[ =]+([^\s\\-][^\s\\]*))?/g)].map(([, name, value]) => [name, value]));
-  const known = Object.entries(DATA.flags.sizes).filter(([, flag]) => flags.has(flag));
-  if (!known.length) throw new Unread("Nothing here is a link, a config.json or a flag of Megatron-LM.");
-  pick("implementation", "megatron");
-  const ignored = [];
-  for (const [name, flag] of known) {
-    const value = Number(flags.get(flag));
-    if (name in state.numbers && legal(name, value)) pick(name, value);
-    else ignored.push(`--${flag} ${flags.get(flag)}`);
+// Keys that the page does not take: unknown ones, those that the commands alone read, and what they would say.
+function keysLeft(config, family) {
+  const { silent, remarks, causal } = DATA.config;
+  const sizes = new Set(Object.values(family.keys).flat());
+  const [unknown, elsewhere, said] = [[], [], []];
+  for (const [key, value] of Object.entries(config)) {
+    if (sizes.has(key)) continue;
+    const usual = family.read[key];
+    const shown = `${key} = ${asWritten(value)}`;
+    if (usual === null || usual?.some((item) => JSON.stringify(item) === JSON.stringify(value))) continue;
+    if (usual) elsewhere.push(shown);
+    else if (key in remarks) value && said.push(`${shown} (${remarks[key]})`);
+    else if (!silent.includes(key)) unknown.push(shown);
   }
-  for (const [name, flag] of Object.entries(DATA.flags.switches)) if (name in state.numbers) pick(name, Number(flags.has(flag)));
-  const granularity = flags.get("recompute-granularity");
-  if (granularity === "full") pick("recompute", "full");
-  else pick("recompute", granularity === "selective" || flags.has("recompute-activations") ? "core_attention" : "none");
-  return { ignored, read: `${known.length} flags of Megatron-LM` };
+  const { architectures } = config;
+  if (architectures?.length && !architectures.some((name) => causal.some((end) => `${name}`.endsWith(end))))
+    said.push(`architectures = ${asWritten(architectures)} (counted is the causal language model)`);
+  return [[NOT_UNDERSTOOD, unknown], [COMMANDS_READ, elsewhere], ["Left out", said]];
+}
+
+// The flags of a text with the words after each; comments and the signs of the shell are no words.
+function flagsOf(text) {
+  const flags = new Map();
+  let name;
+  for (const word of text.replace(/(^|\s)#.*$/gm, "").replace(/\\\s*$/gm, " ").split(/[\s"';()]+/)) {
+    const flag = /^(?:\w+\+?=)?--([A-Za-z][\w-]*)(?:=(.*))?$/.exec(word);
+    if (flag) {
+      name = flag[1];
+      flags.set(name, flag[2] ? [flag[2]] : []);
+    } else if (word && name) flags.get(name).push(word);
+  }
+  return flags;
+}
+
+// Flags of Megatron-LM by the parameters that they set; each of the others is named, or refused where the commands do.
+function fromFlags(text) {
+  const { sizes, switches, modules, elsewhere, idle, launcher, uncounted, refused, off, programs } = DATA.flags;
+  const flags = flagsOf(text);
+  const known = Object.entries(sizes).filter(([, flag]) => flags.has(flag));
+  if (!known.length) throw new Unread("Nothing here is a link, a config.json or a flag of Megatron-LM.");
+  const program = Object.keys(programs).find((name) => text.includes(name));
+  if (program) throw new Unread(`${program}: must train a GPT: ${programs[program]} is not counted yet.`);
+  const isOff = (flag) => flags.get(flag).length === 1 && off.includes(flags.get(flag)[0].toLowerCase());
+  for (const [flag, why] of Object.entries(refused))
+    if (flags.has(flag) && !isOff(flag)) throw new Unread(`--${flag}: must not be given: ${why}.`);
+  pick("implementation", "megatron");
+  const shown = (flag) => [`--${flag}`, ...flags.get(flag)].join(" ");
+  const taken = new Set([...Object.values(switches), "recompute-granularity", "recompute-activations"]);
+  const withoutValue = [];
+  for (const [name, flag] of known) {
+    const word = flags.get(flag)[0];
+    if (!(name in state.numbers)) continue;
+    taken.add(flag);
+    if (word === undefined || word.startsWith("$")) withoutValue.push(shown(flag));
+    else pick(name, sizeOf(name, `--${flag}`, Number(word), word));
+  }
+  for (const [name, flag] of Object.entries(switches)) if (name in state.numbers) pick(name, Number(flags.has(flag)));
+  takeRecompute(flags, modules, taken);
+  const rest = [...flags.keys()].filter((flag) => !taken.has(flag) && !launcher.includes(flag) && !idle.includes(flag));
+  const [named, unknown] = [[], []];
+  const said = rest.filter((flag) => flag in uncounted && !isOff(flag)).map((flag) => `${shown(flag)} (${uncounted[flag]})`);
+  for (const flag of rest.filter((item) => !(item in uncounted) && !(item in refused)))
+    (elsewhere.includes(flag) ? named : unknown).push(shown(flag));
+  return { notes: noted(["Without a value, ignored", withoutValue], [NOT_UNDERSTOOD, unknown], ["Not counted yet", said], [COMMANDS_READ, named]),
+    read: `${known.length} sizes of Megatron-LM, with the formulas of ${state.model}` };
+}
+
+// Recompute as the page has it; modules that it has not together are left to be named.
+function takeRecompute(flags, modules, taken) {
+  const granularity = flags.has("recompute-activations") ? "selective" : flags.get("recompute-granularity")?.[0];
+  const asked = granularity === "selective" ? (flags.get("recompute-modules") ?? ["core_attn"]).map((name) => modules[name]) : [granularity];
+  const same = (option) => option.split("+").sort().join() === [...asked].sort().join();
+  pick("recompute", granularity === "full" || granularity === "selective" ? optionsOf("recompute").find(same) ?? "none" : "none");
+  if (granularity === "selective" && same(state.recompute)) taken.add("recompute-modules");
+  else if (granularity === "selective") taken.delete("recompute-granularity");
 }
 
 async function takePasted() {
   const before = structuredClone(state);
   try {
-    const { ignored, read } = fromText(byId("pasted").value);
+    const { notes, read } = fromText(byId("pasted").value);
+    byId("unread").textContent = "";
     byId("importer").close();
     await update();
-    notice(`Read: ${read}.${ignored.length ? ` Ignored: ${ignored.join(", ")}.` : ""}`);
+    notice(`Read: ${read}.`, notes);
   } catch (error) {
     if (!(error instanceof Unread)) throw error;
     state = before;

@@ -43,6 +43,19 @@ def paste(tab: Any, text: str) -> dict[str, Any]:
     return state
 
 
+def config_of(family: str, **keys: Any) -> str:
+    """Return the text of a ``config.json`` of a family, with more keys."""
+    return json.dumps({"model_type": family, **CONFIGS[family], **keys})
+
+
+def notes(tab: Any) -> dict[str, list[str]]:
+    """Return what the page says of a pasted text, by the title of each group."""
+    groups: dict[str, list[str]] = tab.evaluate("""Object.fromEntries(
+      [...document.querySelectorAll("#notice li")].map((group) => [group.firstChild.textContent.slice(0, -2),
+        [...group.querySelectorAll("code")].map((item) => item.textContent)]))""")
+    return groups
+
+
 @pytest.mark.parametrize("family", CONFIGS)
 def test_a_config_is_read_as_by_the_commands(family: str, opened: Callable[..., Any], tmp_path: Path) -> None:
     config = {"model_type": family, **CONFIGS[family]}
@@ -64,13 +77,46 @@ def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
              "global_batch_size": 256, "sequence_parallel": 1, "vocab_size": 128256}
     assert {name: state["numbers"][name] for name in asked} == asked
     assert (state["implementation"], state["recompute"]) == ("megatron", "none")
+    assert notes(tab) == {
+        "Ignored: read by shardmath explain, not by this page": ["--group-query-attention", "--swiglu"]}
+
+
+def test_each_flag_is_taken_as_by_the_commands(opened: Callable[..., Any]) -> None:
+    """A flag that the page does not take stands in the group of the commands: unknown, not counted, read by them."""
+    tab = opened()
+    more = "--nnodes 2 --frobnicate 3 --cuda-graph-impl local --bf16 --recompute-granularity selective --num-experts $E"
+    state = paste(tab, f"# --tensor-model-parallel-size 8\n{FLAGS} {more} --recompute-modules core_attn mlp")
+    assert (state["numbers"]["tensor_parallel"], state["recompute"]) == (2, "core_attention+mlp")
+    assert notes(tab) == {
+        "Without a value, ignored": ["--num-experts $E"], "Not understood, ignored": ["--frobnicate 3"],
+        "Not counted yet": ["--cuda-graph-impl local (memory of CUDA graphs)"],
+        "Ignored: read by shardmath explain, not by this page": ["--group-query-attention", "--swiglu", "--bf16"],
+    }
+
+
+def test_each_key_of_a_config_is_taken_or_named(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    keys = {"rms_norm_eps": 1e-5, "bos_token_id": 1, "attention_bias": True, "frobnicate": 3, "attention_dropout": 0.1,
+            "rope_scaling": {"rope_type": "llama3"}, "quantization_config": None, "architectures": ["LlamaModel"]}
+    paste(tab, config_of("llama", **keys))
+    assert notes(tab) == {
+        "Not understood, ignored": ["frobnicate = 3"],
+        "Ignored: read by shardmath explain, not by this page": ["attention_bias = true"],
+        "Left out": ["attention_dropout = 0.1 (masks of dropout are counted with --attention-dropout alone)",
+                     'architectures = ["LlamaModel"] (counted is the causal language model)'],
+    }
 
 
 def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None:
     tab = opened()
     before = tab.url
     for text, said in (("hello", "Nothing here is a link"), ("{", "This is no JSON"),
-                       ('{"model_type": "mamba"}', "model_type = mamba: the page reads ")):
+                       ('{"model_type": "mamba"}', "model_type = mamba: the page reads "),
+                       (config_of("llama", num_experts=8), "num_experts = 8: must not be there"),
+                       (config_of("llama", vocab_size=0), "vocab_size = 0: must be an integer from 1 to"),
+                       (f"{FLAGS} --fp4-format e2m1", "--fp4-format: must not be given: FP4 is not counted yet"),
+                       (f"{FLAGS} --num-layers 1.5", "--num-layers = 1.5: must be an integer from 1 to"),
+                       (FLAGS.replace("_gpt", "_t5"), "pretrain_t5.py: must train a GPT: T5 is not counted yet")):
         paste(tab, text)
         assert tab.inner_text("#unread").startswith(said)
         tab.click("[data-close=importer]")

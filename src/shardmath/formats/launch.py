@@ -13,7 +13,7 @@ _TRAINING = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "-
 #: Options of torchrun.
 _NODES = ("nnodes",)
 _PROCESSES = ("nproc_per_node", "nproc-per-node")
-_OF_LAUNCHER = (*_NODES, *_PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
+OF_LAUNCHER = (*_NODES, *_PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
                 "rdzv_endpoint", "node-rank", "master-addr", "master-port")
 
 Flags = Mapping[str, tuple[str, ...]]
@@ -47,7 +47,7 @@ def launch_of(path: str, script: Script) -> Launch:
     program = command[place].rsplit("/", 1)[-1] if place >= 0 else ""
     flags = flags_of(command[place + 1:])
     launcher = flags_of(command[:place]) if place >= 0 else flags
-    return Launch(program, {name: words for name, words in flags.items() if name not in _OF_LAUNCHER},
+    return Launch(program, {name: words for name, words in flags.items() if name not in OF_LAUNCHER},
                   _gpus(launcher), notes)
 
 

@@ -17,7 +17,7 @@ from shardmath.formats.run import Run
 from shardmath.models.model import Model
 
 #: Programs that train what is counted here; others of the same folder do not.
-_OTHER_PROGRAMS = {
+OTHER_PROGRAMS = {
     "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_mamba.py": "Mamba",
     "pretrain_vlm.py": "a model of images",
     "pretrain_hybrid.py": "a hybrid model", "train_rl.py": "reinforcement learning",
@@ -39,8 +39,8 @@ def run_of(
     ``num_gpus`` is what a launcher says. Raises InputError for flags that are wrong, that are missing, and that
     change memory in a way that is not counted yet; its field is the flag.
     """
-    if program in _OTHER_PROGRAMS:
-        raise InputError("script", program, f"must train a GPT: {_OTHER_PROGRAMS[program]} is not counted yet")
+    if program in OTHER_PROGRAMS:
+        raise InputError("script", program, f"must train a GPT: {OTHER_PROGRAMS[program]} is not counted yet")
     for flag, why in flags.REFUSED.items():
         if flag in options.words and not flags.is_off(options.words[flag]):
             raise options.error(flag, f"must not be given: {why}")

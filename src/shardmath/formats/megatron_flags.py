@@ -154,7 +154,7 @@ REFUSED: Mapping[str, str] = {
 }
 
 #: Words that leave a flag at what it is without one.
-_OFF = ("false", "null", "none", "0", "1.0", "vanilla")
+OFF = ("false", "null", "none", "0", "1.0", "vanilla")
 #: Flags that only latent attention has, and those that it has not.
 _OF_LATENT = ("q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim")
 _NOT_OF_LATENT = ("kv-channels", "num-query-groups")
@@ -162,7 +162,7 @@ _NOT_OF_LATENT = ("kv-channels", "num-query-groups")
 
 def is_off(words: Sequence[str]) -> bool:
     """Tell whether the words of a flag switch it off."""
-    return len(words) == 1 and words[0].lower() in _OFF
+    return len(words) == 1 and words[0].lower() in OFF
 
 
 def idle(flag: str, model: Model) -> bool:

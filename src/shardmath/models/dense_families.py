@@ -19,10 +19,10 @@ from shardmath.models.model import Count, Model, Size
 from shardmath.models.rotary import rotary_of
 from shardmath.models.windows import windows_of
 
-__all__ = ["DENSE", "GELU", "Epsilon", "Family", "GatedFamily", "Gelu", "Llama", "NoBias", "keys", "only",
-           "partial_width"]
+__all__ = ["DENSE", "GELU", "KEYS_OF_EXPERTS", "Epsilon", "Family", "GatedFamily", "Gelu", "Llama", "NoBias",
+           "keys", "only", "partial_width"]
 
-_KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def only(*values: object, why: str) -> BeforeValidator:
@@ -86,7 +86,7 @@ class Family(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_what_the_family_has_not(cls, config: dict[str, Any]) -> dict[str, Any]:
-        for key in _KEYS_OF_EXPERTS:
+        for key in KEYS_OF_EXPERTS:
             if config.get(key) and not cls.has_experts:
                 raise InputError(key, config[key], "must not be there: no model of this model_type has experts")
         for field in cls.model_fields:

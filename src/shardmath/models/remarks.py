@@ -7,10 +7,10 @@ from typing import Any
 
 from shardmath.errors import shortened
 
-__all__ = ["remarks"]
+__all__ = ["CAUSAL", "REMARKS", "WITHOUT_EFFECT", "remarks"]
 
 #: Ends of the names of classes that have a head over the vocabulary.
-_CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _DROPOUT: Mapping[str, str] = {
     "attention_dropout": "attention_dropout", "attn_pdrop": "attention_dropout", "hidden_dropout": "hidden_dropout",
     "resid_pdrop": "hidden_dropout", "embd_pdrop": "hidden_dropout", "residual_dropout": "hidden_dropout",
@@ -22,9 +22,20 @@ _MOST = 40
 _SUBNETWORKS = ("vision_config", "audio_config")
 _NOT_COUNTED = ("router_jitter_noise", "chunk_size_feed_forward")
 _WINDOWS = ("sliding_window", "attention_chunk_size")
+#: Ends of sentences about keys that are set, by key.
+REMARKS: Mapping[str, str] = {
+    "quantization_config": "is not applied",
+    "auto_map": "the code that it names is not read",
+    **dict.fromkeys(_SUBNETWORKS, "is not counted yet: the language model alone is"),
+    **{name: f"masks of dropout are counted with --{option.replace('_', '-')} alone"
+       for name, option in _DROPOUT.items()},
+    **dict.fromkeys(_WINDOWS, "attention is counted over whole sequences, not over windows"),
+    "output_router_logits": "the load-balancing loss is counted with --kernel balance=loss alone",
+    **dict.fromkeys(_NOT_COUNTED, "is not counted yet"),
+}
 
 #: Keys that change no byte and no operation that is counted, by what they say.
-_WITHOUT_EFFECT = frozenset(word for line in (
+WITHOUT_EFFECT = frozenset(word for line in (
     # names and versions
     "_name_or_path transformers_version model_type torch_dtype dtype id2label label2id num_labels problem_type",
     "is_decoder is_encoder_decoder tf_legacy_loss finetuning_task task_specific_params name_or_path",
@@ -71,36 +82,34 @@ def remarks(
     keys = {**outer, **config}
     shown = {name: f"{name} = {shortened(value)}" for name, value in keys.items()}
     names = keys.get("architectures")
-    if isinstance(names, list) and names and not any(str(name).endswith(_CAUSAL) for name in names):
+    if isinstance(names, list) and names and not any(str(name).endswith(CAUSAL) for name in names):
         yield f"{shown['architectures']}: counted is the causal language model, with a head over the vocabulary"
     if keys.get("quantization_config"):
         trained = ("MXFP4 has no backward pass, so weights are counted in 16 bits" if model_type == "gpt_oss" else
                    "weights are counted as they are trained (--kernel base_weights=nf4 counts frozen ones in 4 bits)")
-        yield f"quantization_config is not applied: {trained}"
+        yield f"quantization_config {REMARKS['quantization_config']}: {trained}"
     if keys.get("auto_map"):
-        yield f"auto_map: the code that it names is not read; counted is {model_type} as transformers builds it"
+        yield f"auto_map: {REMARKS['auto_map']}; counted is {model_type} as transformers builds it"
     for name in _SUBNETWORKS:
         if keys.get(name):
-            yield f"{name} is not counted yet: the language model alone is"
+            yield f"{name} {REMARKS[name]}"
     if keys.get(_MTP) and _MTP in read:
         yield (f"{shown[_MTP]}: layers that predict further tokens are"
                " counted; 0 leaves them out, as transformers does")
-    for option in dict.fromkeys(_DROPOUT.values()):
-        dropped = [shown[name] for name, of in _DROPOUT.items() if of == option and keys.get(name)]
+    for said in dict.fromkeys(REMARKS[name] for name in _DROPOUT):
+        dropped = [shown[name] for name in _DROPOUT if REMARKS[name] == said and keys.get(name)]
         if dropped:
-            yield f"{', '.join(dropped)}: masks of dropout are counted with --{option.replace('_', '-')} alone"
+            yield f"{', '.join(dropped)}: {said}"
     windows = [shown[name] for name in _WINDOWS if not window and keys.get(name) and _has_windows(model_type, keys)]
     if windows:
-        yield f"{', '.join(windows)}: attention is counted over whole sequences, not over windows"
+        yield f"{', '.join(windows)}: {REMARKS[_WINDOWS[0]]}"
     if keys.get("output_router_logits"):
-        yield "output_router_logits: the load-balancing loss is counted with --kernel balance=loss alone"
+        yield f"output_router_logits: {REMARKS['output_router_logits']}"
     precision = keys.get("torch_dtype", keys.get("dtype"))
     if precision in ("float32", "float64"):
         yield f"torch_dtype = {precision}: weights are counted in the precision of the implementation"
-    yield from (f"{shown[name]} is not counted yet" for name in _NOT_COUNTED if keys.get(name) and name not in read)
-    said = {"architectures", "quantization_config", "auto_map", *_SUBNETWORKS, *_DROPOUT, *_WINDOWS, *_NOT_COUNTED,
-            "output_router_logits"}
-    unknown = [name for name in keys if name not in {*read, *_WITHOUT_EFFECT, *said}]
+    yield from (f"{shown[name]} {REMARKS[name]}" for name in _NOT_COUNTED if keys.get(name) and name not in read)
+    unknown = [name for name in keys if name not in {*read, *WITHOUT_EFFECT, "architectures", *REMARKS}]
     if unknown:
         more = f" and {len(unknown) - _MOST} more" if len(unknown) > _MOST else ""
         yield f"what these keys change is not counted yet: {', '.join(name[:_MOST] for name in unknown[:_MOST])}{more}"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
-from shardmath.formats.megatron_layout import SIZES, SWITCHES
+from shardmath.formats import megatron_flags
+from shardmath.formats.launch import OF_LAUNCHER
+from shardmath.formats.megatron import OTHER_PROGRAMS, run_of
+from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_model import FLAGS_OF
+from shardmath.formats.options import Options
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.input.parameters import model_values
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.config_json import FAMILIES
+from shardmath.models.dense_families import KEYS_OF_EXPERTS
 from shardmath.models.model import Model
+from shardmath.models.remarks import CAUSAL, REMARKS, WITHOUT_EFFECT
 
 #: Keys of any small model, to see which kernels a family has and what its keys set.
 _DENSE: Mapping[str, Any] = {
@@ -32,6 +38,28 @@ _CONFIGS: tuple[Mapping[str, Any], ...] = (
 _SIZES = {"seq_length": "seq-length", "micro_batch_size": "micro-batch-size", "global_batch_size": "global-batch-size",
           "virtual_pipeline": "num-virtual-stages-per-pipeline-rank",
           "expert_tensor_parallel": "expert-tensor-parallel-size"}
+#: Values to try for a key that sets no size, of every type; one that is no legal value of the key tells nothing.
+_VALUES: tuple[Any, ...] = (
+    True, False, 1, 2, 512, 1e-5, 0.5, 2.0, 500_000, "silu", "gelu", "gelu_pytorch_tanh", "sigmoid", "softmax",
+    {"rope_type": "linear", "factor": 2.0},
+    {"rope_type": "default", "rope_theta": 500_000, "partial_rotary_factor": 0.5},
+    ["full_attention"] * 8, ["sliding_attention"] * 8, [0, 1], [],
+)
+#: Flags of small runs, each of which asks for other flags: a dense model, one with experts, one with latent attention.
+_RUN = {"num-layers": "8", "hidden-size": "1024", "num-attention-heads": "8", "seq-length": "4096",
+        "vocab-size": "32000", "max-position-embeddings": "4096",
+        "micro-batch-size": "1", "bf16": "true", "position-embedding-type": "rope"}
+_RUNS: tuple[Mapping[str, str], ...] = (
+    _RUN, {**_RUN, "num-experts": "8", "moe-router-num-groups": "2", "moe-router-group-topk": "1",
+           "moe-router-load-balancing-type": "aux_loss", "moe-grouped-gemm": "true"},
+    {**_RUN, "multi-latent-attention": "true", "qk-layernorm": "true", "rope-type": "yarn"},
+    {**_RUN, "fp8-format": "hybrid", "transformer-impl": "transformer_engine", "optimizer-cpu-offload": "true",
+     "use-precision-aware-optimizer": "true", "use-distributed-optimizer": "true"},
+    {"encoder-num-layers": "8", "encoder-seq-length": "4096", "use-rope-scaling": "true",
+     **{flag: word for flag, word in _RUN.items() if flag not in ("num-layers", "seq-length")}},
+    {**_RUN, "use-megatron-fsdp": "true", "data-parallel-sharding-strategy": "optim_grads_params",
+     "use-distributed-optimizer": "true", "ckpt-format": "fsdp_dtensor"},
+)
 
 
 def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
@@ -50,7 +78,9 @@ def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
             if usual is not None and keys is not None:
                 without = {key: value for key, value in config.items() if key != "tie_word_embeddings"}
                 plain = _read(model_type, without) or usual
-                known[model_type] = {"model": by_kernels[_kernels(usual)], "keys": keys, "usual": model_values(plain)}
+                known[model_type] = {"model": by_kernels[_kernels(usual)], "keys": keys, "usual": model_values(plain),
+                                     "read": _other_keys(model_type, config, keys),
+                                     "experts": FAMILIES[model_type].has_experts}
                 break
     return known
 
@@ -77,10 +107,52 @@ def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | 
     return keys
 
 
-def flag_data() -> dict[str, dict[str, str]]:
-    """Return flags of Megatron-LM by the name of the parameter: those with a number, and switches."""
+def _other_keys(
+    model_type: str, config: Mapping[str, Any], keys: Mapping[str, Sequence[str]],
+) -> dict[str, list[Any] | None]:
+    """Return the keys of a family that set no size, each with the values for which the page is right; None for all."""
+    family, sizes = FAMILIES[model_type], {name for names in keys.values() for name in names}
+    usual, others = _read(model_type, config), dict[str, list[Any] | None]()
+    assert usual is not None
+    for field, info in family.model_fields.items():
+        default = [] if info.is_required() else [info.get_default(call_default_factory=True)]
+        for key in (name for name in family.keys(field) if name not in sizes):
+            read = [_read(model_type, {**config, key: value}) for value in _VALUES]
+            changed = any(model is not None and _shape(model) != _shape(usual) for model in read)
+            free = any(model is not None for model in read) and not changed
+            others[key] = None if free else [*default, *([config[key]] if key in config else [])]
+    return others
+
+
+def _shape(model: Model) -> tuple[dict[str, int], str]:
+    return model_values(model), _kernels(model)
+
+
+def config_data() -> dict[str, Any]:
+    """Return what is said of keys of ``config.json`` that no family reads: those without effect, and sentences."""
+    return {"silent": sorted({*WITHOUT_EFFECT, "architectures"}), "remarks": REMARKS, "causal": CAUSAL,
+            "experts": KEYS_OF_EXPERTS}
+
+
+def flag_data() -> dict[str, Any]:
+    """Return flags of Megatron-LM by the name of the parameter, and how the commands take all others."""
     switches = {**SWITCHES, "sequence_parallel": "sequence-parallel"}
-    return {"sizes": {**FLAGS_OF, **SIZES, **_SIZES}, "switches": switches}
+    return {
+        "sizes": {**FLAGS_OF, **SIZES, **_SIZES}, "switches": switches, "modules": MODULES,
+        "elsewhere": sorted(_asked()), "idle": sorted(megatron_flags.WITHOUT_EFFECT), "launcher": OF_LAUNCHER,
+        "uncounted": megatron_flags.UNCOUNTED, "refused": megatron_flags.REFUSED, "off": megatron_flags.OFF,
+        "programs": OTHER_PROGRAMS,
+    }
+
+
+def _asked() -> set[str]:
+    """Return all flags that the commands look at in small runs."""
+    asked: set[str] = set()
+    for run in _RUNS:
+        options = Options({flag: (word,) for flag, word in run.items()})
+        run_of(options, "run")
+        asked |= options.asked
+    return asked
 
 
 def _another(key: str, value: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmath.account.time import EQUAL
 from shardmath.commands.page.catalogue import evaluator_data, gpu_data, model_data, models, parameter_data
-from shardmath.commands.page.imports import family_data, flag_data
+from shardmath.commands.page.imports import config_data, family_data, flag_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
 from shardmath.compiler.evaluators import Evaluator
@@ -66,7 +66,8 @@ def page(
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "others": OTHERS, "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
-        "sources": source_data(), "families": family_data(chosen), "flags": flag_data(),
+        "sources": source_data(), "families": family_data(chosen), "config": config_data(),
+        "flags": flag_data(),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
     return with_policy(rendered("page/page.html", {
