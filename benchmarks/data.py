@@ -38,7 +38,8 @@ class Candidates:
         }
         ranks = columns["tensor_parallel"] * columns["context_parallel"] * columns["pipeline_parallel"]
         columns["data_parallel"] = np.maximum(self.part.fixed["num_gpus"] // ranks, 1)
-        return columns
+        fixed = (name for name in self.part.evaluator.kernel.COLUMNS if name not in columns)
+        return {**columns, **{name: np.full(stop - start, float(self.part.fixed[name])) for name in fixed}}
 
 
 @dataclass(frozen=True)

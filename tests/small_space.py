@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from shardmath.configuration.settings import recompute_switches
-from shardmath.generated.definitions import LIMITS, VERDICTS, verdict
+from shardmath.generated.definitions import LIMITS, RULE_80, VERDICTS, rule_80, verdict
 from shardmath.search.spaces import Best, Front, Histogram, Part, Space
 
 AXES = {
@@ -95,6 +95,7 @@ def _each(part: Part) -> Iterator[tuple[str, dict[str, object]]]:
         found = terms.terms(*inputs)
         kind = VERDICTS[verdict(found["peak"], *(found[name] for name in LIMITS))][0]
         yield kind, {
-            **row, "peak_bytes": found["peak"], "verdict": kind, "first.total": found["first.total"],
+            **row, "peak_bytes": found["peak"], "verdict": kind,
+            "rule_80": RULE_80[rule_80(found["peak"], values["gpu_memory"])][0], "first.total": found["first.total"],
             "data_parallel": values["data_parallel"],
         }

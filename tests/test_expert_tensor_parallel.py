@@ -52,7 +52,7 @@ def test_what_follows_is_held_to_the_rules() -> None:
 def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: list[int] | None) -> None:
     named = {} if asked is None else {"expert_tensor_parallel": asked}
     result = sweep(
-        "mixtral-8x7b", "h100-80gb", 16, global_batch_size=16, seq_length=4096, recompute=["none"],
+        "mixtral-8x7b", "b200-180gb", 16, global_batch_size=16, seq_length=4096, recompute=["none"],
         micro_batch_size=[1], context_parallel=[1], pipeline_parallel=[2], tensor_parallel=[4], sequence_parallel=[1],
         virtual_pipeline=[1], account_for_embedding=0, account_for_loss=0, **named,
     )

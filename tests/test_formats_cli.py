@@ -113,14 +113,14 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], line: str) -> None:
 
 @pytest.mark.slow
 def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
-    result = CliRunner().invoke(cli, ["sweep", GPT, "--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size",
-                                      "64", "--tp", "8", "--json"])
+    result = CliRunner().invoke(cli, ["sweep", GPT, "--gpu", "h100-80gb", "--num-gpus", "128", "--global-batch-size",
+                                      "128", "--tp", "8", "--json"])
     assert result.exit_code == 0, result.output
     best = json.loads(result.stdout)["best"][0]
     layout = {name: best[name] for name in ("tensor_parallel", "pipeline_parallel", "virtual_pipeline",
                                             "micro_batch_size", "account_for_embedding", "account_for_loss")}
     found = read(GPT).explain("h100-80gb", **{
-        **layout, "num_gpus": 64, "global_batch_size": 64, "recompute": best["recompute"],
+        **layout, "num_gpus": 128, "global_batch_size": 128, "recompute": best["recompute"],
         "sequence_parallel": bool(best["sequence_parallel"]),
     })
     assert found.peak.total == best["peak_bytes"]

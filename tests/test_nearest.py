@@ -110,7 +110,8 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "the batch": ({"num_gpus": 16, "global_batch_size": 30}, "nearest legal: global_batch_size 16 or 32"),
     "several": ({"tensor_parallel": 3, "pipeline_parallel": 7, "num_gpus": 16},
                 "nearest legal: tensor_parallel 2 with pipeline_parallel 8"),
-    "the stage that was asked for": ({"zero_stage": 3}, "nearest legal: zero_stage 1"),
+    "the stage that was asked for": ({"zero_stage": 3, "implementation": "nanotron"},
+                                     "nearest legal: zero_stage 1"),
     "the option that was asked for": ({"gradients": "bf16", "implementation": "nanotron"},
                                       "nearest legal: gradients fp32"),
     "one chunk for a prime number of layers": (

@@ -34,7 +34,7 @@ LAYOUT = {
 SPACES: dict[str, dict[str, Any]] = {
     "saved tensors": {"kernels": {"peak": "saved"}},
     "every moment": {},
-    "a larger model": {"model": "llama-3.1-8b"},
+    "a larger model": {"model": "llama-3.1-8b", "gpu": "h100-80gb"},
     "huggingface": {"implementation": "huggingface", "axes": {"data_parallel": [1, 2, 4], "micro_batch_size": [1, 2],
                                                               "recompute": ["none", "full"]}},
     "a model's shape": {

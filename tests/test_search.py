@@ -94,9 +94,11 @@ def test_no_legal_layout_is_better_or_left_out(job: str) -> None:
 
 def test_the_largest_jobs_have_layouts() -> None:
     """The largest public model on as many GPUs as it was trained on."""
-    best = sweep("llama-3.1-405b", "h100-80gb", 16384, global_batch_size=2048, recompute=["none"]).best[0]
-    assert best.step_seconds is not None
-    assert best.step_seconds < 7.5
+    job = {"global_batch_size": 2048, "recompute": ["none"]}
+    for risk, seconds in (("1%", 8.2), ("10%", 7.5)):  # the fastest runs out in one of twelve cases
+        best = sweep("llama-3.1-405b", "h100-80gb", 16384, risk=risk, **job).best[0]
+        assert best.step_seconds is not None
+        assert best.step_seconds < seconds
     space, = offered(load_model("deepseek-v3"), "h100-80gb", 2048, global_batch_size=15360, seq_length=4096)
     part, = space.parts()
     assert 10**9 < part.size < 10**10  # what a nest sweeps in a minute

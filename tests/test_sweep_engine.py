@@ -42,7 +42,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "model": "qwen3-0.6b", "gpu": Gpu.custom(16, 4), "num_gpus": 6, "global_batch_size": 6, "seq_length": 4098,
     },
     "huggingface": {
-        "model": "llama-3.2-1b", "gpu": "a100-40gb", "num_gpus": 4, "global_batch_size": 64,
+        "model": "llama-3.2-1b", "gpu": "a100-80gb", "num_gpus": 4, "global_batch_size": 64,
         "seq_length": 4096, "implementation": "huggingface",
     },
     "ties": {**SMALL, "seq_length": 64, "tensor_parallel": [1], "context_parallel": [1], "micro_batch_size": [1]},

@@ -70,6 +70,7 @@ def _to_jax(job: Job, wanted: list[Any]) -> Callable[..., list[Any]]:
 
     functions = {
         "CeilDiv": lambda numerator, denominator: jnp.ceil(numerator / denominator),
+        "FloorDiv": lambda numerator, denominator: jnp.floor(numerator / denominator),
         "LeastCommonMultiple": lambda left, right: jnp.lcm(jnp.asarray(left, jnp.int64), int(right)),
         "Iverson": lambda condition: jnp.asarray(condition, jnp.float64),
     }

@@ -64,9 +64,10 @@ def expanded(*names: str) -> dict[str, Expr]:
 
 
 def to_numpy(symbols: list[Symbol], wanted: Any, cse: Any) -> Callable[..., Any]:
-    """``lambdify`` with the three functions of the ledger that NumPy does not know under their names."""
+    """``lambdify`` with the functions of the ledger that NumPy does not know under their names."""
     functions = {
         "CeilDiv": lambda numerator, denominator: np.ceil(numerator / denominator),
+        "FloorDiv": lambda numerator, denominator: np.floor(numerator / denominator),
         "LeastCommonMultiple": lambda left, right: np.lcm(np.asarray(left, np.int64), int(right)),
         "Iverson": lambda condition: np.asarray(condition, np.float64),
     }

@@ -14,7 +14,7 @@ from benchmarks.data import IMPLEMENTATION, Job, Outputs
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.functions import Divides
 from shardmath.symbolic.parallel.legality import rules_for
-from shardmath.symbolic.verdict import ESTIMATE, VERDICTS
+from shardmath.symbolic.verdict import ESTIMATE, LIMITS, VERDICTS
 
 #: Outputs of the compiled evaluator, with their terms.
 SIZES = {"first": "first.total", "last": "last.total", "peak": "peak"}
@@ -54,7 +54,8 @@ def conditions(peak: Expr) -> tuple[list[Basic], list[Basic]]:
             Divides, lambda divisor, dividend: Eq(Mod(dividend, divisor, evaluate=False), 0))
         for condition in written
     ]
-    return rules, [item.condition.xreplace({ESTIMATE: peak}) for item in VERDICTS]
+    limits = {terms[name].symbol: limit for name, limit in expanded(*LIMITS).items()}
+    return rules, [item.condition.xreplace({ESTIMATE: peak, **limits}) for item in VERDICTS]
 
 
 def _first(conditions: list[NDArray[np.bool_]]) -> NDArray[np.int64]:

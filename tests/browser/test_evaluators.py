@@ -14,7 +14,7 @@ from random_layouts import batches
 
 from shardmath.commands.page.typesetting import script_of
 from shardmath.compiler.evaluators import find
-from shardmath.generated.definitions import verdict
+from shardmath.generated.definitions import rule_80, verdict
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 #: In a batch of forty layouts some ten are legal.
@@ -69,10 +69,12 @@ def test_every_term_and_rule_equals_pythons(name: str, tab: Any, record_property
 
 def test_the_verdict_changes_at_the_same_byte(tab: Any) -> None:
     memory = 80 * 2**30
-    edges = [edge + step for edge in (memory * 4 // 5, memory) for step in (-1, 0, 1)]
-    found = tab.evaluate("([edges, memory]) => edges.map((edge) => shardmath.megatron.verdict(edge, memory))",
-                         [edges, memory])
-    assert found == [verdict(edge, memory) for edge in edges]
+    for name, judge, arguments in (("verdict", verdict, (memory * 3 // 5, memory)), ("rule80", rule_80, (memory,))):
+        edges = [edge + step for edge in (memory * 3 // 5, memory * 4 // 5, memory) for step in (-1, 0, 1)]
+        found = tab.evaluate("([name, edges, limits]) => edges.map((at) => shardmath.megatron[name](at, ...limits))",
+                             [name, edges, arguments])
+        assert found == [judge(edge, *arguments) for edge in edges]
+        assert set(found) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -21,7 +21,7 @@ def parts_for(risk: float | str) -> int:
     try:
         text = str(risk).strip()
         chance = float(Decimal(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1))
-    except InvalidOperation:
+    except (InvalidOperation, ValueError):
         raise InputError("risk", risk, _RULE, "1%") from None
     if not 0 < chance <= MOST_RISK:
         raise InputError("risk", risk, _RULE, f"{MOST_RISK:.0%}" if chance > MOST_RISK else "1%")
