@@ -197,6 +197,7 @@ TERMS = {
     "process.beside": ("bytes", "rank r, taken of the GPU beside the caching allocator"),
     "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
     "process.left": ("bytes", "left to the caching allocator by a process that fits"),
+    "process.usual_left": ("bytes", "the most that the formula of reserved memory may have so that a process fits"),
     "process.fits": ("bytes", "the most that rank r may allocate so that its process fits"),
     "process.holds": ("bytes", "the most that a peak may be so that it can be allocated"),
     "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
@@ -542,7 +543,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_beside = context_bytes + communicator_bytes*process_communicators
     process_total = process_beside + process_reserved
     process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
-    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*floor_div(1000*process_left, reserved_per_mille), -27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065))
+    process_usual_left = floor_div(1000*process_left, reserved_per_mille)
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left, -27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065))
     process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
@@ -842,6 +844,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.beside": process_beside,
         "process.total": process_total,
         "process.left": process_left,
+        "process.usual_left": process_usual_left,
         "process.fits": process_fits,
         "process.holds": process_holds,
         "first.in_flight": first_in_flight,

@@ -210,6 +210,7 @@ TERMS = {
     "process.beside": ("bytes", "rank r, taken of the GPU beside the caching allocator"),
     "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
     "process.left": ("bytes", "left to the caching allocator by a process that fits"),
+    "process.usual_left": ("bytes", "the most that the formula of reserved memory may have so that a process fits"),
     "process.fits": ("bytes", "the most that rank r may allocate so that its process fits"),
     "process.holds": ("bytes", "the most that a peak may be so that it can be allocated"),
     "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
@@ -596,7 +597,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_beside = context_bytes + communicator_bytes*process_communicators
     process_total = process_beside + process_reserved
     process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
-    process_fits = -unexplained_bytes + min(process_left, floor_div(-540*stage_optimizer_step + 1000*floor_div(1000*process_left, reserved_per_mille), 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044))
+    process_usual_left = floor_div(1000*process_left, reserved_per_mille)
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left - 540*stage_optimizer_step, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044))
     process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
@@ -772,7 +774,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
     process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(540*first_optimizer_step + (unexplained_bytes + first_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(540*last_optimizer_step + (unexplained_bytes + last_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(540*penultimate_optimizer_step + (unexplained_bytes + penultimate_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(540*second_optimizer_step + (unexplained_bytes + second_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)))
-    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-540*first_optimizer_step + 1000*floor_div(1000*process_left, reserved_per_mille), 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - last_total + min(process_left, floor_div(-540*last_optimizer_step + 1000*floor_div(1000*process_left, reserved_per_mille), 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-540*penultimate_optimizer_step + 1000*floor_div(1000*process_left, reserved_per_mille), 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - second_total + min(process_left, floor_div(-540*second_optimizer_step + 1000*floor_div(1000*process_left, reserved_per_mille), 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)))
+    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-540*first_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - last_total + min(process_left, floor_div(-540*last_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-540*penultimate_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - second_total + min(process_left, floor_div(1000*process_usual_left - 540*second_optimizer_step, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)))
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -933,6 +935,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.beside": process_beside,
         "process.total": process_total,
         "process.left": process_left,
+        "process.usual_left": process_usual_left,
         "process.fits": process_fits,
         "process.holds": process_holds,
         "first.in_flight": first_in_flight,

@@ -91,6 +91,8 @@ def add_process(terms: TermSet, implementation: Implementation) -> None:
     terms.add("process.total", total(reserved, beside), "bytes", "rank r, taken of the GPU, as nvidia-smi shows it")
     terms.add("process.left", product(room, FloorDiv(M, Integer(PARTS))) - beside, "bytes",
               "left to the caching allocator by a process that fits")
+    terms.add("process.usual_left", FloorDiv(product(PER, terms["process.left"].symbol), slack), "bytes",
+              "the most that the formula of reserved memory may have so that a process fits")
     terms.add(FITS, _most(terms, implementation, implementation.reserved.moment_in(terms)), "bytes",
               "the most that rank r may allocate so that its process fits")
     terms.add(HOLDS, M - extra, "bytes", "the most that a peak may be so that it can be allocated")
@@ -98,8 +100,7 @@ def add_process(terms: TermSet, implementation: Implementation) -> None:
 
 def _most(terms: TermSet, implementation: Implementation, moment: Expr) -> Expr:
     """Return the last byte of a total whose process fits, with so many bytes of the moment of reserved memory."""
-    left = terms["process.left"].symbol
-    usual = FloorDiv(product(PER, left), slack)
+    left, usual = terms["process.left"].symbol, terms["process.usual_left"].symbol
     return Min(left, most_allocated(usual, implementation.reserved, moment)) - extra
 
 

@@ -54,9 +54,9 @@ HEAD_VARIANTS: dict[str, Implementation] = {
     "hf LlamaForCausalLM L=0": HUGGINGFACE,
 }
 
-# Everything on one rank, the vocabulary as given, nothing recomputed.
+# Everything on one rank of 80 GiB, the vocabulary as given, nothing recomputed.
 DEFAULTS: dict[str, int] = {
-    **dict.fromkeys(("t", "c", "p", "D", "L", "b", "B", "g"), 1), "w": 4, "r": 0, "N": 1, "gs": 8,
+    **dict.fromkeys(("t", "c", "p", "D", "L", "b", "B", "g"), 1), "w": 4, "r": 0, "N": 1, "gs": 8, "M": 80 * 2**30,
     **{parameter.letter: 0 for parameter in PARAMETERS if parameter.is_switch},
     **{parameter.letter: parameter.default for parameter in PARAMETERS if parameter.default is not None},
 }

@@ -43,6 +43,12 @@ class Batch:
             {BY_LETTER[letter].name: np.array(column, float) for letter, column in layouts.items()},
         )
 
+    def __repr__(self) -> str:
+        """Return what differs from the usual values: Hypothesis warns of what it must print at length."""
+        job = {BY_NAME[name].letter: value for name, value in self.scalars.items()}
+        layouts = {BY_NAME[name].letter: [*map(int, column)] for name, column in self.columns.items()}
+        return f"Batch.of({dict(job.items() - NEUTRAL.items())}, {layouts}), others NEUTRAL"
+
     def rows(self) -> Iterator[dict[str, int]]:
         """Go through the layouts; each with all parameters as integers, for the first pipeline rank."""
         for values in zip(*self.columns.values(), strict=True):

@@ -36,7 +36,7 @@ from shardmath.symbolic.sources import SOURCES
 from shardmath.symbolic.systems import SYSTEMS
 from shardmath.symbolic.systems.system import System
 from shardmath.symbolic.terms import operations
-from shardmath.symbolic.verdict import VERDICTS
+from shardmath.symbolic.verdict import RULE_80, VERDICTS
 from shardmath.symbolic.write import GENERATED
 
 pytestmark = pytest.mark.slow
@@ -180,7 +180,9 @@ def test_example_is_what_the_generated_evaluator_computes(text: str) -> None:
     peak = max(found["stage.total"] for found in ranks)
     assert ranks[0]["peak"] == peak
     assert f"The peak is ${digits(peak)}$ bytes" in part
-    assert rf"\emph{{{verdict(peak, EXAMPLE.values()['M'])}}}" in part
+    memory = EXAMPLE.values()["M"]
+    assert rf"the verdict is \emph{{{verdict(ranks[0], memory)}}}" in part
+    assert rf"that of the 80 percent rule \emph{{{verdict(ranks[0], memory, RULE_80)}}}" in part
 
 
 def test_example_is_the_job_that_is_described() -> None:

@@ -69,15 +69,16 @@ def check(
         if not all(met):
             name, field, text = module.RULES[met.index(False)]
             assert (row["rule"], row["rule_text"]) == (name, f"{field} {text}")
-            assert [row[name] for name in ("verdict", *terms)] == [None] * (len(terms) + 1)
+            assert {row[name] for name in ("verdict", "rule_80", *terms)} == {None}
             continue
         legal += 1
         exact = module.terms(*(inputs[name] for name in module.INPUTS))
         assert row["rule"] is row["rule_text"] is None
         assert {name: row[name] for name in terms} == {name: int(exact[name]) for name in terms}
         peak, memory = exact["peak"], inputs["gpu_memory"]
-        verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
-        assert row["verdict"] == verdict
+        fits = exact["process.peak"] <= inputs["process_parts"] * (memory // 10**6), 5 * peak <= 4 * memory
+        rest = "uncertain" if peak <= memory else "out of memory"
+        assert (row["verdict"], row["rule_80"]) == tuple("fits" if one else rest for one in fits)
     return legal
 
 
