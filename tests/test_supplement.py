@@ -217,6 +217,7 @@ def test_text_and_digits_are_safe() -> None:
     assert digits(Integer(-1234)) == r"$-$1\,234"
     assert digits(Rational(1, 3)) == "1/3"
     assert gib(Integer(3 * 2**29)) == "1.500"
+    assert escape("1–2 (or --risk)") == "1--2 (or -{}-risk)"
     assert escape("5 s² → café") == r"5 s$^2$ $\to$ café"
     with pytest.raises(ValueError, match="no letter for"):
         escape("φ")

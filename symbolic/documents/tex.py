@@ -36,11 +36,12 @@ _NO_VALUE = "--"
 
 
 def escape(text: str) -> str:
-    """Make plain text safe for LaTeX; long names with underscores may break.
+    """Make plain text safe for LaTeX; long names with underscores may break, and the dashes of a flag stay two.
 
     Raises ValueError for a character that the font does not have.
     """
-    escaped = "".join(_ESCAPES.get(character, character) for character in text)
+    parts = ("".join(_ESCAPES.get(character, character) for character in part) for part in text.split("--"))
+    escaped = "-{}-".join(parts)
     missing = sorted({character for character in escaped if ord(character) >= _LATIN})
     if missing:
         raise ValueError(f"no letter for {missing} in {text!r}")
