@@ -70,12 +70,14 @@ def test_a_layout_that_differs_in_recompute_alone_does_not_change() -> None:
     ({"num_gpu": 8}, "num_gpu", "num_gpus"),
     ({"storage": {"write_bandwidth": 1}}, "storage.read_bandwidth", None),
     ({"storage": {"write_bandwidth": 0, "read_bandwidth": 1}}, "storage.write_bandwidth", "1"),
-    ({"phases": []}, "phases", None),
+    ({"phases": []}, "phases", None), ({"risk": "60%"}, "risk", "50%"), ({"risk": True}, "risk", "1%"),
     ({"phases": [{"tokens": 0, "seq_length": 8, "global_batch_size": 8}]}, "phases[0].tokens", "1"),
     ({"phases": [{"tokens": 1, "seq_length": 8, "global_batch_size": 8, "layout": "fast"}]},
      "phases[0].layout", "best"),
     ({"phases": [{"tokens": 1, "seq_length": 8, "global_batch_size": 8, "layout": {"num_gpus": 8}}]},
      "phases[0].layout.num_gpus", None),
+    ({"phases": [{"tokens": 1, "seq_length": 8, "global_batch_size": 8, "layout": {"risk": "5%"}}]},
+     "phases[0].layout.risk", None),
 ])
 def test_what_is_wrong_is_refused_by_its_place(changes: dict[str, Any], field: str, nearest: str | None) -> None:
     with pytest.raises(InputError) as refused:
@@ -96,6 +98,18 @@ def test_a_change_that_is_not_counted_is_refused() -> None:
         phases(plan({}, {"data_parallel_replicas": 2, "tensor_parallel": 2}))
 
 
+@pytest.mark.slow
+def test_the_best_layout_is_the_fastest_of_the_accepted_risk() -> None:
+    """The plan's risk holds unless another one is asked for, and a layout that may run out is not the best."""
+    asked = {"model": "llama-2-7b", "gpu": "h100-80gb", "num_gpus": 2, "risk": "50%", "phases": [
+        {"tokens": 10**9, "seq_length": 4096, "global_batch_size": 16}]}
+    (phase,) = phases(asked).phases
+    assert phase.verdict == "fits"
+    assert 0.2 < phase.run_out_probability < 0.5
+    with pytest.raises(InputError, match="nothing fits"):
+        phases(asked, "20%")
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.toml"
     file.write_text("\n".join((
@@ -107,3 +121,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert exit_code(["phases", str(file)]) == 0
     assert "phase 2: TP 2, DP 4" in capsys.readouterr().out
     assert exit_code(["phases", str(tmp_path)]) == 2
+    assert exit_code(["phases", str(file), "--risk", "60%"]) == 2

@@ -21,18 +21,19 @@ from shardmath.machines import Cluster
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 #: GPUs of the table, and those from which on the loss is counted.
 SIZES, START = (8, 32, 128, 256, 512, 1024, 2048), 128
-#: FSDP alone, 2 sequences of 4096 tokens on each GPU.
+#: FSDP alone, 2 sequences of 4096 tokens on each GPU. They ran: any layout that may run is looked at.
 PAPER: dict[str, Any] = {
     "seq_length": 4096, "tokens_per_gpu": 8192, "implementation": "torchtitan", "zero_stage": 3,
     "context_parallel": (1,), "pipeline_parallel": (1,), "recompute": ("none",),
+    "risk": "50%",
 }
 
 
 @cache
 def _found(
-    tensor_parallel: int, gpu: str = "h100-80gb", sizes: tuple[int, ...] = SIZES, **machine: int,
+    tensor_parallel: int, gpu: str = "h100-80gb", sizes: tuple[int, ...] = SIZES, **others: Any,
 ) -> Scaling:
-    return scale("llama-2-7b", gpu, sizes, tensor_parallel=(tensor_parallel,), **PAPER, **machine)
+    return scale("llama-2-7b", gpu, sizes, tensor_parallel=(tensor_parallel,), **{**PAPER, **others})
 
 
 def _loss(found: Scaling, stop: int = 2048) -> float:
@@ -88,6 +89,33 @@ def test_the_document_has_what_is_computed(lines: Callable[[], Iterator[str]]) -
             DOCUMENT.write_text(replaced, encoding="utf-8")
         else:
             assert line in text.splitlines()
+
+
+@pytest.mark.slow
+def test_the_page_has_the_rates_with_the_usual_risk() -> None:
+    alone, two, four = (_found(size, sizes=(8, 32, START, 2048), risk="1%").points for size in (1, 2, 4))
+    rates = [f"{point.tokens_per_second_per_gpu:,.0f}" for point in (alone[0], alone[1], two[-1], four[-1])]
+    line = ("Its tokens per second and GPU are then {} and {} on 8 and 32 GPUs;"
+            " on 2048 those of TP 2 and 4 are {} and {}.")
+    assert line.format(*rates) in DOCUMENT.read_text(encoding="utf-8").splitlines()
+    assert [point.layout["micro_batch_size"] for point in alone if point.layout is not None] == [1, 1, 2, 2]
+    known = _found(1, sizes=(START, 2048)).points
+    assert [point.time for point in alone[2:]] == [point.time for point in known]
+    assert alone[-1].tokens_per_second_per_gpu > four[-1].tokens_per_second_per_gpu
+
+
+@pytest.mark.slow
+def test_the_page_of_plans_has_the_gains_of_added_gpus() -> None:
+    less, more = (next(point for point in _found(1).points if point.num_gpus == size) for size in (START, 2048))
+    rates = [point.num_gpus * point.tokens_per_second_per_gpu for point in (less, more)]
+    watts = [point.num_gpus * point.watts_per_gpu for point in (less, more)]
+    kept = (rates[1] / rates[0] - 1) / (more.num_gpus / less.num_gpus - 1)
+    per_watt = (rates[1] / rates[0] - 1) / (watts[1] / watts[0] - 1)
+    page = (DOCUMENT.parent / "plan.md").read_text(encoding="utf-8")
+    loss, power = -_loss(_found(1)), 1 - more.watts_per_gpu / less.watts_per_gpu
+    assert f"[The same jobs here](scaling.md) give {loss:.1%} and {power:.1%}.".replace("%", " %") in page
+    assert f"| tokens per second for each added GPU | 61 % | {100 * kept:.0f} % |" in page
+    assert f"| tokens per second for each added watt | 65 % | {100 * per_watt:.0f} % |" in page
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from shardmath.cli.options import (
     kernel_choices,
     machine_options,
     pairs,
+    risk_option,
     without_absent,
 )
 from shardmath.cli.titled import Titled, under
@@ -44,6 +45,7 @@ from shardmath.reports.answers import answer
                  help="Numbers of GPUs  [default: four doublings from the least that could meet the deadline]"),
     click.option("--network", shell_complete=network_names, help="Network: a name of `shardmath networks`."),
 )
+@risk_option
 @under(
     "Limits, prices and failures",
     click.option("--deadline", metavar="DURATION", help="Time until the training must end, such as 90d."),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardmath.configuration.risk import parts_for
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.files.reading import read_text, toml_table
 from shardmath.input.parameters import checked
@@ -19,7 +20,7 @@ FASTEST, LONGEST = 10**18, 10**18
 _JOB = ("model", "gpu", "num_gpus", "phases")
 _PHASE = ("tokens", "global_batch_size", "seq_length")
 #: Fields of a phase that a layout must not say otherwise.
-_ELSEWHERE = ("model", "gpu", "network", "num_gpus", "data_parallel", "implementation", *_PHASE)
+_ELSEWHERE = ("model", "gpu", "network", "num_gpus", "data_parallel", "implementation", "risk", *_PHASE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class PlannedPhase:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan; ``write_bandwidth`` and ``read_bandwidth`` are bytes/s of the whole storage, None where unknown."""
+    """A plan; ``write_bandwidth`` and ``read_bandwidth`` are bytes/s of the whole storage, None where unknown.
+
+    ``risk``: accepted probability of running out of memory, None for the usual one.
+    """
 
     model: str
     gpu: str
@@ -45,6 +49,7 @@ class Plan:
     phases: tuple[PlannedPhase, ...]
     write_bandwidth: int | None
     read_bandwidth: int | None
+    risk: float | str | None = None
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
@@ -59,7 +64,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def plan_of(declared: Mapping[str, Any]) -> Plan:
     """Return the plan that plain data describes. Raises InputError as ``read_plan`` does."""
-    _refuse_unknown(declared, (*_JOB, "network", "implementation", "storage", "tokens"))
+    _refuse_unknown(declared, (*_JOB, "network", "implementation", "risk", "storage", "tokens"))
     _refuse_absent(declared, _JOB)
     listed = declared["phases"]
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST:
@@ -75,6 +80,8 @@ def plan_of(declared: Mapping[str, Any]) -> Plan:
     for name in names:
         if names.count(name) > 1:
             raise InputError("phases.name", name, "must not be there twice")
+    if (risk := declared.get("risk")) is not None:
+        parts_for(risk)
     storage = declared.get("storage", {})
     with inside("storage"):
         rates = _rates(storage)
@@ -82,7 +89,7 @@ def plan_of(declared: Mapping[str, Any]) -> Plan:
         _text(declared, "model"), _text(declared, "gpu"),
         _text(declared, "network") if "network" in declared else None,
         _text(declared, "implementation") if "implementation" in declared else None,
-        checked("num_gpus", declared["num_gpus"]), tuple(planned), *rates,
+        checked("num_gpus", declared["num_gpus"]), tuple(planned), *rates, risk,
     )
 
 

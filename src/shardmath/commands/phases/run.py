@@ -9,6 +9,7 @@ from typing import Any
 
 from shardmath.account.accounting import Explanation, explanation
 from shardmath.account.configured import Configuration, configured
+from shardmath.account.judged import FITS
 from shardmath.account.time import as_cluster
 from shardmath.commands.phases.answers import KeptLayout, LayoutChange, Phase, Phases
 from shardmath.commands.phases.change import Arranged, change
@@ -31,24 +32,29 @@ class _Training:
     cluster: Cluster
     num_gpus: int
     implementation: str
+    risk: float | str | None
 
     def configured(self, phase: PlannedPhase, layout: Mapping[str, Any]) -> Configuration:
         """Return a phase with a layout. Raises InputError for layouts that are not legal."""
         return configured(self.model, self.cluster, num_gpus=self.num_gpus, implementation=self.implementation,
-                          seq_length=phase.seq_length, global_batch_size=phase.global_batch_size, **layout)
+                          seq_length=phase.seq_length, global_batch_size=phase.global_batch_size, risk=self.risk,
+                          **layout)
 
     def best(self, phase: PlannedPhase) -> dict[str, Any]:
         """Return the fastest layout that fits. Raises InputError if there is none."""
         advice = recommend(self.model, self.cluster, self.num_gpus, global_batch_size=phase.global_batch_size,
-                           seq_length=phase.seq_length, implementation=self.implementation)
-        if not advice.choices:
-            raise InputError("layout", "best", "must be given: nothing fits of what recommend tries")
-        return as_arguments_of_explain(advice.choices[0].layout)
+                           seq_length=phase.seq_length, implementation=self.implementation, risk=self.risk)
+        best = next((choice for choice in advice.choices if choice.verdict == FITS), None)
+        if best is None:
+            raise InputError("layout", "best", "must be given, or another risk: nothing fits of what recommend tries")
+        return as_arguments_of_explain(best.layout)
 
 
 @typed
-def phases(plan: str | os.PathLike[str] | Mapping[str, Any]) -> Phases:
+def phases(plan: str | os.PathLike[str] | Mapping[str, Any], risk: float | str | None = None) -> Phases:
     """Show a training in phases: the path of a plan file, or what it holds as plain data.
+
+    ``risk``: accepted probability of running out of memory, in place of the plan's.
 
     Raises InputError for a plan that is wrong, for layouts that are not legal, where nothing fits a phase whose layout
     is the best one, where a figure of the machine is not known, and for changes that are not counted.
@@ -56,7 +62,8 @@ def phases(plan: str | os.PathLike[str] | Mapping[str, Any]) -> Phases:
     planned = plan_of(plan) if isinstance(plan, Mapping) else read_plan(plan)
     model = as_model(planned.model)
     training = _Training(model, as_cluster(planned.gpu, planned.network), planned.num_gpus,
-                         planned.implementation or default_implementation(model))
+                         planned.implementation or default_implementation(model),
+                         planned.risk if risk is None else risk)
     layouts: list[Mapping[str, Any]] = []
     configurations, accounts = [], []
     for index, phase in enumerate(planned.phases):
