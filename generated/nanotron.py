@@ -570,7 +570,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_recomputed_layer_layer_backward = recompute_full*(layer_saved - layer_input_saved)
     stage_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == 0) else 0) + stage_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
     stage_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_others_in_flight_embedding_backward = stage_inner_activations - ratio((held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved), in_flight)
+    stage_others_in_flight_embedding_backward = -ratio(held_layer_inputs*layer_input_saved, in_flight) - ratio(held_dense_layers*layer_saved, in_flight) + stage_inner_activations
     stage_gathered_parts_optimizer_step = 2*stage_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
     stage_gathered_whole_optimizer_step = 2*data_parallel*stage_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     stage_loss_forward = stage_loss_loss_forward
@@ -626,7 +626,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_loss_head_backward = loss_head_backward*(1 if (pipeline_parallel == 1) else 0)
     first_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0)) + first_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
     first_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (pipeline_parallel == 1) else 0)
-    first_others_in_flight_embedding_backward = first_inner_activations - ratio((first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved), first_in_flight)
+    first_others_in_flight_embedding_backward = -ratio(first_held_dense_layers*layer_saved, first_in_flight) - ratio(first_held_layer_inputs*layer_input_saved, first_in_flight) + first_inner_activations
     first_gathered_parts_optimizer_step = 2*first_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
     first_gathered_whole_optimizer_step = 2*data_parallel*first_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     first_loss_forward = first_loss_loss_forward
@@ -669,7 +669,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_loss_head_backward = loss_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + second_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
     second_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_others_in_flight_embedding_backward = second_inner_activations - ratio((layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs), second_in_flight)
+    second_others_in_flight_embedding_backward = -ratio(layer_saved*second_held_dense_layers, second_in_flight) - ratio(layer_input_saved*second_held_layer_inputs, second_in_flight) + second_inner_activations
     second_gathered_parts_optimizer_step = 2*second_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
     second_gathered_whole_optimizer_step = 2*data_parallel*second_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     second_loss_forward = second_loss_loss_forward
@@ -712,7 +712,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_loss_head_backward = loss_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + penultimate_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
     penultimate_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_others_in_flight_embedding_backward = penultimate_inner_activations - ratio((layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs), penultimate_in_flight)
+    penultimate_others_in_flight_embedding_backward = -ratio(layer_saved*penultimate_held_dense_layers, penultimate_in_flight) - ratio(layer_input_saved*penultimate_held_layer_inputs, penultimate_in_flight) + penultimate_inner_activations
     penultimate_gathered_parts_optimizer_step = 2*penultimate_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
     penultimate_gathered_whole_optimizer_step = 2*data_parallel*penultimate_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     penultimate_loss_forward = penultimate_loss_loss_forward
@@ -755,7 +755,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_loss_head_backward = loss_head_backward
     last_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_parallel == 1) else 0) + last_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
     last_kept_of_later_layer_backward = 2*embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1)
-    last_others_in_flight_embedding_backward = last_inner_activations - ratio((last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved), last_in_flight)
+    last_others_in_flight_embedding_backward = -ratio(last_held_dense_layers*layer_saved, last_in_flight) - ratio(last_held_layer_inputs*layer_input_saved, last_in_flight) + last_inner_activations
     last_gathered_parts_optimizer_step = 2*last_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
     last_gathered_whole_optimizer_step = 2*data_parallel*last_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     last_loss_forward = last_loss_loss_forward

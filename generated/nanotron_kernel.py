@@ -236,30 +236,30 @@ def evaluate(
     x92 = hidden_size*head_dim
     x98 = (tied_embeddings == 0.0)
     x102 = 8.0*seq_length
-    x108 = hidden_size + hidden_size + select(x89, 0.0, 2.0*head_dim)
-    x109 = 3.0*hidden_size
-    x110 = hidden_size + x87
-    x115 = 38.0*seq_length
-    x117 = 4.0*seq_length*vocab_multiple
-    x120 = 9.0*seq_length
-    x122 = 2.0*(2.0 + hidden_size)
-    x123 = x85 + x122
-    x131 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
-    x132 = (-2.0)*head_dim*seq_length
-    x133 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x90)
-    x134 = x85 + x122 + x123
+    x109 = hidden_size + hidden_size + select(x89, 0.0, 2.0*head_dim)
+    x110 = 3.0*hidden_size
+    x111 = hidden_size + x87
+    x116 = 38.0*seq_length
+    x118 = 4.0*seq_length*vocab_multiple
+    x121 = 9.0*seq_length
+    x123 = 2.0*(2.0 + hidden_size)
+    x124 = x85 + x123
+    x132 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
+    x133 = (-2.0)*head_dim*seq_length
+    x134 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x90)
+    x135 = x85 + x123 + x124
     x141 = 2.0*hidden_size*vocab_multiple
     x143 = 2.0*hidden_size*seq_length
     x144 = 2.0*seq_length*vocab_multiple
     x149 = 4.0*seq_length
     x151 = (-2.0)*hidden_size
     x155 = opposite(x98)
-    x163 = opposite(x73)
-    x214 = -unexplained_bytes
-    x216 = -communicator_bytes
-    x217 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
-    x219 = 1.0/reserved_per_mille
-    process_holds = gpu_memory + x214
+    x164 = opposite(x73)
+    x199 = -unexplained_bytes
+    x201 = -communicator_bytes
+    x202 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x204 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x199
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -314,107 +314,101 @@ def evaluate(
             x104 = micro_batch_size*first_in_flight
             x105 = (1.0 < data_parallel)
             x106 = (x105 & x73)
-            x107 = 2.0 + select(x106, 6.0, 4.0)
-            layer_parameters = x108 + x109*local_ffn + x93 + x110*local_qkv_features
-            x112 = stage_layers*layer_parameters
-            first_parameters = select(x96, hidden_size, 0.0) + embedding_parameters + select(x99, embedding_parameters, 0.0) + x112
-            x114 = x72 + quotient(12.0*x100, x76, x82) + select(x101, x102*x104, 0.0) + x107*first_parameters
-            x116 = (1.0 < micro_batch_size)
-            x118 = x117*x79
-            x119 = micro_batch_size*(x115 + select(x116, 1.0, 0.0)*x102 + x118)
-            x121 = micro_batch_size*(x120 + x118)
-            x124 = micro_batch_size*x63
-            x125 = x123*x124
-            x126 = select(x96, x125, 0.0)
-            x127 = (recompute_full == 0.0)
-            x128 = stage_layers*x124
-            x129 = select(x127, 0.0, x85*(first_in_flight*x128))
+            x107 = select(x106, 6.0, 4.0)
+            x108 = 2.0 + x107
+            layer_parameters = x109 + x110*local_ffn + x93 + x111*local_qkv_features
+            x113 = stage_layers*layer_parameters
+            first_parameters = select(x96, hidden_size, 0.0) + embedding_parameters + select(x99, embedding_parameters, 0.0) + x113
+            x115 = x72 + quotient(12.0*x100, x76, x82) + select(x101, x102*x104, 0.0) + x108*first_parameters
+            x117 = (1.0 < micro_batch_size)
+            x119 = x118*x79
+            x120 = micro_batch_size*(x116 + select(x117, 1.0, 0.0)*x102 + x119)
+            x122 = micro_batch_size*(x121 + x119)
+            x125 = micro_batch_size*x63
+            x126 = x124*x125
+            x127 = select(x96, x126, 0.0)
+            x128 = (recompute_full == 0.0)
+            x129 = stage_layers*x125
             x130 = (1.0 < tensor_parallel)
-            x135 = micro_batch_size*(x102*local_ffn + (x131 + select((x130 & x116), 1.0, 0.0)*x71 + select((x130 & x116 & opposite(x60)), 1.0, 0.0)*x132)*local_heads + x133*larger(1.0, x48) + x134*x63)
-            x136 = select(x127, stage_layers, 0.0)*x135
-            x137 = first_in_flight*x136
-            x138 = x129 + select(x130, x120*x104, 0.0) + x137
-            x139 = select(x96, x121, 0.0) + x126 + x138
-            x140 = select(x96, x119, 0.0) + x139
+            last_held_dense_layers = select(x128, stage_layers, 0.0)
+            x136 = micro_batch_size*(x102*local_ffn + (x132 + select((x130 & x117), 1.0, 0.0)*x71 + select((x130 & x117 & opposite(x60)), 1.0, 0.0)*x133)*local_heads + x134*larger(1.0, x48) + x135*x63)
+            x137 = last_held_dense_layers*x136
+            x138 = select(x128, 0.0, x85*(first_in_flight*x129)) + select(x130, x121*x104, 0.0) + first_in_flight*x137
+            x139 = select(x96, x122, 0.0) + x127 + x138
+            x140 = select(x96, x120, 0.0) + x139
             x142 = x141*x79
-            x145 = x142 + x85*select(x69, x124, 0.0) + micro_batch_size*(x143 + x144*x79)
-            x146 = x126 + x138 + select(x96, x145, 0.0)
+            x145 = x142 + x85*select(x69, x125, 0.0) + micro_batch_size*(x143 + x144*x79)
+            x146 = x127 + x138 + select(x96, x145, 0.0)
             x147 = x85*(micro_batch_size*(select(x69, seq_length, 0.0) + x63))
             x148 = x138 + x147
             x150 = x86 + micro_batch_size*(x149*local_ffn + x85*x63)
-            x152 = x151*x124
-            x153 = select(x127, 0.0, x135 + x152)
-            x154 = (stage_layers - 1.0)*larger(0.0, select(x127, 0.0, x152) + 2.0*select(x106, 0.0, layer_parameters) - select(x127, x135, 0.0))
+            x152 = x151*x125
+            x153 = select(x128, 0.0, x136 + x152)
+            x154 = (stage_layers - 1.0)*larger(0.0, select(x128, 0.0, x152) + 2.0*select(x106, 0.0, layer_parameters) - select(x128, x136, 0.0))
             x156 = (x96 & x155)
             head_parameters = select(x156, 0.0, embedding_parameters)
             x158 = select(x106, 0.0, hidden_size + head_parameters)
             x159 = select(x156, embedding_parameters, 0.0) + x158
             x160 = x138 + x150 + x153 + x154 + 2.0*select(x96, x159, 0.0)
             x161 = x77*((select(x156, 1.0, 0.0) + select(x106, 1.0, 0.0))*x79)
-            x162 = x138 + 2.0*(x161 + select(x106, 0.0, first_parameters)) - quotient(x129 + x137, first_in_flight, 1.0/first_in_flight)
-            x164 = (x105 & x163)
-            x165 = 1.0 + data_parallel
-            x166 = x165*x100
-            x167 = data_parallel*x100
-            x168 = select(x164, quotient(2.0*x166, x76, x82) + quotient(2.0*x167, x76, x82), 0.0)
-            x169 = x114 + larger(larger(larger(larger(larger(x140, x146), x148), x160), x162), x168)
-            x170 = x97 + x95 + select(x156, 0.0, x84) + select(x96, x84, 0.0)
-            last_parameters = hidden_size + x112 + head_parameters + select(x96, embedding_parameters, 0.0)
-            x172 = select((x101 & x96), micro_batch_size*x102, 0.0) + x72 + quotient(12.0*x170, x76, x82) + x107*last_parameters
-            x173 = select(x127, 0.0, x85*x128)
-            x174 = select((x130 & x96), micro_batch_size*x120, 0.0) + x136 + x173
-            x175 = x121 + x125 + x174
-            x176 = x119 + x175
-            x177 = x125 + x145 + x174
+            x162 = select(x128, 0.0, x151*x129) - last_held_dense_layers*x136
+            x163 = x138 + 2.0*(x161 + select(x106, 0.0, first_parameters)) + x162
+            x165 = (x105 & x164)
+            x166 = 1.0 + data_parallel
+            x167 = x166*x100
+            x168 = data_parallel*x100
+            x169 = select(x165, quotient(2.0*x167, x76, x82) + quotient(2.0*x168, x76, x82), 0.0)
+            x170 = x115 + larger(larger(larger(larger(larger(x140, x146), x148), x160), x163), x169)
+            x171 = x97 + x95 + select(x156, 0.0, x84) + select(x96, x84, 0.0)
+            last_parameters = hidden_size + x113 + head_parameters + select(x96, embedding_parameters, 0.0)
+            x173 = select((x101 & x96), micro_batch_size*x102, 0.0) + x72 + quotient(12.0*x171, x76, x82) + x108*last_parameters
+            x174 = select((x130 & x96), micro_batch_size*x121, 0.0) + x137 + select(x128, 0.0, x85*x129)
+            x175 = x122 + x126 + x174
+            x176 = x120 + x175
+            x177 = x126 + x145 + x174
             x178 = x150 + x153 + x154 + x174 + select(x156, x142, 0.0) + 2.0*x158
-            x179 = x174 + 2.0*(select(x96, x161, 0.0) + select(x106, 0.0, last_parameters)) - (x136 + x173)
-            x180 = x165*x170
-            x181 = data_parallel*x170
-            x182 = select(x164, quotient(2.0*x180, x76, x82) + quotient(2.0*x181, x76, x82), 0.0)
-            x183 = x172 + larger(larger(larger(larger(x176, x177), x178), x179), x182)
+            x179 = x162 + x174 + 2.0*(select(x96, x161, 0.0) + select(x106, 0.0, last_parameters))
+            x180 = x166*x171
+            x181 = data_parallel*x171
+            x182 = select(x165, quotient(2.0*x180, x76, x82) + quotient(2.0*x181, x76, x82), 0.0)
+            x183 = x173 + larger(larger(larger(larger(x176, x177), x178), x179), x182)
             x184 = smaller(1.0, x54)
             second_in_flight = smaller(pipeline_parallel - x184, num_microbatches)
-            x186 = select(x127, 0.0, x85*(x128*second_in_flight))
-            x187 = (x184 == 0.0)
-            x188 = micro_batch_size*second_in_flight
-            x189 = x136*second_in_flight
-            x190 = x186 + select((x130 & x187), x120*x188, 0.0) + x189
-            x191 = x147 + x190
-            x192 = (x184 == x54)
-            x193 = opposite(x156)
-            x194 = (x192 & x193)
-            x195 = x95 + select(x187, x84, 0.0) + select(x192, x97, 0.0) + select(x194, x84, 0.0)
-            second_parameters = select(x192, hidden_size, 0.0) + x112 + select(x194, embedding_parameters, 0.0) + select(x187, embedding_parameters, 0.0)
-            x197 = x72 + quotient(12.0*x195, x76, x82) + select((x101 & x187), x102*x188, 0.0) + x107*second_parameters
-            x198 = x150 + x153 + x154 + x190 + 2.0*select(x192, x159, 0.0)
-            x199 = x190 + 2.0*(select(x187, x161, 0.0) + select(x106, 0.0, second_parameters)) - quotient(x186 + x189, second_in_flight, 1.0/second_in_flight)
-            x200 = larger(0.0, pipeline_parallel - 2.0)
-            x201 = (x200 == 0.0)
-            x202 = (x200 == x54)
-            x203 = (x202 & x193)
-            penultimate_parameters = select(x202, hidden_size, 0.0) + x112 + select(x203, embedding_parameters, 0.0) + select(x201, embedding_parameters, 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x200, num_microbatches)
-            x206 = select(x127, 0.0, x85*(x128*penultimate_in_flight))
-            x207 = micro_batch_size*penultimate_in_flight
-            x208 = x136*penultimate_in_flight
-            x209 = x206 + select((x130 & x201), x120*x207, 0.0) + x208
-            x210 = 2.0*(select(x201, x161, 0.0) + select(x106, 0.0, penultimate_parameters)) + x209 - quotient(x206 + x208, penultimate_in_flight, 1.0/penultimate_in_flight)
-            x211 = x95 + select(x201, x84, 0.0) + select(x202, x97, 0.0) + select(x203, x84, 0.0)
-            x212 = x72 + quotient(12.0*x211, x76, x82) + select((x101 & x201), x102*x207, 0.0) + x107*penultimate_parameters
-            x213 = larger(larger(larger(larger(larger(x169, x183), x191 + x197), x197 + x198), x197 + x199), x210 + x212)
-            x215 = select(x130, 1.0, 0.0)
-            x218 = (x215 + select(x105, 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < pipeline_parallel), 1.0, 0.0))*x216 + x217
-            x220 = 1000.0*floor(quotient(1000.0*x218, reserved_per_mille, x219))
-            x221 = 1044.0 + 67.0*x215 + 43.0*select((2.0 < tensor_parallel), 1.0, 0.0)
-            x222 = 1.0/x221
-            x223 = select(x202, x125, 0.0)
-            x224 = x209 + select(x202, x121, 0.0) + x223
-            x225 = x165*x211
-            x226 = data_parallel*x211
-            x227 = select(x192, x125, 0.0)
-            x228 = x190 + select(x192, x121, 0.0) + x227
-            x229 = x165*x195
-            x230 = data_parallel*x195
+            x186 = (x184 == 0.0)
+            x187 = micro_batch_size*second_in_flight
+            x188 = select(x128, 0.0, x85*(x129*second_in_flight)) + select((x130 & x186), x121*x187, 0.0) + x137*second_in_flight
+            x189 = x147 + x188
+            x190 = (x184 == x54)
+            x191 = opposite(x156)
+            x192 = (x190 & x191)
+            x193 = x95 + select(x186, x84, 0.0) + select(x190, x97, 0.0) + select(x192, x84, 0.0)
+            second_parameters = select(x190, hidden_size, 0.0) + x113 + select(x192, embedding_parameters, 0.0) + select(x186, embedding_parameters, 0.0)
+            x195 = x72 + quotient(12.0*x193, x76, x82) + select((x101 & x186), x102*x187, 0.0) + x108*second_parameters
+            x196 = x150 + x153 + x154 + x188 + 2.0*select(x190, x159, 0.0)
+            x197 = x162 + x188 + 2.0*(select(x186, x161, 0.0) + select(x106, 0.0, second_parameters))
+            x198 = larger(larger(larger(larger(x170, x183), x189 + x195), x195 + x196), x195 + x197)
+            x200 = select(x130, 1.0, 0.0)
+            x203 = (x200 + select(x105, 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < pipeline_parallel), 1.0, 0.0))*x201 + x202
+            x205 = 1000.0*floor(quotient(1000.0*x203, reserved_per_mille, x204))
+            x206 = 1044.0 + 67.0*x200 + 43.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            x207 = 1.0/x206
+            x208 = larger(0.0, pipeline_parallel - 2.0)
+            x209 = (x208 == x54)
+            x210 = (x209 & x191)
+            x211 = (x208 == 0.0)
+            penultimate_parameters = select(x209, hidden_size, 0.0) + x113 + select(x210, embedding_parameters, 0.0) + select(x211, embedding_parameters, 0.0)
+            x213 = select(x209, x126, 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x208, num_microbatches)
+            x215 = micro_batch_size*penultimate_in_flight
+            x216 = select(x128, 0.0, x85*(x129*penultimate_in_flight)) + select((x130 & x211), x121*x215, 0.0) + x137*penultimate_in_flight
+            x217 = select(x209, x122, 0.0) + x213 + x216
+            x218 = x95 + select(x211, x84, 0.0) + select(x209, x97, 0.0) + select(x210, x84, 0.0)
+            x219 = x166*x218
+            x220 = data_parallel*x218
+            x221 = select(x190, x126, 0.0)
+            x222 = x188 + select(x190, x122, 0.0) + x221
+            x223 = x166*x193
+            x224 = data_parallel*x193
             broken = np.int8(0)
             broken = where((data_parallel_replicas*nearest(x66*x67) == x66), broken, np.int8(18))
             broken = where((x60 | (2.0 <= tensor_parallel)), broken, np.int8(17))
@@ -436,10 +430,10 @@ def evaluate(
             broken = where(x37, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x169, 0.0)
+            out[0, row] = select(legal, x170, 0.0)
             out[1, row] = select(legal, x183, 0.0)
-            out[2, row] = select(legal, x213, 0.0)
+            out[2, row] = select(legal, x198, 0.0)
             answer = np.int8(2)
-            answer = where((x213 <= process_holds), np.int8(1), answer)
-            answer = where((x213 <= x213 + smaller(smaller(smaller(x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x166, x76, x82) + quotient((-1080.0)*x167, x76, x82), 0.0), x221, x222))) - (x114 + larger(larger(larger(larger(larger(larger(x139, x140), x146), x148), x160), x162), x168)), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x180, x76, x82) + quotient((-1080.0)*x181, x76, x82), 0.0), x221, x222))) - (x172 + larger(larger(larger(larger(larger(larger(x175, x176), x177), x178), x179), x182), x147 + x174))), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x225, x76, x82) + quotient((-1080.0)*x226, x76, x82), 0.0), x221, x222))) - (x212 + larger(larger(larger(larger(larger(larger(x210, x224), x224 + select(x202, x119, 0.0)), x209 + x223 + select(x202, x145, 0.0)), x147 + x209), x150 + x153 + x154 + x209 + 2.0*select(x202, x159, 0.0)), select(x164, quotient(2.0*x225, x76, x82) + quotient(2.0*x226, x76, x82), 0.0)))), x214 + smaller(x218, floor(quotient(x220 + select(x164, quotient((-1080.0)*x229, x76, x82) + quotient((-1080.0)*x230, x76, x82), 0.0), x221, x222))) - (x197 + larger(larger(larger(larger(larger(larger(x191, x198), x199), x228), x228 + select(x192, x119, 0.0)), x190 + x227 + select(x192, x145, 0.0)), select(x164, quotient(2.0*x229, x76, x82) + quotient(2.0*x230, x76, x82), 0.0))))), np.int8(0), answer)
+            answer = where((x198 <= process_holds), np.int8(1), answer)
+            answer = where((x198 <= x198 + smaller(smaller(smaller(x199 + smaller(x203, floor(quotient(x205 + select(x165, quotient((-1080.0)*x167, x76, x82) + quotient((-1080.0)*x168, x76, x82), 0.0), x206, x207))) - (x115 + larger(larger(larger(larger(larger(larger(x139, x140), x146), x148), x160), x163), x169)), x199 + smaller(x203, floor(quotient(x205 + select(x165, quotient((-1080.0)*x180, x76, x82) + quotient((-1080.0)*x181, x76, x82), 0.0), x206, x207))) - (x173 + larger(larger(larger(larger(larger(larger(x175, x176), x177), x178), x179), x182), x147 + x174))), x199 + (-2.0 - x107)*penultimate_parameters + smaller(x203, floor(quotient(x205 + select(x165, quotient((-1080.0)*x219, x76, x82) + quotient((-1080.0)*x220, x76, x82), 0.0), x206, x207))) - (x72 + larger(larger(larger(larger(larger(larger(x217, x217 + select(x209, x120, 0.0)), x213 + x216 + select(x209, x145, 0.0)), x147 + x216), x150 + x153 + x154 + x216 + 2.0*select(x209, x159, 0.0)), x162 + x216 + 2.0*(select(x211, x161, 0.0) + select(x106, 0.0, penultimate_parameters))), select(x165, quotient(2.0*x219, x76, x82) + quotient(2.0*x220, x76, x82), 0.0)) + quotient(12.0*x218, x76, x82) + select((x101 & x211), x102*x215, 0.0))), x199 + smaller(x203, floor(quotient(x205 + select(x165, quotient((-1080.0)*x223, x76, x82) + quotient((-1080.0)*x224, x76, x82), 0.0), x206, x207))) - (x195 + larger(larger(larger(larger(larger(larger(x189, x196), x197), x222), x222 + select(x190, x120, 0.0)), x188 + x221 + select(x190, x145, 0.0)), select(x165, quotient(2.0*x223, x76, x82) + quotient(2.0*x224, x76, x82), 0.0))))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -51,7 +51,7 @@ def others_in_flight(terms: TermSet, implementation: Implementation) -> Expr:
     """Return all saved activations but those of the layers of the micro-batch at work, freed by now."""
     layers = product(held(Place.DENSE, Lifetime.IN_FLIGHT, implementation.choices), terms["layer.saved"].symbol)
     inputs = product(Hc, terms["layer_input.saved"].symbol)
-    return total(terms["stage.inner_activations"].symbol, -total(layers, inputs) / nr)
+    return total(terms["stage.inner_activations"].symbol, -layers / nr, -inputs / nr)
 
 
 def own_parts(terms: TermSet, implementation: Implementation) -> Expr:
