@@ -191,6 +191,7 @@ TERMS = {
     "process.allocated": ("bytes", "rank r, allocated: torch.cuda.max_memory_allocated"),
     "process.low": ("bytes", "low end of what is reserved of 1000 bytes that its formula has"),
     "process.high": ("bytes", "high end of what is reserved of 1000 bytes that its formula has"),
+    "process.share": ("bytes", "usually reserved of 1000 bytes that are allocated"),
     "process.usual": ("bytes", "rank r, usually reserved by the caching allocator"),
     "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
     "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
@@ -537,14 +538,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_allocated = unexplained_bytes + stage_total
     process_low = 2*(1 if (tensor_parallel > 1) else 0) + 955
     process_high = 12*(1 if (tensor_parallel > 1) else 0) + 1027
-    process_usual = ceil_div(process_allocated*(-27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065), 1000)
+    process_share = -27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065
+    process_usual = ceil_div(process_allocated*process_share, 1000)
     process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
     process_beside = context_bytes + communicator_bytes*process_communicators
     process_total = process_beside + process_reserved
     process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
     process_usual_left = floor_div(1000*process_left, reserved_per_mille)
-    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left, -27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065))
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left, process_share))
     process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
@@ -691,7 +693,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
-    process_peak = process_beside + max(unexplained_bytes + peak, ceil_div(reserved_per_mille*ceil_div((unexplained_bytes + peak)*(-27*(1 if (tensor_parallel > 1) else 0) - 9*(1 if (tensor_parallel > 2) else 0) + 1065), 1000), 1000))
+    process_peak = process_beside + max(unexplained_bytes + peak, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + peak), 1000), 1000))
     process_most = process_fits
     stage_loading = stage_weight
     stage_saving = stage_optimizer + stage_weight
@@ -838,6 +840,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.allocated": process_allocated,
         "process.low": process_low,
         "process.high": process_high,
+        "process.share": process_share,
         "process.usual": process_usual,
         "process.reserved": process_reserved,
         "process.communicators": process_communicators,

@@ -421,7 +421,7 @@ def evaluate(
             x228 = larger(larger(larger(x186, x198), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x201) & x203), layer_input_saved, 0.0) + select(x204, 0.0, x74*(x88*select(x203, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*second_in_flight)) + x173*second_in_flight + 9.0*select((x175 & x201), x205, 0.0) + x206*smaller(x207 + x127 + select(x208, embedding_parameters, 0.0) + select(x209, embedding_parameters, 0.0), 128.0*x110*x210) + select(x204, x94, 0.0) + 8.0*select((x95 & x201), x205, 0.0) + (x143*x210)*x147 + select(x212, x213*x144, 0.0)*x214 + (x215*(x207 + x127 + select((x204 & x188), embedding_parameters, 0.0) + select(x201, embedding_parameters, 0.0)))*x216 + 12.0*select(x212, x213*x117, 0.0)), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x218) & x220), layer_input_saved, 0.0) + select(x221, 0.0, x74*(x88*select(x220, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*penultimate_in_flight)) + x173*penultimate_in_flight + 9.0*select((x175 & x218), x222, 0.0) + x206*smaller(x223 + x127 + select(x224, embedding_parameters, 0.0) + select(x225, embedding_parameters, 0.0), 128.0*x110*x226) + select(x221, x94, 0.0) + 8.0*select((x95 & x218), x222, 0.0) + (x143*x226)*x147 + select(x212, x227*x144, 0.0)*x214 + (x215*(x223 + x127 + select((x221 & x188), embedding_parameters, 0.0) + select(x218, embedding_parameters, 0.0)))*x216 + 12.0*select(x212, x227*x117, 0.0))
             x230 = select(x175, 1.0, 0.0)
             process_left = (x230 + select(x100, 1.0, 0.0) + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x41), 1.0, 0.0))*x231 + x232
-            x235 = 1065.0 - 27.0*x230 - 9.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            process_share = 1065.0 - 27.0*x230 - 9.0*select((2.0 < tensor_parallel), 1.0, 0.0)
             broken = np.int8(0)
             broken = where(x71, broken, np.int8(16))
             broken = where(((x67 & x68) | x69), broken, np.int8(15))
@@ -446,5 +446,5 @@ def evaluate(
             out[2, row] = select(legal, x228, 0.0)
             answer = np.int8(2)
             answer = where((x228 <= process_holds), np.int8(1), answer)
-            answer = where((x228 <= x229 + smaller(process_left, floor(quotient(1000.0*floor(quotient(1000.0*process_left, reserved_per_mille, x234)), x235, 1.0/x235)))), np.int8(0), answer)
+            answer = where((x228 <= x229 + smaller(process_left, floor(quotient(1000.0*floor(quotient(1000.0*process_left, reserved_per_mille, x234)), process_share, 1.0/process_share)))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -204,6 +204,7 @@ TERMS = {
     "process.allocated": ("bytes", "rank r, allocated: torch.cuda.max_memory_allocated"),
     "process.low": ("bytes", "low end of what is reserved of 1000 bytes that its formula has"),
     "process.high": ("bytes", "high end of what is reserved of 1000 bytes that its formula has"),
+    "process.share": ("bytes", "usually reserved of 1000 bytes that are allocated"),
     "process.usual": ("bytes", "rank r, usually reserved by the caching allocator"),
     "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
     "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
@@ -591,14 +592,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_allocated = unexplained_bytes + stage_total
     process_low = -24*(1 if (tensor_parallel > 1) else 0) - 51*(1 if (tensor_parallel > 2) else 0) + 952
     process_high = 22*(1 if (tensor_parallel > 1) else 0) + 541*(1 if (tensor_parallel > 2) else 0) + 1092
-    process_usual = ceil_div(process_allocated*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044) + 540*stage_optimizer_step, 1000)
+    process_share = 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044
+    process_usual = ceil_div(process_allocated*process_share + 540*stage_optimizer_step, 1000)
     process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
     process_beside = context_bytes + communicator_bytes*process_communicators
     process_total = process_beside + process_reserved
     process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
     process_usual_left = floor_div(1000*process_left, reserved_per_mille)
-    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left - 540*stage_optimizer_step, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044))
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left - 540*stage_optimizer_step, process_share))
     process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
@@ -773,8 +775,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
-    process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(540*first_optimizer_step + (unexplained_bytes + first_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(540*last_optimizer_step + (unexplained_bytes + last_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(540*penultimate_optimizer_step + (unexplained_bytes + penultimate_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(540*second_optimizer_step + (unexplained_bytes + second_total)*(67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044), 1000), 1000)))
-    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-540*first_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - last_total + min(process_left, floor_div(-540*last_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-540*penultimate_optimizer_step + 1000*process_usual_left, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)), -unexplained_bytes - second_total + min(process_left, floor_div(1000*process_usual_left - 540*second_optimizer_step, 67*(1 if (tensor_parallel > 1) else 0) + 43*(1 if (tensor_parallel > 2) else 0) + 1044)))
+    process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(540*first_optimizer_step + process_share*(unexplained_bytes + first_total), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(540*last_optimizer_step + process_share*(unexplained_bytes + last_total), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(540*penultimate_optimizer_step + process_share*(unexplained_bytes + penultimate_total), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + second_total) + 540*second_optimizer_step, 1000), 1000)))
+    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-540*first_optimizer_step + 1000*process_usual_left, process_share)), -unexplained_bytes - last_total + min(process_left, floor_div(-540*last_optimizer_step + 1000*process_usual_left, process_share)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-540*penultimate_optimizer_step + 1000*process_usual_left, process_share)), -unexplained_bytes - second_total + min(process_left, floor_div(1000*process_usual_left - 540*second_optimizer_step, process_share)))
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -929,6 +931,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.allocated": process_allocated,
         "process.low": process_low,
         "process.high": process_high,
+        "process.share": process_share,
         "process.usual": process_usual,
         "process.reserved": process_reserved,
         "process.communicators": process_communicators,

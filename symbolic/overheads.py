@@ -15,7 +15,7 @@ from .functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from .implementations import Implementation
 from .parallel.mesh import PLACED
 from .parameters import BY_LETTER, symbol, symbols
-from .reserved import PER, add_reserved, most_allocated, usually_reserved
+from .reserved import PER, SHARE, add_reserved, most_allocated, usually_reserved
 from .run_out import PARTS
 from .sources import BY_KEY
 from .terms import TermSet, product, total
@@ -100,8 +100,8 @@ def add_process(terms: TermSet, implementation: Implementation) -> None:
 
 def _most(terms: TermSet, implementation: Implementation, moment: Expr) -> Expr:
     """Return the last byte of a total whose process fits, with so many bytes of the moment of reserved memory."""
-    left, usual = terms["process.left"].symbol, terms["process.usual_left"].symbol
-    return Min(left, most_allocated(usual, implementation.reserved, moment)) - extra
+    left, usual, share = (terms[name].symbol for name in ("process.left", "process.usual_left", SHARE))
+    return Min(left, most_allocated(usual, share, product(Integer(implementation.reserved.weight), moment))) - extra
 
 
 def add_fullest(terms: TermSet, implementation: Implementation, ranks: Mapping[str, Expr]) -> None:
@@ -117,8 +117,9 @@ def add_fullest(terms: TermSet, implementation: Implementation, ranks: Mapping[s
         totals = {terms[f"{name}.total"].symbol: _copied(terms, name, moment, rank) for name, rank in ranks.items()}
     processes, margins = [], []
     for size, own in totals.items():
-        allocated = total(size, extra)
-        processes.append(total(reserved_of(allocated, usually_reserved(allocated, reserved, own)), beside))
+        allocated, weighted = total(size, extra), product(Integer(reserved.weight), own)
+        usual = usually_reserved(allocated, terms[SHARE].symbol, weighted)
+        processes.append(total(reserved_of(allocated, usual), beside))
         margins.append(_most(terms, implementation, own) - size)
     terms.add("process.peak", Max(*processes), "bytes", "the rank whose process takes most of its GPU")
     most = terms[FITS].symbol if moment == 0 else terms["peak"].symbol + Min(*margins)

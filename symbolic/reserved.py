@@ -21,6 +21,8 @@ t = symbol("t")
 #: Kinds of layouts: names, and the tensor-parallel ranks from which on a layout is of the kind.
 KINDS: dict[str, int] = {"TP 1": 1, "TP 2": 2, "TP 4 and more": 3}
 PER = Integer(1000)
+#: The term with the bytes usually reserved of 1000 that are allocated.
+SHARE = "process.share"
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,6 @@ class Reserved:
     source: str
     moment: str = ""
     weight: int = 0
-
-    @property
-    def per_mille(self) -> Expr:
-        """Bytes per 1000 allocated."""
-        return by_kind(tuple(share.usual for share in self.shares))
 
     def moment_in(self, terms: TermSet) -> Expr:
         """Return the bytes of the moment on rank r; 0 where the chosen peak does not count it (``peak=saved``)."""
@@ -77,16 +74,17 @@ def add_reserved(terms: TermSet, allocated: Expr, reserved: Reserved) -> Expr:
     for end in ("low", "high"):
         terms.add(f"process.{end}", by_kind(tuple(getattr(share, end) for share in reserved.shares)), "bytes",
                   f"{end} end of what is reserved of 1000 bytes that its formula has")
-    usual = usually_reserved(allocated, reserved, reserved.moment_in(terms))
+    share = terms.add(SHARE, by_kind(tuple(share.usual for share in reserved.shares)), "bytes",
+                      "usually reserved of 1000 bytes that are allocated")
+    usual = usually_reserved(allocated, share, product(Integer(reserved.weight), reserved.moment_in(terms)))
     return terms.add("process.usual", usual, "bytes", "rank r, usually reserved by the caching allocator")
 
 
-def usually_reserved(allocated: Expr, reserved: Reserved, moment: Expr) -> Expr:
-    """Return what is usually reserved for allocated bytes and those of the moment."""
-    parts = product(allocated, reserved.per_mille), product(Integer(reserved.weight), moment)
-    return CeilDiv(total(*parts), PER)
+def usually_reserved(allocated: Expr, share: Expr, weighted: Expr) -> Expr:
+    """Return what is usually reserved for allocated bytes and those of the moment, ``weighted``."""
+    return CeilDiv(total(product(allocated, share), weighted), PER)
 
 
-def most_allocated(usual: Expr, reserved: Reserved, moment: Expr) -> Expr:
+def most_allocated(usual: Expr, share: Expr, weighted: Expr) -> Expr:
     """Return the most that can be allocated with at most ``usual`` bytes reserved: the same turned round."""
-    return FloorDiv(product(PER, usual) - product(Integer(reserved.weight), moment), reserved.per_mille)
+    return FloorDiv(product(PER, usual) - weighted, share)

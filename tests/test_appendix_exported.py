@@ -36,7 +36,7 @@ from shardmath.symbolic.sources import BY_KEY, SOURCES
 pytestmark = pytest.mark.slow
 
 #: Lines of a paper may be so short that a long fraction is set smaller than in a document of its own.
-IN_A_PAPER = 0.6
+IN_A_PAPER = 0.7
 #: A paper that reads an appendix, with narrow lines; what it defines stays its own.
 PAPER = r"""
 \documentclass{%(options)s}

@@ -10,15 +10,9 @@ from collections.abc import Mapping
 from sympy import Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, KV_HEADS, SEQUENCE
-from ..functions import Iverson
-from ..parameters import symbols
-from .words import SHARE, WHOLE, Passing, Script
+from ..dimensions import BATCH, FFN, SEQUENCE
+from .words import KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
 
-ts = symbols("ts")[0]
-
-_SCATTERED = Iverson(ts > 1)
-_QUERY, _KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
 _INNER = (SEQUENCE, BATCH, FFN)
 #: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
 _ENDS: Mapping[str, tuple[str, ...]] = {
@@ -33,30 +27,30 @@ def _ends(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ON
 
 
 PASSING: tuple[Passing, ...] = (
-    _ends("q.projected", _QUERY, "queries before RoPE"),
-    _ends("k.projected", _KEY, "keys before RoPE"),
-    _ends("q.fp32", _QUERY, "fp32 queries", bytes=4),
-    _ends("k.fp32", _KEY, "fp32 keys", bytes=4),
-    _ends("q.rotated", _QUERY, "fp32 queries after RoPE", bytes=4),
-    _ends("k.rotated", _KEY, "fp32 keys after RoPE", bytes=4),
-    _ends("partial", WHOLE, "output of the rank's heads or part of the MLP, before it is summed", _SCATTERED),
+    _ends("q.projected", QUERY, "queries before RoPE"),
+    _ends("k.projected", KEY, "keys before RoPE"),
+    _ends("q.fp32", QUERY, "fp32 queries", bytes=4),
+    _ends("k.fp32", KEY, "fp32 keys", bytes=4),
+    _ends("q.rotated", QUERY, "fp32 queries after RoPE", bytes=4),
+    _ends("k.rotated", KEY, "fp32 keys after RoPE", bytes=4),
+    _ends("partial", WHOLE, "output of the rank's heads or part of the MLP, before it is summed", SCATTERED),
     _ends("output", SHARE, "output of attention or the MLP, before it is added"),
     _ends("residual.gradient", SHARE, "gradient of a residual sum"),
-    _ends("gathered.gradient", WHOLE, "gradient of an output, gathered over ranks", _SCATTERED),
-    _ends("gathered.copy", WHOLE, "the same before its parts are joined", _SCATTERED),
+    _ends("gathered.gradient", WHOLE, "gradient of an output, gathered over ranks", SCATTERED),
+    _ends("gathered.copy", WHOLE, "the same before its parts are joined", SCATTERED),
     _ends("down.input_gradient", _INNER, "gradient of the down projection's input"),
     _ends("silu.gradient", _INNER, "gradient of SiLU of the gate projection"),
     _ends("up.gradient", _INNER, "gradient of the up projection"),
     _ends("gate.gradient", _INNER, "gradient of the gate projection"),
     _ends("input.gradient", WHOLE, "gradient of a common input, from one of its projections"),
     _ends("input.sum", WHOLE, "sum of two of them"),
-    _ends("input.reduced", SHARE, "the rank's share of its sum over ranks", _SCATTERED),
+    _ends("input.reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
     _ends("norm.gradient", SHARE, "gradient of the final norm's output"),
     _ends("norm.input_gradient", SHARE, "gradient of a norm's input"),
-    _ends("context.gradient", _QUERY, "gradient of the output of core attention"),
-    _ends("q.gradient", _QUERY, "gradient of queries"),
-    _ends("k.gradient", _KEY, "gradient of keys"),
-    _ends("v.gradient", _KEY, "gradient of values"),
+    _ends("context.gradient", QUERY, "gradient of the output of core attention"),
+    _ends("q.gradient", QUERY, "gradient of queries"),
+    _ends("k.gradient", KEY, "gradient of keys"),
+    _ends("v.gradient", KEY, "gradient of values"),
 )
 
 SCRIPTS: tuple[Script, ...] = (

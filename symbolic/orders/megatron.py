@@ -11,15 +11,12 @@ from collections.abc import Mapping
 from sympy import Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HEAD_DIM, HEADS, KV_HEADS, QKV_FEATURES, SEQUENCE
-from ..functions import Iverson
+from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, QKV_FEATURES, SEQUENCE
 from ..implementations import MEGATRON
 from ..parameters import symbols
-from .words import SHARE, WHOLE, Passing, Script
+from .words import KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
 
-ts, rfull = symbols("ts rfull")
-_SCATTERED = Iverson(ts > 1)
-_QUERY, _KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
+(rfull,) = symbols("rfull")
 _QKV = (SEQUENCE, BATCH, QKV_FEATURES)
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
@@ -30,22 +27,22 @@ def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = 
 
 
 PASSING: tuple[Passing, ...] = (
-    _layers("gathered", WHOLE, "input of a projection, gathered over ranks", _SCATTERED),
+    _layers("gathered", WHOLE, "input of a projection, gathered over ranks", SCATTERED),
     _layers("qkv.output", _QKV, "queries, keys and values as the projection has them"),
-    _layers("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", _SCATTERED),
+    _layers("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", SCATTERED),
     _layers("o_proj.output", SHARE, "output of attention, before it is added to the layer's input"),
-    _layers("down.partial", WHOLE, "output of the rank's part of the MLP, before it is summed", _SCATTERED),
+    _layers("down.partial", WHOLE, "output of the rank's part of the MLP, before it is summed", SCATTERED),
     _layers("down.output", SHARE, "output of the MLP, before it is added"),
     _layers("recomputed.output", SHARE, "output of the recomputed layer", rfull),
-    _layers("output_gradient", WHOLE, "gradient of an output, gathered over ranks", _SCATTERED),
+    _layers("output_gradient", WHOLE, "gradient of an output, gathered over ranks", SCATTERED),
     _layers("down.input_gradient", (SEQUENCE, BATCH, FFN), "gradient of the down projection's input"),
     _layers("gate_up.gradient", (SEQUENCE, BATCH, GATE_UP_FEATURES), "gradient of gate and up projection"),
     _layers("input_gradient", WHOLE, "gradient of a projection's input"),
-    _layers("reduced", SHARE, "the rank's share of its sum over ranks", _SCATTERED),
-    _layers("context.gradient", _QUERY, "gradient of the output of core attention"),
-    _layers("q.gradient", _QUERY, "gradient of queries"),
-    _layers("k.gradient", _KEY, "gradient of keys"),
-    _layers("v.gradient", _KEY, "gradient of values"),
+    _layers("reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
+    _layers("context.gradient", QUERY, "gradient of the output of core attention"),
+    _layers("q.gradient", QUERY, "gradient of queries"),
+    _layers("k.gradient", KEY, "gradient of keys"),
+    _layers("v.gradient", KEY, "gradient of values"),
     _layers("qkv.gradient", _QKV, "the three of them as the projection has them"),
 )
 

@@ -10,13 +10,13 @@ from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, VOCAB
 from ..functions import Iverson
 from ..parameters import symbols
-from .words import SHARE, WHOLE, Passing, Script
+from .words import SCATTERED, SHARE, WHOLE, Passing, Script
 
-p, ts, tied, D, zero1 = symbols("p ts tied D zero1")
+p, tied, D, zero1 = symbols("p tied D zero1")
 
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
 _SEVERAL = Iverson(p > 1)
-_SCATTERED, _TIED_ALONE = Iverson(ts > 1), tied * Iverson(Eq(p, 1))
+_TIED_ALONE = tied * Iverson(Eq(p, 1))
 _NANOTRON: Mapping[str, tuple[str, ...]] = {"data_parallel": ("torch_ddp",)}
 
 #: 1 where DistributedDataParallel takes gradients over into its buckets, tensor by tensor.
@@ -28,10 +28,10 @@ def _nanotron(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr 
 
 
 PASSING: tuple[Passing, ...] = (
-    _nanotron("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", _SCATTERED),
+    _nanotron("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", SCATTERED),
     _nanotron("o_proj.output", SHARE, "output of attention, before it is added to the layer's input"),
     _nanotron("down.partial", WHOLE, "output of the rank's part of the MLP, before it is summed over ranks",
-              _SCATTERED),
+              SCATTERED),
     _nanotron("down.output", SHARE, "output of the MLP, before it is added"),
     _nanotron("logits", _LOGITS, "16-bit logits, of which the fp32 ones are made"),
     _nanotron("logits_gradient", _LOGITS, "16-bit gradient of the logits"),
@@ -42,10 +42,10 @@ PASSING: tuple[Passing, ...] = (
     _nanotron("sent_output", SHARE, "output of the last layer, which is sent on", _SEVERAL),
     _nanotron("received_gradient", SHARE, "its gradient, as it arrives", _SEVERAL),
     _nanotron("gate_up.input_gradient", WHOLE, "gradient of the MLP's input"),
-    _nanotron("gate_up.reduced", SHARE, "the rank's share of its sum over ranks", _SCATTERED),
+    _nanotron("gate_up.reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
     _nanotron("o_proj.output_gradient", SHARE, "gradient of attention's output"),
     _nanotron("qkv.input_gradient", WHOLE, "gradient of attention's input"),
-    _nanotron("qkv.reduced", SHARE, "the rank's share of its sum over ranks", _SCATTERED),
+    _nanotron("qkv.reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
 )
 
 SCRIPTS: tuple[Script, ...] = (

@@ -29,11 +29,17 @@ from dataclasses import dataclass, field
 from sympy import Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, SEQUENCE_SP
+from ..functions import Iverson
+from ..parameters import symbol
 from ..sources import BY_KEY
 
 #: Hidden states of a micro-batch: all of its tokens, and the rank's share of them.
 WHOLE, SHARE = (SEQUENCE, BATCH, HIDDEN), (SEQUENCE_SP, BATCH, HIDDEN)
+#: Queries, and keys or values.
+QUERY, KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
+#: 1 where ranks have shares of hidden states.
+SCATTERED = Iverson(symbol("ts") > 1)
 
 
 @dataclass(frozen=True, eq=False)

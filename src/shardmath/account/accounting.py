@@ -209,6 +209,11 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
         """Layers of every chunk on several kinds of GPUs, in the order of the model; None where all GPUs are alike."""
         return in_chunks([stage.layers for stage in self.stages], self.inputs) or None
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes that the allocator reserves on the peak rank: those of the replay, or else of the formula."""
+        return self.process.reserved if self.replay is None else self.replay.reserved_bytes
+
     def memory_of(self, rank: RankAccount) -> int:
         """Return bytes of memory of a GPU of a rank."""
         return self.stages[rank.rank].gpu_memory if self.stages else self.gpu.memory_bytes

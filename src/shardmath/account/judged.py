@@ -10,6 +10,8 @@ from shardmath.generated.definitions import LIMITS, RULE_80, VERDICTS, rule_80, 
 
 #: Names of the verdicts, the best one first.
 FITS, UNCERTAIN, OUT = NAMES = tuple(name for name, _ in VERDICTS)
+#: Terms that a verdict compares the peak with, by their names in its function.
+LIMIT_TERMS = {name.replace(".", "_"): name for name in LIMITS}
 
 
 def verdict_of(estimate: int | Fraction, numbers: Mapping[str, Any], limits: Sequence[str] = LIMITS) -> str:

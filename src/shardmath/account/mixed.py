@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.judged import fullness_of
+from shardmath.account.judged import LIMIT_TERMS, fullness_of
 from shardmath.account.kinds import Fleet, kernels_on, of_chunks
 from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.time import StepTime, step_time
@@ -237,7 +237,7 @@ def best_layers(evaluator: Evaluator, stages: Sequence[Mapping[str, int]]) -> tu
     totals, *most = (np.broadcast_to(column, shape)
                      for column in term_columns(evaluator.terms, ("stage.total", *RANK_LIMITS), rows))
     memory, passes = [stage["gpu_memory"] for stage in stages], num_microbatches(**stages[0])
-    limits = {name.replace(".", "_"): column.ravel() for name, column in zip(LIMITS, most, strict=True)}
+    limits = {word: column.ravel() for word, column in zip(LIMIT_TERMS, most, strict=True)}
     verdicts = branch_column(verdict, {"estimate": totals.ravel(), **limits}, totals.size).reshape(shape)
     turns = (passes - 1, passes * max(0, chunks - 2), passes * (chunks > 1))[:len(terms)]
     asked = Stages(places, tuple(seconds[:len(terms)]), tuple(seconds[len(terms):]), verdicts >= 0, turns)

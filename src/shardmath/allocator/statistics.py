@@ -30,6 +30,21 @@ class Statistics:
     requested_peak: int = 0
     reserved_peak: int = 0
 
+    @property
+    def rounding_bytes(self) -> int:
+        """Bytes of blocks in use, or held back, that were not asked for."""
+        return self.active_bytes - self.requested_bytes
+
+    @property
+    def awaiting_bytes(self) -> int:
+        """Bytes of freed blocks that an event of another stream holds back."""
+        return self.active_bytes - self.allocated_bytes
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of cached blocks that can go back to the driver."""
+        return self.reserved_bytes - self.active_bytes - self.inactive_split_bytes
+
     def reserve(self, size: int) -> None:
         """Count memory that the driver gave."""
         self.reserved_bytes += size

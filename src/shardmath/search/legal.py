@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.generated.definitions import ABSENT_DEGREES, VERDICTS
+from shardmath.account.judged import NAMES as VERDICT_NAMES
+from shardmath.generated.definitions import ABSENT_DEGREES
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.nest import Nest
@@ -61,7 +62,7 @@ def _derived(part: Part) -> tuple[str, ...]:
 
 
 def _columns(nest: Nest, folder: Folder) -> Iterator[Columns]:
-    verdicts = np.asarray([name for name, _ in VERDICTS])
+    verdicts = np.asarray(VERDICT_NAMES)
     part = nest.part
     shape = [axis.size for axis in part.axes]
     for table in regrouped(folder.tables(part.number), _MANY):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.account.judged import NAMES
+from shardmath.account.judged import LIMIT_TERMS, NAMES
 from shardmath.compiler.columns import branch_column
 from shardmath.errors import InputError
-from shardmath.generated.definitions import LIMITS, verdict
+from shardmath.generated.definitions import verdict
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.sizes import AXES
@@ -121,7 +121,7 @@ def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: I
         columns["seconds"] = np.concatenate([
             rows.term("step.time") if rows.part.timed else np.full(len(rows), np.nan) for rows in legal])
     if before is None or "gpu_memory" in changed:
-        limits = {name.replace(".", "_"): np.concatenate([rows.term(name) for rows in legal]) for name in LIMITS}
+        limits = {word: np.concatenate([rows.term(name) for rows in legal]) for word, name in LIMIT_TERMS.items()}
         columns["verdict"] = branch_column(verdict, {"estimate": columns["peak"], **limits}, len(columns["peak"]))
         columns["limit"] = next(iter(limits.values())).astype(np.int64)
     places = np.repeat(np.arange(len(legal)), [len(rows) for rows in legal])

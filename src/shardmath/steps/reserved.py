@@ -41,10 +41,8 @@ def replayed_rank(
     fullest, statistics = answer.fullest, answer.allocator.statistics
     return Replay(
         reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,
-        rounding_bytes=fullest.active_bytes - fullest.requested_bytes,
-        awaiting_bytes=fullest.active_bytes - fullest.allocated_bytes,
-        split_bytes=fullest.inactive_split_bytes,
-        cached_bytes=fullest.reserved_bytes - fullest.active_bytes - fullest.inactive_split_bytes,
+        rounding_bytes=fullest.rounding_bytes, awaiting_bytes=fullest.awaiting_bytes,
+        split_bytes=fullest.inactive_split_bytes, cached_bytes=fullest.cached_bytes,
         segments=statistics.segments, retries=statistics.retries, capacity_bytes=capacity, fits=fits,
         events=len(steps.trace.events),
     )

@@ -54,9 +54,8 @@ def fullest(replay: Replay) -> Fullest:
     at = replay.fullest
     return Fullest(
         reserved_bytes=at.reserved_bytes, allocated_bytes=at.allocated_bytes,
-        rounding_bytes=at.active_bytes - at.requested_bytes, awaiting_bytes=at.active_bytes - at.allocated_bytes,
-        split_bytes=at.inactive_split_bytes,
-        cached_bytes=at.reserved_bytes - at.active_bytes - at.inactive_split_bytes,
+        rounding_bytes=at.rounding_bytes, awaiting_bytes=at.awaiting_bytes,
+        split_bytes=at.inactive_split_bytes, cached_bytes=at.cached_bytes,
     )
 
 

@@ -56,10 +56,9 @@ def hook(configuration: Configuration, model: Model | str, gpu: Any, arguments: 
     Raises InputError for a run of a framework that it does not start.
     """
     account = replayed(configuration)
-    reserved = account.process.reserved if account.replay is None else account.replay.reserved_bytes
     return rendered("verify_hook.py", {
         "run": _literal(run_of(model, gpu, arguments)), "rank": _global_rank(account), "result": RESULT,
-        "estimate": {"allocated_bytes": account.peak.total, "reserved_bytes": reserved}, "file": HOOK,
+        "estimate": {"allocated_bytes": account.peak.total, "reserved_bytes": account.reserved_bytes}, "file": HOOK,
         "start": _start(account),
     }, HEADER)
 

@@ -30,7 +30,7 @@ def read_result(path: str | os.PathLike[str]) -> Verified:
     account = replayed(configured(arguments.pop("model"), arguments.pop("gpu"), **arguments))
     allocated, reserved = measured["allocated_bytes"], measured.get("reserved_bytes")
     low, high = account.process.low["reserved"], account.process.high["reserved"]
-    predicted = account.process.reserved if account.replay is None else account.replay.reserved_bytes
+    predicted = account.reserved_bytes
     return Verified(
         _text(content, "by"), _text(content, "versions"), account.model.name, account.gpu.name, account.implementation,
         _layout(account), account.inputs["num_gpus"], account.inputs["seq_length"],

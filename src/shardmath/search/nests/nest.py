@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.account.judged import NAMES
 from shardmath.files.cached import key_of
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
-from shardmath.search.nests.posing import VERDICT_NAMES
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Best, Part, Question, Rows
 from shardmath.search.spaces.questions import AMONG
@@ -80,7 +80,7 @@ class Nest(ABC):
             prod(self._sizes[name] for name in question.per) if isinstance(question, Best) else 1
             for question in self.questions
         ]
-        return answers.empty(self.questions, groups, len(self.conditions), len(VERDICT_NAMES))
+        return answers.empty(self.questions, groups, len(self.conditions), len(NAMES))
 
     def table(self, start: int, stop: int) -> Table | None:
         """Room for the rows of shards ``start`` to ``stop``, if they are asked for."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from shardmath.account.judged import LIMIT_TERMS
 from shardmath.compiler.nests.posing import Asked, Posing
 from shardmath.compiler.nests.problem import NestAxis
 from shardmath.files.cached import source_of, sources_digest
 from shardmath.generated import definitions
-from shardmath.generated.definitions import DEFAULTS, LIMITS, PARAMETERS, VERDICTS
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.search.spaces import Axis, Best, Part, Question
 from shardmath.search.spaces.questions import AMONG
 from shardmath.search.spaces.usual import USUAL
 
-#: Names of the verdicts, in order.
-VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
-#: Terms that a verdict compares the peak with, by their names in its function.
-_LIMITS = {name.replace(".", "_"): name for name in LIMITS}
 #: From so many configurations on, a nest is made for the sizes of the axes and the switches of a model alone, and it
 #: passes over tables that nothing in fits. Below, that takes longer than it saves: see the table of proofs in
 #: docs/benchmarks.md.
@@ -44,7 +41,7 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
         questions=tuple(map(_asked, questions)),
         literal=literal,
         skipping=literal and is_large(part),
-        limits=_LIMITS,
+        limits=LIMIT_TERMS,
     )
 
 
