@@ -37,7 +37,7 @@ COUNTS = {
     ("megatron", "saved"): (16, 5, 2),
     ("huggingface", "saved"): (8, 3, 1),
     ("torchtitan", "torch"): (36, 9, 2),
-    ("nanotron", "saved"): (28, 13, 4),
+    ("nanotron", "saved"): (28, 12, 3),
 }
 #: A space of layouts of models like Llama, with the optimizer sharded.
 SPACE = {
