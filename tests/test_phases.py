@@ -103,7 +103,9 @@ def test_the_best_layout_is_the_fastest_of_the_accepted_risk() -> None:
     """The plan's risk holds unless another one is asked for, and a layout that may run out is not the best."""
     asked = {"model": "llama-2-7b", "gpu": "h100-80gb", "num_gpus": 2, "risk": "50%", "phases": [
         {"tokens": 10**9, "seq_length": 4096, "global_batch_size": 16}]}
-    (phase,) = phases(asked).phases
+    answer = phases(asked)
+    (phase,), accepted = answer.phases, answer.risk
+    assert accepted == pytest.approx(0.5, rel=1e-4)
     assert phase.verdict == "fits"
     assert 0.2 < phase.run_out_probability < 0.5
     with pytest.raises(InputError, match="nothing fits"):

@@ -100,7 +100,9 @@ def test_where_nothing_fits_the_reason_stands_in_the_answer() -> None:
     assert (answer.fastest, answer.cheapest) == (None, None)
     with pytest.raises(InputError, match="nothing fits"):
         answer.plot()
-    (unsafe,), (risky,) = (planned(num_gpus=(256,), **risk).offers for risk in ({"risk": "1%"}, {}))
+    plans = [planned(num_gpus=(256,), **risk) for risk in ({"risk": "1%"}, {})]
+    assert [answer.risk for answer in plans] == pytest.approx([0.01, 0.5], rel=1e-4)
+    (unsafe,), (risky,) = (answer.offers for answer in plans)
     assert (unsafe.reason, risky.reason) == ("nothing fits", "")
     failing = planned(failures="1000000", pause="1d", restart="30d").offers
     assert {item.reason for item in failing} == {"it fails before it can save a checkpoint"}

@@ -13,6 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardmath import InputError, explain, formats, recommend
+from shardmath.account.configured import configured
+from shardmath.account.replaying import replayed
 from shardmath.cli.main import exit_code
 from shardmath.commands.recommend.changes import OVERLAPS
 from shardmath.compiler.columns import formula_column
@@ -57,6 +59,21 @@ def test_choices_have_the_verdicts_of_their_account(advice: Any) -> None:
         assert (choice.verdict, choice.rule_80) == (account.verdict, account.rule_80)
         assert choice.verdict == ("fits" if choice.run_out_probability < 0.01 else "uncertain")
         assert 0 < choice.run_out_probability <= RISKS[-1]
+
+
+def test_choices_are_replayed_as_explain_does(advice: Any) -> None:
+    """Reserved memory of each, by the function behind ``explain``; the answer has the risk of the choices."""
+    for choice in advice.choices:
+        account = replayed(configured("llama-2-13b", **{name: size for name, size in JOB.items() if name != "gpu"},
+                                      gpu=JOB["gpu"], **as_arguments_of_explain(choice.layout)))
+        assert account.replay is not None
+        assert choice.reserved_bytes == account.replay.reserved_bytes > choice.peak_bytes
+        assert choice.replay_unknown == ""
+    assert advice.risk == pytest.approx(0.01, rel=1e-4)
+    assert "Reserved memory is replayed through a model of PyTorch's allocator." in str(advice)
+    other = recommend("llama-3.2-1b", "h100-80gb", 8, global_batch_size=8, implementation="huggingface", risk="20%",
+                      tensor_parallel=(1,), recompute=("none",))
+    assert other.risk == pytest.approx(0.2, rel=1e-4)
 
 
 def test_choices_are_few_and_differ(advice: Any) -> None:

@@ -9,16 +9,21 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pyarrow import parquet
 from sympy import Rational
 
-from shardmath import explain, sweep
+from shardmath import evaluate, explain, explore, sweep
 from shardmath.account.configured import configured
+from shardmath.cli.main import exit_code
 from shardmath.commands.explain.report import verdict_line
+from shardmath.commands.fit.rows import fit_rows
 from shardmath.commands.sweep.report import show
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, IMPLEMENTATIONS, process_parts, run_out_probability
 from shardmath.reports.tables import chance
+from shardmath.search.spaces.declared import Space
+from shardmath.search.spaces.files import plain, space_of
 from shardmath.symbolic.run_out import FITS_BELOW, PARTS, process_limit
 
 GIB = 2**30
@@ -99,6 +104,53 @@ def test_a_risk_says_what_fits(risk: float | str | None, verdict: str) -> None:
     assert (account.peak.total <= account.peak.limit) == (verdict == "fits")
     asked = 0.01 if risk is None else float(Fraction(str(risk).strip(" %")) / (100 if "%" in str(risk) else 1))
     assert account.risk == pytest.approx(asked, rel=1e-2)
+
+
+LAYOUT = {"tensor_parallel": 2, "num_gpus": 16, "global_batch_size": 64}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("8 %", "fits"), (0.07, "uncertain")])
+def test_tables_and_spaces_take_a_risk(risk: float | str | None, verdict: str) -> None:
+    """The layout of the test above as a row of a table, as a row solved for its micro-batch, and as a space."""
+    (row,) = evaluate({"tensor_parallel": [2]}, "llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64,
+                      risk=risk).read_all().to_pylist()
+    assert row["verdict"] == verdict
+    (solved,) = fit_rows({"tensor_parallel": [2]}, "micro_batch_size", "llama-3.1-8b", "h100-80gb", num_gpus=16,
+                         global_batch_size=64, risk=risk).read_all().to_pylist()
+    assert solved["micro_batch_size"] == (1 if verdict == "fits" else None)
+    space = Space({"tensor_parallel": (2,)}, "llama-3.1-8b", "h100-80gb", risk=risk,
+                  fixed={name: size for name, size in LAYOUT.items() if name != "tensor_parallel"})
+    assert explore(space, backend="numpy").verdicts == {"fits": 0, "uncertain": 0, "out of memory": 0, verdict: 1}
+    assert space_of(plain(space)) == space
+
+
+@pytest.mark.slow
+def test_commands_on_tables_and_spaces_take_a_risk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, declared, output = (str(tmp_path / name) for name in ("table.csv", "space.toml", "answers.parquet"))
+    Path(table).write_text("tensor_parallel\n2\n")
+    Path(declared).write_text('model = "llama-3.1-8b"\ngpu = "h100-80gb"\nrisk = "1%"\n[axes]\ntensor_parallel = [2]\n'
+                              "[fixed]\nnum_gpus = 16\nglobal_batch_size = 64\n")
+    job = ["--model", "llama-3.1-8b", "--gpu", "h100-80gb", "--set", "num_gpus=16", "--set", "global_batch_size=64"]
+    for risk, verdict in (("7%", "uncertain"), ("8%", "fits")):
+        assert exit_code(["evaluate", table, *job, "-o", output, "--risk", risk]) == 0
+        assert parquet.read_table(output)["verdict"].to_pylist() == [verdict]
+        assert exit_code(["fit", "llama-3.1-8b", "--gpu", "h100-80gb", "--gpus", "16", "--gbs", "64", "--table", table,
+                          "--solve", "micro_batch_size", "-o", output, "--risk", risk]) == 0
+        assert (parquet.read_table(output)["micro_batch_size"].to_pylist() == [1]) == (verdict == "fits")
+        capsys.readouterr()
+        assert exit_code(["explore", declared, "--backend", "numpy", "--json", "--risk", risk]) == 0
+        assert json.loads(capsys.readouterr().out)["verdicts"][verdict] == 1
+    assert exit_code(["explore", declared, "--risk", "60%"]) == 2
+    assert "risk = '60%'" in capsys.readouterr().err
+
+
+def test_a_space_has_one_risk() -> None:
+    for more in ({"fixed": {"process_parts": 1}}, {"derived": {"process_parts": "num_gpus"}}):
+        with pytest.raises(InputError, match=r"risk|process_parts"):
+            Space({"tensor_parallel": (2,)}, "llama-3.1-8b", "h100-80gb", risk="2%", **more)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="together with risk"):
+        evaluate({"tensor_parallel": [2]}, "llama-3.1-8b", "h100-80gb", risk="2%", process_parts=1)
 
 
 @pytest.mark.parametrize("risk", ["0%", "51%", "-1%", "much", "nan", "inf", "1e-9999", "%", 0, 1])

@@ -173,7 +173,9 @@ def test_cost_and_energy() -> None:
 def test_json_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8,16", "--tokens-per-gpu", "8192", "--vpp", "1"]
     assert exit_code([*job, "--json"]) == 0
-    points = json.loads(capsys.readouterr().out)["points"]
+    document = json.loads(capsys.readouterr().out)
+    points = document["points"]
+    assert document["risk"] == 0.01
     assert [point["num_gpus"] for point in points] == [8, 16]
     assert points[0]["relative"] == 1
     pytest.importorskip("matplotlib")

@@ -7,7 +7,7 @@ import re
 import click
 
 from shardmath.cli.names import gpu_names, model_names, network_names
-from shardmath.cli.options import device, implementation_options, kernel_choices
+from shardmath.cli.options import device, implementation_options, kernel_choices, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
@@ -34,11 +34,12 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
               help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: ends and peak]")
 @click.option("--all-terms", is_flag=True, help="Compute every term.")
 @click.option("--json", is_flag=True, help="Print a summary as JSON.")
+@risk_option
 @implementation_options
 def evaluate(
     table: str, output: str, model: str | None, gpu: str | None, network: str | None, gpu_memory: float | None,
     pairs: tuple[str, ...], terms: tuple[str, ...], all_terms: bool, json: bool,
-    implementation: str | None, kernels: tuple[str, ...],
+    risk: str | None, implementation: str | None, kernels: tuple[str, ...],
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
@@ -54,7 +55,8 @@ def evaluate(
     chosen = None if gpu is None and gpu_memory is None else device(gpu, gpu_memory, None)
     with progress("rows") as report:
         reader = run(table, model, chosen, network=network, terms="all" if all_terms else terms or SWEEP_TERMS,
-                     implementation=implementation, kernels=kernel_choices(kernels), progress=report, **_values(pairs))
+                     implementation=implementation, kernels=kernel_choices(kernels), risk=risk, progress=report,
+                     **_values(pairs))
         written = write_parquet(reader, output)
     if json:
         return click.echo(answer("evaluate", written.to_dict()))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from shardmath.cli.options import Count
+from shardmath.cli.options import Count, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
@@ -26,6 +27,7 @@ from shardmath.reports.answers import answer
               help="Rows of those that fit (fits), or may fit too (uncertain), or are legal (legal).")
 @click.option("--term", "terms", multiple=True, metavar="TERM",
               help="A term or a formula as a further column of the rows. May be repeated.")
+@risk_option
 @click.option("--checkpoint", metavar="FILE", help="Save the state every few seconds.")
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint, if it exists.")
 @click.option("--dask", metavar="ADDRESS",
@@ -42,7 +44,7 @@ from shardmath.reports.answers import answer
               help="Write a proof of the answers of method bounds, which shardmath check checks.")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(
-    space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
+    space: str, json: bool, risk: str | None, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
 ) -> int:
     """Evaluate every configuration of SPACE (a .toml or .yaml file) and answer its questions.
 
@@ -58,6 +60,8 @@ def explore(
 
     refuse_unplottable(plot)
     declared = read_space(space)
+    if risk is not None:
+        declared = replace(declared, risk=risk)
     with stopping() as stopped, progress("configurations") as bar:
         writing = bar and (lambda done, total: bar(done, total, "rows"))
         explored = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,

@@ -78,11 +78,11 @@ def _rows(
     from shardmath.commands.fit.rows import fit_rows, write_answers
     from shardmath.reports.progress import progress
 
-    gpu, gpu_memory, node_size, kernels, implementation = (
-        options.pop(name) for name in ("gpu", "gpu_memory", "node_size", "kernels", "implementation"))
+    gpu, gpu_memory, node_size, kernels, implementation, risk = (
+        options.pop(name) for name in ("gpu", "gpu_memory", "node_size", "kernels", "implementation", "risk"))
     with progress("rows") as report:
         reader = fit_rows(table, solve, model, device(gpu, gpu_memory, node_size), share=share, progress=report,
-                          implementation=implementation, kernels=kernel_choices(kernels), **_values(options))
+                          implementation=implementation, kernels=kernel_choices(kernels), risk=risk, **_values(options))
         rows, solved = write_answers(reader, output)
     return f"{output}: {rows:,} rows, {solved:,} with an answer for {solve}"
 

@@ -11,8 +11,7 @@ from inspect import getdoc
 from os import PathLike
 from typing import Any, TypeVar
 
-from shardmath.configuration.risk import PARTS, parts_for
-from shardmath.errors import InputError
+from shardmath.configuration.risk import RISK, with_parts
 from shardmath.generated.definitions import (
     ABSENT_DEGREES,
     ABSENT_RANKS,
@@ -68,10 +67,7 @@ class Training:
     def __post_init__(self) -> None:
         """Write an accepted risk as the parameter that formulas have. Raises InputError for one that is not legal."""
         if self.risk is not None:
-            parts = parts_for(self.risk)
-            if self.others.get(PARTS, parts) != parts:
-                raise InputError(PARTS, self.others[PARTS], "must not be given together with risk")
-            object.__setattr__(self, OTHERS, {**self.others, PARTS: parts})
+            object.__setattr__(self, OTHERS, with_parts({**self.others, RISK: self.risk}))
 
     def asked(self, name: str) -> Any:
         """Return the value of a field, or of a further parameter; None where it has none."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, MOST_RISK, process_parts, run_out_probability
 
 #: Parameter that formulas have in place of a risk, and the whole that it is a part of.
 PARTS, _WHOLE = "process_parts", 10**6
+#: Its name among arguments.
+RISK = "risk"
 _RULE = f"must be above 0 % and at most {MOST_RISK * 100:.0f} %"
 
 
@@ -22,10 +25,24 @@ def parts_for(risk: float | str) -> int:
         text = str(risk).strip()
         chance = float(Decimal(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1))
     except (InvalidOperation, ValueError):
-        raise InputError("risk", risk, _RULE, "1%") from None
+        raise InputError(RISK, risk, _RULE, "1%") from None
     if not 0 < chance <= MOST_RISK:
-        raise InputError("risk", risk, _RULE, f"{MOST_RISK:.0%}" if chance > MOST_RISK else "1%")
+        raise InputError(RISK, risk, _RULE, f"{MOST_RISK:.0%}" if chance > MOST_RISK else "1%")
     return process_parts(chance)
+
+
+def with_parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with an accepted risk among them written as the parameter that formulas have.
+
+    Raises InputError for a risk that is not legal, and for one beside another value of the parameter.
+    """
+    others = {name: value for name, value in values.items() if name != RISK}
+    if values.get(RISK) is None:
+        return others
+    parts = parts_for(values[RISK])
+    if others.get(PARTS, parts) != parts:
+        raise InputError(PARTS, others[PARTS], "must not be given together with risk")
+    return {**others, PARTS: parts}
 
 
 def risk_of(values: Mapping[str, int]) -> float:

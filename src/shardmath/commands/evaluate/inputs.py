@@ -17,6 +17,7 @@ from shardmath.configuration.choosing import chunks_of, evaluator_for, following
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import filling_batch, refuse_what_changes_nothing, without_effect
+from shardmath.configuration.risk import with_parts
 from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches, settings
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS, model_ranks
@@ -103,7 +104,7 @@ def inputs(
     mode = values.get(RECOMPUTE, "none")
     if not isinstance(mode, str):
         raise InputError(RECOMPUTE, mode, "must be the name of a mode")
-    asked = _checked({name: value for name, value in values.items() if name != RECOMPUTE}, columns)
+    asked = _checked(with_parts({name: value for name, value in values.items() if name != RECOMPUTE}), columns)
     if RECOMPUTE in values and {RECOMPUTE, *SWITCHES} & set(columns):
         raise InputError(RECOMPUTE, mode, "must not be given both as a column and as a value")
     schedule = "schedule" in (kernels or {})

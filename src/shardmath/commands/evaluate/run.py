@@ -19,6 +19,7 @@ from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.compiler.columns import branch_column
 from shardmath.compiler.exactness import EXACT, products
 from shardmath.compiler.placing import outputs
+from shardmath.configuration.risk import RISK
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RULE_80, VERDICTS, rule_80
 from shardmath.input.arguments import typed
@@ -49,6 +50,7 @@ def evaluate(
     terms: Sequence[str] | str = SWEEP_TERMS,
     implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
+    risk: float | str | None = None,
     progress: Progress | None = None,
     **values: int | str,
 ) -> pa.RecordBatchReader:
@@ -59,7 +61,7 @@ def evaluate(
     its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
     are names of terms, or ``"all"`` for those that every row has; those of a stage are about ``pipeline_rank``, which
-    is 0 unless it is given.
+    is 0 unless it is given. ``risk`` is the accepted probability of running out, as in ``explain``.
 
     The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
     sentence), ``verdict``, ``rule_80`` (that of the 80 % rule), and the terms in their units: those of memory as
@@ -74,7 +76,7 @@ def evaluate(
     stream = source(table)
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
     parameters, passed = parameters_among(stream.schema.names, ())
-    asked = programs(parameters, model, gpu, implementation, kernels, values, network)
+    asked = programs(parameters, model, gpu, implementation, kernels, {**values, RISK: risk}, network)
     names = _terms(asked) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]

@@ -22,6 +22,7 @@ from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest
 from shardmath.commands.fit.compiled import inverse_for
 from shardmath.commands.fit.run import share_of
 from shardmath.compiler.columns import term_column
+from shardmath.configuration.risk import RISK
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import LIMITS
@@ -45,6 +46,7 @@ def fit_rows(
     share: Fraction | int | str | None = None,
     implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
+    risk: float | str | None = None,
     progress: Progress | None = None,
     **values: int | str,
 ) -> pa.RecordBatchReader:
@@ -66,7 +68,7 @@ def fit_rows(
     if solve in values:
         raise InputError(solve, values[solve], "must not be given: it is solved for")
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, values)
+    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, {**values, RISK: risk})
     if solve == "data_parallel" and "global_batch_size" not in every_row.asked:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
     work = _Work(every_row, solve, share_of(share), parameters, stream.schema, numeric)

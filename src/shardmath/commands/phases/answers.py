@@ -97,6 +97,8 @@ class Phases(Drawn, room="phases", table="phases"):
     """GPUs, servers and network."""
     num_gpus: int
     """GPUs of the job."""
+    risk: float
+    """Probability of running out of memory below which a layout is said to fit."""
     phases: tuple[Phase, ...]
     """The phases in their order."""
     changes: tuple[LayoutChange, ...]

@@ -16,6 +16,7 @@ from shardmath.commands.phases.change import Arranged, change
 from shardmath.commands.phases.plan import Plan, PlannedPhase, plan_of, read_plan
 from shardmath.commands.recommend import recommend
 from shardmath.configuration.defaults import default_implementation
+from shardmath.configuration.risk import RISK, risk_of, with_parts
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError, inside
 from shardmath.input.arguments import typed
@@ -73,7 +74,8 @@ def phases(plan: str | os.PathLike[str] | Mapping[str, Any], risk: float | str |
             accounts.append(_phase(phase, layouts[-1], explanation(configurations[-1]), planned))
     changes = tuple(_changes(planned, list(zip(configurations, layouts, strict=True))))
     seconds = sum(phase.seconds for phase in accounts) + sum(item.seconds for item in changes)
-    return Phases(model, training.cluster, planned.num_gpus, tuple(accounts), changes,
+    risk = risk_of(with_parts({RISK: training.risk}))
+    return Phases(model, training.cluster, planned.num_gpus, risk, tuple(accounts), changes,
                   tuple(_kept(planned, training, layouts)), seconds, _gpu_hours(planned, seconds))
 
 

@@ -22,6 +22,7 @@ from shardmath.commands.plan.choices import chosen, gains, optima
 from shardmath.commands.plan.offered import Asked, offer_of
 from shardmath.commands.scale import Point, scale
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated import plan as formulas
@@ -101,7 +102,7 @@ def plan(
     total = sum(part.tokens for part in parts)
     return Plan(
         as_asked, total, batches[0] * parts[0].seq_length, None if ends is None else formulas.days(seconds=ends), money,
-        "" if fails is None else fails.source, grid, tuple(offers), fastest, cheapest,
+        "" if fails is None else fails.source, grid, risk_of(with_parts(arguments)), tuple(offers), fastest, cheapest,
         tuple(optima(alone, total, money, None if cheapest is None else offers[cheapest])),
     )
 

@@ -55,6 +55,10 @@ class Choice(Answer):
     """Account of the layout."""
     layers: Hidden[tuple[int, ...] | None] = None
     """Layers of every stage where they are listed."""
+    reserved_bytes: int = 0
+    """Bytes that the allocator reserves on the fullest rank: replayed, or else by the formula."""
+    replay_unknown: str = ""
+    """Why its steps are not replayed; empty where they are."""
     host_bytes: int = 0
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
 
@@ -107,6 +111,8 @@ class Advice(Reported, room="recommend", table="choices"):
     """Tokens of a sequence."""
     legal: int
     """Legal layouts that were looked at."""
+    risk: float
+    """Probability of running out of memory below which a layout is said to fit."""
     choices: tuple[Choice, ...]
     """The choices, the first one first; none if nothing fits."""
     excluded: Excluded | None
@@ -137,7 +143,8 @@ def choice_of(
         account.memory_of(peak) - peak.total, peak.share, peak.verdict, peak.rule_80,
         account.run_out_probability,
         dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
-        tuple(near), script, account, layers, account.host_bytes,
+        tuple(near), script, account, layers, account.reserved_bytes,
+        account.replay_unknown, account.host_bytes,
     )
 
 

@@ -37,6 +37,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
+    _show_replay(out, advice.choices)
     _show_error(out, advice.choices)
     _show_excluded(out, advice)
     first = advice.choices[0]
@@ -52,13 +53,13 @@ def show(advice: Advice, launched: bool = True) -> None:
 def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
-    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "margin",
-              RUNS_OUT, "", RULE]
+    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak",
+              "reserved", "margin", RUNS_OUT, "", RULE]
     rows = [
         [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
          str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
-         f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.margin_bytes),
-         chance(item.run_out_probability), item.verdict, item.rule_80]
+         f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.reserved_bytes),
+         gib(item.margin_bytes), chance(item.run_out_probability), item.verdict, item.rule_80]
         for place, item in enumerate(choices, 1)
     ]
     if any(item.explanation.host_bytes for item in choices):
@@ -68,6 +69,17 @@ def _choices(choices: Iterable[Choice]) -> Table:
     right = set(range(len(titles) - 2)) - {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
                  spare=(RULE, "MFU", "margin", "accum"))
+
+
+def _show_replay(out: Console, choices: Sequence[Choice]) -> None:
+    """Say which reserved memory is replayed, and why the rest is not."""
+    reasons: dict[str, list[str]] = {}
+    for place, item in enumerate(choices, 1):
+        reasons.setdefault(item.replay_unknown, []).append(str(place))
+    for reason, places in reasons.items():
+        how = f"by a formula ({reason})" if reason else "replayed through a model of PyTorch's allocator"
+        of = "" if len(reasons) == 1 else f" of {', '.join(places)}"
+        out.print(f"Reserved memory{of} is {how}.", markup=False)
 
 
 def _show_error(out: Console, choices: Sequence[Choice]) -> None:

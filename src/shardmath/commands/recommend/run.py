@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from shardmath.account.accounting import Explanation, explain
+from shardmath.account.accounting import Explanation
+from shardmath.account.configured import configured_on_any
+from shardmath.account.replaying import replayed
 from shardmath.account.time import any_cluster
 from shardmath.commands.recommend.answer import Advice, Excluded, choice_of
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
 from shardmath.commands.recommend.neighbours import neighbours
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.run import search_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
@@ -69,7 +72,8 @@ def recommend(
     )
     first = answers.first()
     return Advice(
-        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
+        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal,
+        risk_of(with_parts(arguments)), choices,
         _excluded(answers, first), () if first is None or first.layers else tuple(changes(asked, first)),
         untried(answers.parts), None if choices else switches(search_of(
             chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training), "out of memory"),
@@ -79,11 +83,12 @@ def recommend(
 def _explained(
     configuration: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any],
 ) -> Explanation:
-    """Return the account of one layout."""
+    """Return the account of one layout, with a replay of its steps where those are known."""
     sizes, values = as_arguments_of_explain(sizes_of(configuration)), configuration.values
     others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
-    return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
-                   **{**others, **sizes})
+    return replayed(configured_on_any(
+        model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
+        **{**others, **sizes}))
 
 
 def _excluded(answers: Answered, first: Configuration | None) -> Excluded | None:

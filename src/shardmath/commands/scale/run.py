@@ -10,6 +10,7 @@ from typing import Any
 from shardmath.account.time import StepTime, as_cluster, step_time
 from shardmath.answers import Answer, Drawn, Label
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
 from shardmath.input.arguments import typed_like
@@ -83,6 +84,8 @@ class Scaling(Drawn, room="scale", table="points"):
     """Framework."""
     seq_length: int
     """Tokens of a sequence."""
+    risk: float
+    """Probability of running out of memory below which a layout is said to fit."""
     points: tuple[Point, ...]
     """One for each number of GPUs, ascending."""
     untried: tuple[Untried, ...]
@@ -124,7 +127,8 @@ def scale(
         left_out |= dict.fromkeys(without)
     base = next((point.tokens_per_second_per_gpu for point in points if point.layout is not None), 0.0)
     compared = (replace(point, relative=point.tokens_per_second_per_gpu / base if base else 0.0) for point in points)
-    return Scaling(chosen, cluster, implementation, seq_length, tuple(compared), tuple(left_out))
+    return Scaling(chosen, cluster, implementation, seq_length, risk_of(with_parts(arguments)), tuple(compared),
+                   tuple(left_out))
 
 
 def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:

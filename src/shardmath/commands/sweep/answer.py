@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shardmath.answers import Answer, Reported
 from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
+from shardmath.configuration.risk import risk_of
 from shardmath.configuration.stages import ANY
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
@@ -84,6 +85,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     """Layouts by the first rule that they break, in the order in which rules are tried."""
     verdicts: Mapping[str, int]
     """Legal layouts by verdict."""
+    risk: float
+    """Probability of running out of memory below which a layout is said to fit."""
     ranking: str
     """How layouts are ranked, in words."""
     time_unknown: str
@@ -131,8 +134,9 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
     return SweepResult(
         space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
-        answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
-        untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
+        answered.legal, _broken(answered), verdicts, risk_of(nests[0].part.fixed),
+        RULES["time" if nests[0].part.timed else "memory"], time_unknown, untried(answered.parts),
+        layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
         next(iter(layouts["smallest"]), None),
         tuple(GpusOfKind(kind.gpus, kind.cluster.gpu) for kind in space.cluster.kinds), str(refusal(answered) or ""),
     )

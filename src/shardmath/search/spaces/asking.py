@@ -10,6 +10,7 @@ from shardmath.account.kinds import Fleet, kernels_on
 from shardmath.account.time import any_cluster, as_cluster, on_nodes
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, with_schedule
+from shardmath.configuration.risk import RISK, with_parts
 from shardmath.configuration.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switches
 from shardmath.configuration.zero import staged
 from shardmath.errors import ABSENT, InputError
@@ -149,7 +150,8 @@ def _each(field: str, names: object, make: Any) -> list[Any]:
 
 
 def _fixed_symbols(space: Space) -> dict[str, int]:
-    fixed = {name: int(value) for name, value in space.fixed.items() if name not in SETTERS}
+    declared = with_parts({**space.fixed, RISK: space.risk})
+    fixed = {name: int(value) for name, value in declared.items() if name not in SETTERS}
     if "gpu_memory_gib" in space.fixed:
         fixed["gpu_memory"] = Gpu.custom(space.fixed["gpu_memory_gib"]).memory_bytes  # type: ignore[arg-type]
     return fixed

@@ -8,6 +8,7 @@ from math import prod
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from shardmath.configuration.risk import PARTS, RISK, with_parts
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.input.parameters import long_name, long_names
 from shardmath.machines import Cluster
@@ -56,8 +57,8 @@ class Space:
     model's shape is that of ``model`` where it is not declared otherwise; every symbol of it is independent, so that
     ``head_dim`` stays what it is when ``hidden_size`` is an axis, unless it is derived. Symbols that are not declared
     have the values that ``explain`` gives them; ``data_parallel`` is derived from ``num_gpus``.
-    ``kernels``, ``schedule``, ``zero_stage`` and ``gradients`` are as in ``explain``. Formulas of step time need the
-    figures of a machine: of ``cluster`` (its file), or of usual servers with the GPU and ``network``.
+    ``kernels``, ``schedule``, ``zero_stage``, ``gradients``, ``risk`` are as in ``explain``. Formulas of step time
+    need the figures of a machine: of ``cluster`` (its file), or of usual servers with the GPU and ``network``.
 
     Raises InputError for what can be seen to be wrong without the formulas of an implementation: unknown names,
     symbols declared twice, values out of range. ``parts`` checks the rest.
@@ -77,6 +78,7 @@ class Space:
     gradients: str | None = None
     network: str | None = None
     cluster: Cluster | str | PathLike[str] | None = None
+    risk: float | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", {
@@ -91,6 +93,7 @@ class Space:
         _refuse_unknown_names(self)
         _refuse_twice(self)
         _refuse_values(self)
+        with_parts({**self.fixed, RISK: self.risk})
         _refuse_repeated("constraints", self.constraints)
         _refuse_repeated("questions", self.questions)
         for question in self.questions:
@@ -162,6 +165,8 @@ def _refuse_unknown_names(space: Space) -> None:
 
 def _refuse_twice(space: Space) -> None:
     """Refuse a symbol that two axes set, or that is fixed or derived as well."""
+    if space.risk is not None and PARTS in {**space.axes, **space.derived}:
+        raise InputError(RISK, space.risk, f"must not be given: {PARTS} is declared")
     setters: dict[str, str] = {}
     for section, names in (("axes", space.axes), ("fixed", space.fixed), ("derived", space.derived)):
         for name in names:

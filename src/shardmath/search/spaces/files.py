@@ -19,7 +19,7 @@ from shardmath.search.spaces.declared import Constraint, Space
 
 _NAMES = ("model", "gpu", "network", "implementation", "schedule", "gradients")
 _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
-_KEYS = (*_NAMES, "cluster", "zero_stage", *_TABLES)
+_KEYS = (*_NAMES, "cluster", "zero_stage", "risk", *_TABLES)
 
 
 @typed
@@ -72,7 +72,7 @@ def plain(space: Space) -> dict[str, Any]:
         "network": space.network,
         "cluster": None if space.cluster is None else plain_cluster(any_cluster(space.cluster)),
         "implementation": space.implementation, "schedule": space.schedule, "gradients": space.gradients,
-        "zero_stage": space.zero_stage,
+        "zero_stage": space.zero_stage, "risk": space.risk,
         "axes": {name: candidates.written(candidates.read(name, space.axes[name])) for name in space.axes},
         "fixed": dict(space.fixed), "derived": dict(space.derived), "kernels": dict(space.kernels),
         "constraints": {constraint.name: constraint.text for constraint in space.constraints},
