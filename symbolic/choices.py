@@ -272,6 +272,8 @@ AXES: tuple[Axis, ...] = (
         "huggingface": "Hugging Face Transformers: softmax of all logits in fp32",
         "huggingface_low": "the same with logits in 16 bits before their sigmoid (MiniMax M2)",
         "huggingface_chosen": "the same with a 16-bit softmax of the chosen logits (GPT-OSS)",
+        "huggingface_top": "the same with an fp32 softmax of the chosen logits (Granite 3)",
+        "huggingface_bounded": "the same with a weight in fp32 and sums within a bound (ERNIE 4.5)",
         "huggingface_mixer": "two experts drawn one after the other by their 16-bit softmax (SparseMixer, Phi-3.5-MoE)",
         "torchtitan": "torchtitan: fp32 scores of all experts, on every tensor-parallel rank for all tokens",
     }),
@@ -372,7 +374,8 @@ UNGATED: tuple[str, ...] = ("gelu", "relu2")
 
 #: Routers of Transformers.
 TRANSFORMERS_ROUTERS: tuple[str, ...] = (
-    "huggingface", "huggingface_low", "huggingface_chosen", "huggingface_mixer",
+    "huggingface", "huggingface_low", "huggingface_chosen", "huggingface_top", "huggingface_bounded",
+    "huggingface_mixer",
 )
 
 #: The symbols of all letters that formulas do not speak of with some option.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq
+from sympy import Eq, Expr
 
-from ..choices import ADAPTED, BY_NAME
+from ..choices import ADAPTED, BY_NAME, TRANSFORMERS_ROUTERS
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -27,7 +27,7 @@ from ..work import Stream
 from ..work_rows import norm_work
 from .norms import norm_rows
 
-q, gq, cf, rnorm, lbias = symbols("q gq cf rnorm lbias")
+q, gq, cf, rnorm, lbias, fs = symbols("q gq cf rnorm lbias fs")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _RESIDUAL = (*_TOKENS, HIDDEN)
@@ -39,6 +39,20 @@ _SINKHORN: Any = {"balance": ("sinkhorn",)}
 #: Whatever else balances experts, those with the best scores are chosen.
 _BEST: Any = {"balance": tuple(option for option in BY_NAME["balance"].options if option != "sinkhorn")}
 _AT = "router"
+#: Routers of Transformers with logits in fp32, which keep a copy of the input: those with sigmoids, ERNIE 4.5's, and
+#: DeepSeek-V2's, the only one with a softmax and latent attention.
+_COPYING: tuple[tuple[str, Any], ...] = (
+    ("", {"heads": ("latent",), "scores": ("softmax", "softmax_all"), "router": ("huggingface",)}),
+    ("_of_sigmoid", {"scores": ("sigmoid",), "router": ("huggingface",)}),
+    ("_of_bounded", {"router": ("huggingface_bounded",)}),
+)
+#: Who keeps the input itself: a router whose weight is trained, or shared experts, which ERNIE 4.5 may be without.
+_READERS: tuple[tuple[str, Expr, Any], ...] = (
+    ("", 1 - rnorm, {"adapters": ("none",), "router": tuple(
+        option for option in BY_NAME["router"].options if option != "huggingface_bounded")}),
+    (".of_frozen", 1 - rnorm, {"adapters": ADAPTED, "router": ("unfused", "fused")}),
+    (".of_shared", (1 - rnorm) * Iverson(fs > 0), {"router": ("huggingface_bounded",)}),
+)
 
 
 def _by_precision(
@@ -124,21 +138,16 @@ def _balance() -> tuple[Tensor, ...]:
 
 
 def _huggingface() -> tuple[Tensor, ...]:
-    # Classes with sigmoid scores compute their logits in fp32; MiniMax M2's does so in 16 bits.
-    first: Any = {"router": ("huggingface",)}
-    on: Any = {"router": ("huggingface", "huggingface_low")}
-    chosen: Any = {"router": ("huggingface", "huggingface_low", "huggingface_chosen")}
+    on: Any = {"router": ("huggingface", "huggingface_low", "huggingface_bounded")}
+    chosen: Any = {"router": tuple(option for option in TRANSFORMERS_ROUTERS if option != "huggingface_mixer")}
     softmax: Any = {"scores": ("softmax", "softmax_all")}
     sigmoid: Any = {"scores": ("sigmoid",)}
     hf = "transformers"
     return (
-        # DeepSeek-V2's is the only one with a softmax and latent attention; its logits are in fp32 too.
-        *(row for suffix, more in (("", {"heads": ("latent",), **softmax}), ("_of_sigmoid", sigmoid))
-          for row in (
-              saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more, **first),
-              saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more,
-                    **first),
-          )),
+        *(row for suffix, more in _COPYING for row in (
+            saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more),
+            saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more),
+        )),
         saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **softmax, **on),
         saved("hf.scores", _AT, _ALL, 4, hf, "fp32 sigmoid of all logits", **sigmoid, **on),
         # Groups of experts are chosen by indices alone, so nothing of them is kept.
@@ -156,9 +165,12 @@ def _huggingface() -> tuple[Tensor, ...]:
           )),
         saved("hf.chosen_softmax", _AT, _CHOSEN, 2, hf, "16-bit softmax of the chosen logits",
               router=("huggingface_chosen",)),
+        saved("hf.top_softmax", _AT, _CHOSEN, 4, hf, "fp32 softmax of the chosen logits", router=("huggingface_top",)),
         saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts",
               scores=("softmax",), **on),
         saved("hf.sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", scores=("softmax",), **on),
+        saved("hf.sums_unbounded", _AT, _TOKENS, 4, hf, "fp32 sums before their bound",
+              router=("huggingface_bounded",)),
     )
 
 
@@ -180,9 +192,8 @@ COMPONENTS = (
                    tokens=_TOKENS),
             # Megatron-Core's product keeps it where its weight is frozen too, that of PyTorch does not.
             *(saved(f"input{suffix}", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
-                    storage="experts.normed", when=1 - rnorm, gathered_input=("dropped",), **more)
-              for suffix, more in (("", {"adapters": ("none",)}),
-                                   (".of_frozen", {"adapters": ADAPTED, "router": ("unfused", "fused")}))),
+                    storage="experts.normed", when=when, gathered_input=("dropped",), **more)
+              for suffix, when, more in _READERS),
             saved("input_gathered", _AT, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of router and experts, gathered over the tensor-parallel ranks", gathered_input=("kept",)),
             saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",

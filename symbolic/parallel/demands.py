@@ -158,7 +158,8 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
 }
 #: Those that are counted with experts.
 _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
-    "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half",), "sinks": ("trained",), "mlp": UNGATED,
+    "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half", "repeated_fp32"),
+    "projections": ("gate_up",), "sinks": ("trained",), "mlp": UNGATED,
 }
 
 
@@ -207,10 +208,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("experts or latent attention with norms in single operations in torchtitan: choose norm = fused",
          choices["router"] == "torchtitan" and choices["norm"] != "fused" and (
              choices["layers"], choices["heads"]) != ("dense", "grouped")),
-        ("balance = loss with latent attention, sigmoid scores or SparseMixer in Transformers: choose balance = none",
+        ("balance = loss with latent attention, sigmoid scores or this router in Transformers: choose balance = none",
          choices["balance"] != "none" and choices["router"] in TRANSFORMERS_ROUTERS
          and (choices["heads"] == "latent" or choices["scores"] == "sigmoid"
-              or choices["router"] == "huggingface_mixer")),
+              or choices["router"] in ("huggingface_mixer", "huggingface_top", "huggingface_bounded"))),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
         (f"{special} with the moments of PyTorch's own step: choose peak = saved",
          bool(special) and choices["peak"] == "torch"),

@@ -91,8 +91,32 @@ def phimoe(draw: Random) -> Keys:
             "attention_bias": draw.random() < 0.5, "lm_head_bias": draw.random() < 0.5}
 
 
+def granitemoe(draw: Random) -> Keys:
+    """Granite 3, whose heads share out the residual stream."""
+    keys = experts(draw)
+    del keys["head_dim"]
+    return {**keys, "attention_bias": draw.random() < 0.5}
+
+
+def granitemoeshared(draw: Random) -> Keys:
+    """Granite 3 with and without a shared expert, whose gate and up projection are one matrix."""
+    return {**granitemoe(draw), "shared_intermediate_size": draw.choice((0, size(draw, 30)))}
+
+
+def ernie4_5_moe(draw: Random) -> Keys:
+    """ERNIE 4.5 with shared experts and without, and with dense layers first."""
+    keys = experts(draw)
+    del keys["head_dim"]
+    return {
+        **keys, "moe_num_experts": keys.pop("num_local_experts"), "moe_k": keys.pop("num_experts_per_tok"),
+        "moe_intermediate_size": 8 * size(draw, 9), "moe_num_shared_experts": draw.randint(0, 2), "use_bias": False,
+        "moe_layer_start_index": draw.randrange(keys["num_hidden_layers"]), "moe_layer_interval": 1,
+    }
+
+
 FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
-    *((family, attention) for family in (glm4_moe, hunyuan_v1_moe, phimoe, olmoe, minimax_m2)
+    *((family, attention) for family in (glm4_moe, hunyuan_v1_moe, phimoe, olmoe, minimax_m2, granitemoe,
+                                           granitemoeshared, ernie4_5_moe)
       for attention in ("sdpa", "eager")),
     (gpt_oss, "eager"),
 )
@@ -124,7 +148,8 @@ def test_from_the_file_to_the_bytes(
         implementation, "stage.parameters", "stage.expert_parameters", "stage.activation", "stage.buffer",
         "stage.after_forward", **shape, rfull=int(checkpointing),
     )
-    assert sum(each.numel() for each in model.parameters()) == parameters + of_experts
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    assert trained == parameters + of_experts
     ids, labels = token_ids(shape), token_ids(shape)
     with Live(model, ids, labels) as live, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 __all__ = ["CLASS_KERNELS"]
 
 _SCALE = {"norm": "eager_scale"}
+_TOP = {"router": "huggingface_top", "router_precision": "bf16"}
 _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
 
 #: Options by axis; a model of another family, or of the catalogue without one, has those of Llama, GPT-2 or GPT-NeoX.
@@ -17,6 +18,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "cohere": _SCALE,
     "cohere2": _SCALE,
     "ernie4_5": {"rope": "repeated_fp32"},
+    "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16"},
     "gemma": _SCALE,
     "gemma2": {**_SCALE, "attention": "eager"},
     "gemma3_text": {**_SCALE, "rope": "shared_twice"},
@@ -25,6 +27,8 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "glm4_moe": {"rope": "joined"},
     "gpt_oss": {"norm": "eager_fp32", "rope": "shared_half", "attention": "eager", "router": "huggingface_chosen",
                 "router_precision": "bf16"},
+    "granitemoe": _TOP,
+    "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
     "minimax_m2": {"rope": "joined", "router": "huggingface_low"},
     "nemotron": {**_SCALE, "rope": "joined"},

@@ -108,7 +108,7 @@ class GraniteMoe(_Experts):
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""
-        return {**super().fields(), "expert_scores": "softmax", "own_router": True}
+        return {**super().fields(), "expert_scores": "softmax"}
 
 
 class GraniteMoeShared(GraniteMoe):
@@ -170,7 +170,7 @@ class Ernie4Moe(_Experts):
         layers = [layer for layer in range(step - 1, last + 1, step) if layer >= self.moe_layer_start_index]
         first, step = first_layer_and_step(layers, self.num_layers, step)
         return {
-            **super().fields(), "expert_scores": "softmax", "own_router": True,
+            **super().fields(), "expert_scores": "softmax",
             "first_dense_layers": first, "moe_layer_step": step,
             "shared_expert_ffn_hidden_size": (self.moe_num_shared_experts or 0) * self.moe_ffn_hidden_size,
         }
