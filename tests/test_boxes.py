@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -56,6 +57,14 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
          "micro_batch_size": (1, 2, 4), "sequence_parallel": (1, 0), "recompute": ("none", "mlp", "full"),
          "gradient_bytes": (4, 2), "overlap_grad_reduce": (0, 1)},
     ),
+    "kernels": (
+        {"model": "llama-3.1-8b", "gpu": "h100-80gb",
+         "kernels": {"loss": ("vocab_parallel", "te_fused"), "optimizer": ("adamw", "precision_aware")}},
+        {"num_gpus": (32, 64), "global_batch_size": (128, 256), "tensor_parallel": (2, 1, 4, 8),
+         "context_parallel": (1, 2), "pipeline_parallel": (2, 1, 4), "micro_batch_size": (1, 2, 4),
+         "sequence_parallel": (1, 0), "recompute": ("none", "mlp", "full"), "gradient_bytes": (4, 2),
+         "overlap_grad_reduce": (0, 1)},
+    ),
 }
 QUESTIONS = (
     Best("fastest", ("step.time",), 10), Best("least", ("num_gpus", "peak"), 5, among="uncertain"),
@@ -66,8 +75,11 @@ MOST = 60_000
 
 
 def drawn(kind: str, random: random.Random) -> Space:
-    """A space with some candidates of some axes, and two questions."""
+    """A space with some candidates of some axes, some options of kernels, and two questions."""
     base, axes = KINDS[kind]
+    base = {**base, "kernels": {
+        name: option if isinstance(option, str) else tuple(random.sample(option, random.randrange(1, len(option) + 1)))
+        for name, option in base.get("kernels", {}).items()}}
     chosen = {name: (values[0], *random.sample(values[1:], random.randrange(len(values))))
               for name, values in axes.items()}
     while np.prod([len(values) for values in chosen.values()]) > MOST:
@@ -79,30 +91,31 @@ def drawn(kind: str, random: random.Random) -> Space:
 
 
 def compared(space: Space) -> int:
-    """Compare the answers of every part; return how many there are."""
-    count = 0
-    for result in bounded(space):
-        every = tuple(Best(item.name, item.by, 10_000, among=item.among) if isinstance(item, Best) else item
-                      for item in space.questions)
-        nest = ColumnNest(result.part, every)
-        swept = nest.swept(0, nest.shards, nest.empty())
-        assert result.cut.left is None
-        for place, (question, answer) in enumerate(zip(space.questions, swept.questions, strict=True)):
-            if isinstance(answer, BestAnswer):
-                assert isinstance(question, Best)
-                rows = answer.keys[0][np.isfinite(answer.keys[0]).all(axis=1)]
-                expected = np.unique(rows, axis=0)[: question.count]
-            else:
-                assert isinstance(answer, FrontAnswer)
-                expected = np.unique(answer.keys[: answer.size[0]], axis=0)
-            assert np.array_equal(result.answers[place].keys, expected), question.name
-            among = {"fits": ("fits",), "uncertain": ("fits", "uncertain")}.get(question.among)
-            for item in list(result.configurations(place))[:3]:
-                assert among is None or item.verdict in among
-                for text in ("peak", "step.time"):
-                    if text in item.keys:
-                        assert float(item.terms[text]) == pytest.approx(item.keys[text], rel=1e-12)
-                count += 1
+    """Compare the answers of all parts together; return how many there are."""
+    count, result = 0, bounded(space)
+    assert result.complete
+    every = tuple(Best(item.name, item.by, 10_000, among=item.among) if isinstance(item, Best) else item
+                  for item in space.questions)
+    nests = [ColumnNest(part, every) for part in result.parts]
+    swept = [nest.swept(0, nest.shards, nest.empty()) for nest in nests]
+    for place, question in enumerate(space.questions):
+        answers = [answer.questions[place] for answer in swept]
+        if isinstance(question, Best):
+            rows = np.concatenate([answer.keys[0] for answer in answers if isinstance(answer, BestAnswer)])
+            expected = np.unique(rows[np.isfinite(rows).all(axis=1)], axis=0)[: question.count]
+        else:
+            rows = np.unique(np.concatenate([answer.keys[: answer.size[0]] for answer in answers
+                                             if isinstance(answer, FrontAnswer)]), axis=0)
+            better = (rows[:, np.newaxis] <= rows).all(axis=2) & ~np.eye(len(rows), dtype=bool)
+            expected = rows[~better.any(axis=0)]
+        assert np.array_equal(result.answers[place].keys, expected), question.name
+        among = {"fits": ("fits",), "uncertain": ("fits", "uncertain")}.get(question.among)
+        for item in list(result.configurations(place))[:3]:
+            assert among is None or item.verdict in among
+            for text in ("peak", "step.time"):
+                if text in item.keys:
+                    assert float(item.terms[text]) == pytest.approx(item.keys[text], rel=1e-12)
+            count += 1
     return count
 
 
@@ -112,6 +125,22 @@ def test_drawn_spaces_have_the_answers_of_a_sweep(kind: str) -> None:
     draws = random.Random(f"boxes {kind}")
     number = cases(test_drawn_spaces_have_the_answers_of_a_sweep)
     assert sum(compared(drawn(kind, draws)) for _ in range(number)) > number
+
+
+def test_options_of_kernels_share_their_answers() -> None:
+    """An answer of one option closes boxes of the other: fewer are bounded than in two searches."""
+    base, axes = KINDS["kernels"]
+    names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "recompute")
+    space = Space(axes={name: axes[name] for name in names}, questions=(QUESTIONS[0], QUESTIONS[2]),
+                  fixed={"num_gpus": 32, "global_batch_size": 128}, **{**base, "kernels": {
+                      "loss": base["kernels"]["loss"]}})
+    together = bounded(space)
+    apart = [bounded(replace(space, kernels={"loss": option})) for option in base["kernels"]["loss"]]
+    assert [part.labels for part in together.parts] == [{"loss": option} for option in base["kernels"]["loss"]]
+    assert sum(cut.bounded for cut in together.cuts) < sum(result.cuts[0].bounded for result in apart)
+    keys = np.unique(np.concatenate([result.answers[0].keys for result in apart]), axis=0)
+    assert np.array_equal(together.answers[0].keys, keys[: QUESTIONS[0].count])
+    assert {item.labels["loss"] for item in together.configurations(1)} <= {*base["kernels"]["loss"]}
 
 
 def test_intervals_enclose_what_operations_give() -> None:
@@ -211,13 +240,18 @@ def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest
 
 
 def test_a_search_that_is_stopped_says_how_far_it_came() -> None:
-    part, = drawn("dense", random.Random(1)).parts()
-    answers, cut = branched(part, QUESTIONS[:1], most=1)
-    whole, _ = branched(part, QUESTIONS[:1])
+    """Nothing that is left is better than the last of the best, or an answer of the front in all keys, by more."""
+    parts, questions = drawn("dense", random.Random(1)).parts(), (QUESTIONS[0], QUESTIONS[2])
+    answers, (cut,) = branched(parts, questions, most=1)
+    whole, _ = branched(parts, questions)
     assert cut.left is not None
-    gap = answers[0].gap(cut.left.low)
-    assert gap is not None
-    assert whole[0].keys[-1, 0] >= answers[0].keys[-1, 0] * (1 - gap)
+    best, front = (answer.gap(cut.left.low) for answer in answers)
+    assert best is not None
+    assert front is not None
+    assert whole[0].keys[-1, 0] >= answers[0].keys[-1, 0] * (1 - best)
+    for keys in whole[1].keys:
+        assert (keys >= answers[1].keys * (1 - front - 1e-12)).all(axis=1).any()
+    assert max(best, front) > 0
 
 
 @pytest.mark.parametrize(("question", "field"), [

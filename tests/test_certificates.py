@@ -18,6 +18,7 @@ from test_boxes import KINDS, drawn
 
 from shardmath import InputError
 from shardmath.cli.main import exit_code
+from shardmath.cli.stopping import Stop
 from shardmath.commands.explore import Explored, explore
 from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
@@ -142,18 +143,46 @@ def test_a_certificate_holds_and_its_tree_is_read_as_it_was_written(certificate:
     assert read(certificate).text == certificate["parts"][0]["tree"]
 
 
-def test_a_stopped_search_has_a_proved_gap_and_no_certificate(certificate: Document, tmp_path: Path) -> None:
-    turns = iter([False])
-    answer = explore(read_space(SPACE), method="bounds", certificate=tmp_path / "proof.json",
-                     stopped=lambda: next(turns, True))
+def test_the_certificate_of_a_stopped_search_proves_its_gap(
+    certificate: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It holds with the gap that the search gives, and not with a smaller one, nor as a proof of the best."""
+    path, turns = tmp_path / "proof.json", iter([False] * 4)
+    answer = explore(read_space(SPACE), method="bounds", certificate=path, stopped=lambda: next(turns, True))
     assert not answer.complete
-    assert not (tmp_path / "proof.json").exists()
     part, = answer.bounds
+    document = json.loads(path.read_text())
+    assert document["gaps"] == part.gaps
+    assert checked(document).gaps == part.gaps
+    assert exit_code(["check", str(path)]) == 0
+    gaps = [f"{len(rows)} of {name} (stopped: others are at most {part.gaps[name]:.2%} better)"
+            for name, rows in document["answers"].items()]
+    assert f"proved: {', '.join(gaps)} of 9,216 configurations" in capsys.readouterr().out
+    for name in part.gaps:
+        with pytest.raises(InputError, match=r"must not be better than the answers|must be cut further"):
+            checked({**document, "gaps": {**part.gaps, name: 0}})
+    for forged in (-0.1, "0", float("inf"), True):
+        with pytest.raises(InputError, match=r"gaps\.fastest = .*: must be a number that is not below 0"):
+            checked({**document, "gaps": {**part.gaps, "fastest": forged}})
+    with pytest.raises(InputError, match=r"gaps = .*: must have fastest, front"):
+        checked({**document, "gaps": {}})
     assert part.open > 0
     gap, last = part.gaps["fastest"], list(configurations_of(answer.answers["fastest"]))[-1].keys["step.time"]
     assert gap is not None
     best = float(Fraction(certificate["answers"]["fastest"][-1]["keys"][0]))
     assert last * (1 - gap) <= best * (1 + 1e-9)
+
+
+def test_a_search_that_is_stopped_before_an_answer_has_no_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Stop, "__call__", lambda self: True)
+    path = tmp_path / "proof.json"
+    exit_code(["explore", str(SPACE), "--method", "bounds", "--certificate", str(path)])
+    shown = capsys.readouterr()
+    assert "answers may get better by: fastest not known, front not known" in " ".join(shown.out.split())
+    assert "stopped before the first answers: no certificate was written" in shown.err
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,7 +38,7 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
 
         _refuse_options({**options, "allow_uncertain": allow_uncertain})
         proof = checked_file(model)
-        answers = ", ".join(f"{count:,} of {name}" for name, count in proof.answers.items())
+        answers = ", ".join(f"{count:,} of {name}{_within(proof.gaps[name])}" for name, count in proof.answers.items())
         say(f"{model}: proved: {answers} of {proof.size:,} configurations, by {proof.boxes:,} boxes and"
             f" {proof.exact:,} configurations in exact fractions")
         return
@@ -56,6 +56,11 @@ def check(model: str, allow_uncertain: bool, **options: Any) -> None:
         line += f", {account.time.seconds:.2f} s a step"
     say(line)
     end_unless(account.verdict in ((FITS, UNCERTAIN) if allow_uncertain else (FITS,)))
+
+
+def _within(gap: float) -> str:
+    """Return by how much others may be better than the answers of a search that was stopped."""
+    return f" (stopped: others are at most {gap:.2%} better)" if gap else ""
 
 
 def _refuse_options(options: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from shardmath.cli.options import Count, risk_option
+from shardmath.cli.names import kernel_names
+from shardmath.cli.options import Count, kernel_options, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
@@ -42,15 +43,19 @@ from shardmath.reports.answers import answer
               help="Look at every configuration (sweep), or find the best and fronts by branch and bound (bounds).")
 @click.option("--certificate", metavar="FILE",
               help="Write a proof of the answers of method bounds, which shardmath check checks.")
+@click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION,...", shell_complete=kernel_names,
+              help="Options of one axis of kernels, all of which are searched. May be repeated.")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(
-    space: str, json: bool, risk: str | None, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
+    space: str, json: bool, risk: str | None, resume: bool, checkpoint: str | None, plot: str | None,
+    kernels: tuple[str, ...], **options: Any,
 ) -> int:
     """Evaluate every configuration of SPACE (a .toml or .yaml file) and answer its questions.
 
     Ctrl-C, SIGTERM and SIGHUP stop it with a valid partial answer.
     """
     from shardmath.cli.stopping import stopping
+    from shardmath.commands.explore.bounded import is_provable
     from shardmath.commands.explore.plot import picture
     from shardmath.commands.explore.report import show
     from shardmath.commands.explore.run import explore as run
@@ -62,6 +67,7 @@ def explore(
     declared = read_space(space)
     if risk is not None:
         declared = replace(declared, risk=risk)
+    declared = replace(declared, kernels={**declared.kernels, **kernel_options(kernels)})
     with stopping() as stopped, progress("configurations") as bar:
         writing = bar and (lambda done, total: bar(done, total, "rows"))
         explored = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,
@@ -75,8 +81,8 @@ def explore(
     if explored.complete:
         return 0
     if explored.bounds:
-        if options["certificate"] is not None:
-            click.echo("stopped: no certificate was written", err=True)
+        if options["certificate"] is not None and not is_provable(explored):
+            click.echo("stopped before the first answers: no certificate was written", err=True)
         return stopped.exit_code
     share = explored.done / explored.size
     click.echo(f"stopped: {explored.done:,} of {explored.size:,} configurations are done ({share:.1%})"

@@ -88,6 +88,12 @@ def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
     return pairs("kernel", texts, "axis=option")
 
 
+def kernel_options(texts: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
+    """Kernel choices from ``axis=option,option`` texts, several options as a tuple. Raises InputError as ``pairs``."""
+    split = {axis: tuple(map(str.strip, text.split(","))) for axis, text in kernel_choices(texts).items()}
+    return {axis: options if len(options) > 1 else options[0] for axis, options in split.items()}
+
+
 def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
     """Return values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
     values = {}

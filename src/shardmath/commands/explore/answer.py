@@ -121,6 +121,8 @@ class BoundedPart(Answer):
 
     part: int
     """Part of the space, from 0."""
+    options: Mapping[str, str]
+    """Implementation and kernels of the part, where the space has several."""
     order: tuple[str, ...]
     """Axes in the order in which boxes were cut."""
     bounded: int
@@ -128,7 +130,18 @@ class BoundedPart(Answer):
     open: int
     """Boxes that are left; 0 where the answers are proved."""
     gaps: Mapping[str, float | None]
-    """By question, the share by which its first key may still get better; null without an answer yet."""
+    """By question, the share by which keys may still get better than the last answer's (of a front, than those of the
+    nearest answer); null without an answer yet."""
+
+
+@dataclass(frozen=True)
+class LeftOut(Answer):
+    """A combination of options that is no part of the space."""
+
+    options: Mapping[str, str]
+    """Implementation and kernels by axis."""
+    reason: str
+    """The rule that it breaks, or what is not counted yet."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +173,8 @@ class Explored(Reported, room="explore"):
     """How the parts were cut, with method bounds."""
     refusal: str = ""
     """Why no configuration is legal, with the nearest legal value; empty where one is, or where no rule says it."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Combinations of options that cannot be."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""

@@ -32,6 +32,9 @@ def show(explored: Explored) -> None:
     if explored.rows is not None:
         rows.append(("rows", f"{explored.rows:,}", "written"))
     out.print(table(("configurations", "count", ""), rows, right=(1,)))
+    for item in explored.left_out:
+        options = ", ".join(f"{axis} {option}" for axis, option in item.options.items())
+        out.print(f"Left out: {options}: {item.reason}", markup=False)
     if explored.refusal:
         out.print(f"No configuration is legal. {explored.refusal}", markup=False)
     for name, answered in explored.answers.items():
@@ -40,7 +43,8 @@ def show(explored: Explored) -> None:
 
 def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:
     """Yield rows that say how a part was cut, and how much better its answers may still get."""
-    yield "boxes bounded", f"{item.bounded:,}", f"part {item.part}, cut by {', '.join(item.order)}"
+    options = "".join(f", {axis} {option}" for axis, option in item.options.items())
+    yield "boxes bounded", f"{item.bounded:,}", f"part {item.part}{options}, cut by {', '.join(item.order)}"
     if item.open:
         gaps = ", ".join(f"{name} {'not known' if gap is None else f'{gap:.2%}'}" for name, gap in item.gaps.items())
         yield "boxes left", f"{item.open:,}", f"it was stopped; answers may get better by: {gaps}"
@@ -79,7 +83,8 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
         for item in configurations[:_MOST]
     ]
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
-    titles = [*(SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict", RULE]
+    short = [name if name in first.part.labels else SHORT.get(name, name) for name in names]
+    titles = [*short, *keys.values(), "peak GiB", "share", "verdict", RULE]
     return table(titles, rows, right=set(range(len(titles) - 2)) - texts, title=title)
 
 

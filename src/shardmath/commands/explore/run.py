@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardmath.commands.explore.answer import Explored, explored
-from shardmath.commands.explore.bounded import bounded_answer, write_certificate
+from shardmath.commands.explore.answer import Explored, LeftOut, explored
+from shardmath.commands.explore.bounded import bounded_answer, is_provable, write_certificate
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
@@ -25,6 +25,7 @@ from shardmath.search.nests.rows import Folder, Table
 from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
 from shardmath.search.refusals import refusal_of
 from shardmath.search.spaces import Best, Part, Question, Rows, Space
+from shardmath.search.spaces.parts import left_out
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,7 +48,8 @@ def explore(
 
     With ``method`` "bounds" the best and the fronts are found by branch and bound instead: whole boxes are closed by
     bounds of their formulas, so that spaces of 10^12 configurations are answered, without counts. ``certificate`` is
-    then a file for a proof of the answers, which ``shardmath check`` checks; a search that is stopped writes none.
+    then a file for a proof of the answers, which ``shardmath check`` checks. That of a search that is stopped says by
+    how much they may get better; without any answer yet it writes none.
     ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
     processes of this machine. With ``device`` "cuda" a GPU of this machine works instead. ``backend`` runs the loops:
     "llvm" as machine code, soonest; "numba" as machine code too, with the same numbers; "numpy" on columns, without a
@@ -69,8 +71,8 @@ def explore(
             if value is not None:
                 raise InputError(name, str(value), "must not be given with method bounds, which has no rows")
         refuse_loops(space.parts(), method=method)
-        answer = bounded_answer(space, stopped)
-        if certificate is not None and answer.complete:
+        answer = _with_left_out(bounded_answer(space, stopped), space)
+        if certificate is not None and is_provable(answer):
             write_certificate(os.fspath(certificate), space, answer)
         return answer
     if certificate is not None:
@@ -96,7 +98,7 @@ def explore(
     parts = asked.parts()
     refuse_loops(parts, device=device, backend=backend)
     made = CudaNest if device == "cuda" else BACKENDS[backend]
-    nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
+    nests = [made(part, tuple(with_room(part, _of_part(item, space)) for item in asked.questions)) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)
     with _folder(kept, table, runs) as folder, _client(dask, threads) as client:
@@ -113,7 +115,12 @@ def explore(
             kept.save(runs)
     if kept is not None and kept.written is not None and kept.rows.is_dir():
         Folder(kept.rows).remove()
-    return _explained(explored(nests, runs, space.questions, written), parts)
+    return _with_left_out(_explained(explored(nests, runs, space.questions, written), parts), space)
+
+
+def _with_left_out(answer: Explored, space: Space) -> Explored:
+    """Return an answer with the combinations of options that cannot be."""
+    return replace(answer, left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
 
 
 def _explained(answer: Explored, parts: Sequence[Part]) -> Explored:
@@ -137,11 +144,11 @@ class _Table:
         return cls(os.path.abspath(path), question)
 
 
-def _of_part(question: Question) -> Question:
-    """Return the question as one part is asked it: it has one implementation."""
+def _of_part(question: Question, space: Space) -> Question:
+    """Return the question as one part is asked it: one implementation, one option of each kernel."""
     if not isinstance(question, Best):
         return question
-    return replace(question, per=tuple(name for name in question.per if name != "implementation"))
+    return replace(question, per=tuple(name for name in question.per if name not in space.programs))
 
 
 def _begun(nests: Sequence[Nest], kept: Checkpoint | None, resume: bool, table: _Table | None) -> list[Run]:

@@ -4,55 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from math import ceil, isinf
 
 from shardmath.errors import InputError
 from shardmath.search.boxes.branching import Cut, branched
 from shardmath.search.boxes.kept import Kept
 from shardmath.search.nests.configurations import Configuration, whole
-from shardmath.search.nests.nest import steps
 from shardmath.search.spaces import Best, Front, Part, Question, Space
+
+#: Gaps are whole numbers of this part of a key.
+_PARTS = 10_000
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """Answers of one part, and how it was cut."""
+    """Answers to the questions of a space, and how each of its parts was cut."""
 
-    part: Part
+    parts: tuple[Part, ...]
     answers: tuple[Kept, ...]
-    cut: Cut
+    cuts: tuple[Cut, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Check if no box is left."""
+        return all(cut.left is None for cut in self.cuts)
 
     def configurations(self, place: int) -> Iterator[Configuration]:
         """Yield a configuration for each of the distinct keys that a question found, in the order of the keys."""
-        answer, step = self.answers[place], steps(self.part.axes)
-        if answer.boxes is None:
-            return
-        sizes = np.asarray([axis.size for axis in self.part.axes])
-        places = np.where(answer.boxes == sizes, 0, answer.boxes).astype(np.int64)
-        for keys, row in zip(answer.keys.tolist(), places.tolist(), strict=True):
-            number = sum(at * step[axis.name] for at, axis in zip(row, self.part.axes, strict=True))
-            yield Configuration(self.part, number, dict(zip(answer.question.by, map(whole, keys), strict=True)))
+        answer = self.answers[place]
+        columns = (column.tolist() for column in (answer.keys, answer.parts, answer.numbers))
+        for keys, part, number in zip(*columns, strict=True):
+            yield Configuration(self.parts[part], number, dict(zip(answer.question.by, map(whole, keys), strict=True)))
 
-    def gap(self, place: int) -> float | None:
-        """Return the share by which the first key of a question may still get better; 0.0 where nothing is open."""
-        left = self.cut.left
-        if left is None:
+    def gap(self, place: int, part: int) -> float | None:
+        """Return the share by which a part may still make the answer to a question better; 0.0 where nothing is open.
+
+        See ``Kept.gap``; it is rounded up to a hundredth of a per cent. None without an answer yet.
+        """
+        left = self.cuts[part].left
+        if left is None or not (may := left.may[:, place]).any():
             return 0.0
-        return self.answers[place].gap(left.low[left.may[:, place]]) if left.may[:, place].any() else 0.0
+        gap = self.answers[place].gap(left.low[may])
+        return None if gap is None or isinf(gap) else ceil(gap * _PARTS) / _PARTS
 
 
 def bounded(
     space: Space, *, most: int | None = None, stopped: Callable[[], bool] = lambda: False,
-) -> tuple[Bounded, ...]:
-    """Return the answers of every part of a space whose questions are for the best and for fronts.
+) -> Bounded:
+    """Return the answers of a space whose questions are for the best and for fronts.
 
     No more than about ``most`` boxes of a part are bounded. Raises InputError for another question, as it needs a look
     at every configuration.
     """
     refuse_uncounted(space.questions)
-    results = ((part, *branched(part, space.questions, most=most, stopped=stopped)) for part in space.parts())
-    return tuple(Bounded(part, tuple(answers), cut) for part, answers, cut in results)
+    parts = space.parts()
+    answers, cuts = branched(parts, space.questions, most=most, stopped=stopped)
+    return Bounded(parts, tuple(answers), tuple(cuts))
 
 
 def refuse_uncounted(questions: Sequence[Question]) -> None:

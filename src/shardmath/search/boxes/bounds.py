@@ -67,6 +67,7 @@ class Bounds:
         """Read the problem, and compute its tables."""
         self.part, graph = part, problem.graph
         self.sizes = tuple(axis.size for axis in part.axes)
+        self._steps = np.asarray([prod(self.sizes[place + 1:]) for place in range(len(self.sizes))], np.int64)
         keys = [node for question in problem.questions for node in question.keys]
         estimate = {graph.name(ESTIMATE): problem.estimate}
         replaced = graph.replaced([*problem.verdicts, *keys], estimate)
@@ -99,6 +100,14 @@ class Bounds:
     def root(self) -> Places:
         """The box of the whole part."""
         return np.asarray([self.sizes], np.int16)
+
+    def numbers(self, places: Places) -> NDArray[np.int64]:
+        """Return the numbers of the first configurations of some boxes."""
+        return np.where(places == self.sizes, 0, places).astype(np.int64) @ self._steps
+
+    def at(self, numbers: NDArray[np.int64]) -> Places:
+        """Return the boxes of some configurations."""
+        return (numbers[:, np.newaxis] // self._steps % self.sizes).astype(np.int16)
 
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""

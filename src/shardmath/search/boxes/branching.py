@@ -1,4 +1,4 @@
-"""Branch and bound of a part: boxes are cut axis by axis, and closed where nothing better can be inside."""
+"""Branch and bound of a space: boxes are cut axis by axis, and closed where nothing better can be inside."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from shardmath.search.spaces import Part, Question
 #: Times that an order is chosen: which axis closes most depends on answers, and a better order finds better ones.
 _ORDERS = 2
 
+Stopped = Callable[[], bool]
+
 
 @dataclass
 class Cut:
-    """How a part was cut: boxes that were bounded, configurations of the part, and what is left open."""
+    """How a part was cut: boxes that were bounded, and what is left open."""
 
     order: tuple[str, ...]
     bounded: int = 0
@@ -31,25 +33,36 @@ class Cut:
 
 
 def branched(
-    part: Part, questions: Sequence[Question], *, most: int | None = None, stopped: Callable[[], bool] = lambda: False,
-) -> tuple[list[Kept], Cut]:
-    """Return the answers of a part to questions for the best and for fronts, and how they were found.
+    parts: Sequence[Part], questions: Sequence[Question], *, most: int | None = None, stopped: Stopped = lambda: False,
+) -> tuple[list[Kept], list[Cut]]:
+    """Return the answers of all parts together to questions for the best and for fronts, and how each part was cut.
 
-    No more than about ``most`` boxes are bounded, and none once ``stopped`` says so: then boxes are left.
+    All parts get first answers before any is cut: an answer of one part closes boxes of the others. No more than about
+    ``most`` boxes of a part are bounded, and none once ``stopped`` says so: then boxes are left.
     """
-    problem, _ = posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())
-    bounds = Bounds(part, problem)
-    answers = kept_for(tuple(questions), _whole(problem))
-    axes = [axis.name for axis in part.axes]
-    first = nested_order(problem)
-    order = [axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)]
-    for _ in range(_ORDERS):
-        begin(bounds, answers, order)
-        order = order_of(bounds, answers)
-    begin(bounds, answers, order)
-    cut = Cut(tuple(axes[axis] for axis in order))
+    problems = [posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())[0]
+                for part in parts]
+    answers = kept_for(tuple(questions), np.all([_whole(problem) for problem in problems], axis=0))
+    bounds, orders = [Bounds(part, problem) for part, problem in zip(parts, problems, strict=True)], []
+    for own, problem in zip(bounds, problems, strict=True):
+        first, axes = nested_order(problem), [axis.name for axis in own.part.axes]
+        orders.append([axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)])
+        if not stopped():
+            begin(own, answers, orders[-1])
+    cuts = []
+    for place, own in enumerate(bounds):
+        for _ in range(0 if stopped() else _ORDERS):
+            orders[place] = order_of(own, answers)
+            begin(own, answers, orders[place])
+        cuts.append(_cut(own, answers, orders[place], most, stopped))
+    return answers, cuts
+
+
+def _cut(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], most: int | None, stopped: Stopped) -> Cut:
+    """Cut the boxes of a part, the most promising first, and take its answers."""
+    cut = Cut(tuple(bounds.part.axes[axis].name for axis in order))
     levels: list[list[Boxes]] = [[] for _ in range(len(order) + 1)]
-    _place(bounds.children(bounds.root, order[0]), levels, 1, answers)
+    _place(bounds, bounds.children(bounds.root, order[0]), levels, 1, answers)
     while (level := next((level for level in range(len(order), 0, -1) if levels[level]), None)) is not None:
         boxes = opened(levels[level].pop(), answers)
         if stopped() or (most is not None and cut.bounded >= most):
@@ -61,20 +74,20 @@ def branched(
             levels[level].append(boxes.taken(np.arange(size, len(boxes))))
             boxes = boxes.taken(np.arange(size))
         cut.bounded += len(boxes) * bounds.sizes[axis]
-        _place(bounds.children(boxes.places, axis), levels, level + 1, answers)
+        _place(bounds, bounds.children(boxes.places, axis), levels, level + 1, answers)
     open_boxes = [boxes for stack in levels for boxes in stack if len(boxes)]
     cut.left = Boxes.joined(open_boxes) if open_boxes else None
-    return answers, cut
+    return cut
 
 
-def _place(boxes: Boxes, levels: list[list[Boxes]], level: int, answers: Sequence[Kept]) -> None:
+def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, answers: Sequence[Kept]) -> None:
     """Take the answers among children, and put the others onto their level, the best bound first."""
     boxes = opened(boxes, answers)
     decided = (boxes.low == boxes.high).all(axis=1) & (boxes.surely | ~boxes.may).all(axis=1)
     if decided.any():
         some = boxes.taken(np.flatnonzero(decided))
         for answer in answers:
-            answer.take(some)
+            answer.take(bounds, some)
         boxes = opened(boxes.taken(np.flatnonzero(~decided)), answers)
     if len(boxes):
         levels[level].append(boxes.taken(np.argsort(boxes.low[:, 0], kind="stable")))

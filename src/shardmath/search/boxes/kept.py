@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
-from shardmath.search.boxes.bounds import Boxes, Places
+from shardmath.search.boxes.bounds import Bounds, Boxes
 from shardmath.search.spaces import Best, Front, Question
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 #: A sweep computes keys that are not whole in floats: a box is closed only if it is worse by more than this share.
 SLACK = 1e-9
@@ -22,9 +23,10 @@ _BEATEN = native(blocks, "beaten")
 
 @dataclass
 class Kept:
-    """The best distinct keys of a question, or its front, each with a box: all of its configurations have these keys.
+    """The best distinct keys of a question over all parts, or its front, each with the first configuration that has it.
 
-    ``whole`` says which keys are whole numbers, which floats have exactly.
+    ``whole`` says which keys are whole numbers, which floats have exactly. ``parts`` and ``numbers`` say where a
+    configuration is.
     """
 
     question: Best | Front
@@ -32,10 +34,12 @@ class Kept:
     place: int
     whole: Truths
     keys: Floats = field(init=False)
-    boxes: Places | None = None
+    parts: Integers = field(init=False)
+    numbers: Integers = field(init=False)
 
     def __post_init__(self) -> None:
         self.keys = np.empty((0, self.columns.stop - self.columns.start))
+        self.parts, self.numbers = (np.empty(0, np.int64) for _ in "pn")
 
     @property
     def bound(self) -> Floats | None:
@@ -52,32 +56,40 @@ class Kept:
             return left.astype(np.bool_)
         return may if self.bound is None else may & self._before(low, self.bound)
 
-    def take(self, boxes: Boxes) -> None:
-        """Keep what is better of boxes whose configurations all count and have the same keys."""
+    def take(self, bounds: Bounds, boxes: Boxes) -> None:
+        """Keep what is better of boxes of a part whose configurations all count and have the same keys."""
         rows = np.flatnonzero(boxes.surely[:, self.place])
-        keys = np.concatenate([self.keys, boxes.low[rows][:, self.columns]])
-        places = boxes.places[rows] if self.boxes is None else np.concatenate([self.boxes, boxes.places[rows]])
-        order = np.lexsort(keys.T[::-1])
-        keys, places = keys[order], places[order]
-        first = np.ones(len(keys), np.bool_)
-        first[1:] = (keys[1:] != keys[:-1]).any(axis=1)
-        keys, places = keys[first], places[first]
-        if isinstance(self.question, Best):
-            self.keys, self.boxes = keys[: self.question.count], places[: self.question.count]
+        if not len(rows):
             return
-        unbeaten: list[int] = []
-        for row in range(len(keys)):  # sorted by the first key: only one before this can beat it
-            if not unbeaten or not (keys[unbeaten] <= keys[row]).all(axis=1).any():
-                unbeaten.append(row)
-        self.keys, self.boxes = keys[unbeaten], places[unbeaten]
+        keys = np.concatenate([self.keys, boxes.low[rows][:, self.columns]])
+        parts = np.concatenate([self.parts, np.full(len(rows), bounds.part.number)])
+        numbers = np.concatenate([self.numbers, bounds.numbers(boxes.places[rows])])
+        order = np.lexsort(keys.T[::-1])
+        first = np.ones(len(keys), np.bool_)
+        first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+        kept = order[first]
+        if isinstance(self.question, Best):
+            kept = kept[: self.question.count]
+        else:
+            unbeaten: list[int] = []
+            for row in kept.tolist():  # sorted by the first key: only one before this can beat it
+                if not unbeaten or not (keys[unbeaten] <= keys[row]).all(axis=1).any():
+                    unbeaten.append(row)
+            kept = np.asarray(unbeaten, np.int64)
+        self.keys, self.parts, self.numbers = keys[kept], parts[kept], numbers[kept]
 
     def gap(self, low: Floats) -> float | None:
-        """Return how much better than its last answer a question's first key may get in boxes with these bounds."""
+        """Return by how much boxes with these bounds may be better than the answers, as a share of keys.
+
+        For the best it is the share by which the first key may be smaller than that of the last answer; for a front
+        the share by which all keys may be smaller than those of the answer that is nearest. None without an answer.
+        """
         if not len(self.keys):
             return None
-        last = self.keys[-1 if isinstance(self.question, Best) else 0, 0]
-        least = low[:, self.columns.start].min()
-        return max(0.0, float((last - least) / abs(last))) if last else 0.0
+        low, last = low[:, self.columns], self.keys[-1:]
+        if isinstance(self.question, Best):
+            return float(shares(last[:, 0], low[:, 0]).max(initial=0.0))
+        return float(max((shares(self.keys, row).max(axis=1).min() for row in low), default=0.0))
 
     def _slack(self, keys: Floats) -> Floats:
         return np.where(self.whole, 0.0, SLACK * np.abs(keys))
@@ -93,8 +105,15 @@ class Kept:
         return before | (equal if not self.whole.all() else before)
 
 
+def shares(keys: Floats, low: Floats) -> Floats:
+    """Return by which shares of themselves keys are above bounds, 0 where they are not."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (keys - low) / np.abs(keys)
+    return np.where(keys <= low, 0.0, np.where(keys == 0, np.inf, share))
+
+
 def kept_for(questions: tuple[Question, ...], whole: Any) -> list[Kept]:
-    """Return empty answers for all questions of a part."""
+    """Return empty answers for all questions of a space."""
     answers, start = [], 0
     for place, question in enumerate(questions):
         assert isinstance(question, Best | Front)

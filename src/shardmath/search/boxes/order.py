@@ -65,7 +65,7 @@ def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int]) -> None
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
         places = boxes.places
     for answer in answers:
-        answer.take(boxes)
+        answer.take(bounds, boxes)
     for _ in range(_ROUNDS):
         if not _nearer(bounds, answers):
             break
@@ -74,15 +74,15 @@ def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int]) -> None
 def _nearer(bounds: Bounds, answers: Sequence[Kept]) -> bool:
     """Change the best answers on one or two axes; tell whether any answer got better."""
     before = [answer.keys.copy() for answer in answers]
-    starts = [answer.boxes[:_NEIGHBOURS] for answer in answers if answer.boxes is not None]
-    if not starts:
+    starts = [answer.numbers[:_NEIGHBOURS][answer.parts[:_NEIGHBOURS] == bounds.part.number] for answer in answers]
+    numbers = np.unique(np.concatenate(starts))
+    if not len(numbers):
         return False
-    places = np.unique(np.concatenate(starts), axis=0)
-    places = np.where(places == bounds.root, 0, places).astype(places.dtype)
+    places = bounds.at(numbers)
     for axis, size in enumerate(bounds.sizes):
         freed = places.copy()
         freed[:, axis] = size
         boxes = bounds.children(np.unique(freed, axis=0), axis)
         for answer in answers:
-            answer.take(boxes)
+            answer.take(bounds, boxes)
     return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 #: The first key of a certificate, and the version of its form.
-KIND, VERSION = "certificate", "shardmath/certificate/1"
+KIND, VERSION = "certificate", "shardmath/certificate/2"
 #: Characters in which a certificate says that it is one.
 _BEGINNING = 40
 

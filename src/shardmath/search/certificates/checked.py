@@ -30,12 +30,16 @@ _Key = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Checked:
-    """A certificate that holds: answers by question, configurations of the space, boxes, and exact computations."""
+    """A certificate that holds: answers by question, configurations of the space, boxes, and exact computations.
+
+    ``gaps`` are shares by which others may be better than the answers, 0 where these are the best.
+    """
 
     answers: Mapping[str, int]
     size: int
     boxes: int
     exact: int
+    gaps: Mapping[str, float]
 
 
 def checked_file(path: str) -> Checked:
@@ -61,11 +65,23 @@ def checked(document: Mapping[str, Any]) -> Checked:
     points: dict[_Key, Exact] = {}
     known = [_proved(place, answers[question.name], parts, questions, points)
              for place, question in enumerate(questions)]
-    closings, boxes = Closing.of(questions, known), 0
+    gaps = _gaps(_field(document, "gaps", dict), questions)
+    closings, boxes = Closing.of(questions, known, gaps), 0
     for part, cut in zip(parts, cuts, strict=True):
         boxes += _refuse_unproved(part, cut, questions, closings, points)
     return Checked({question.name: len(keys) for question, keys in zip(questions, known, strict=True)},
-                   sum(part.size for part in parts), boxes, len(points))
+                   sum(part.size for part in parts), boxes, len(points), gaps)
+
+
+def _gaps(document: Mapping[str, Any], questions: Questions) -> dict[str, float]:
+    """Return the gap of every question. Raises InputError for what is no share."""
+    names = [question.name for question in questions]
+    if [*document] != names:
+        raise InputError(f"{KIND}.gaps", [*document], f"must have {', '.join(names)}")
+    for name, gap in document.items():
+        if isinstance(gap, bool) or not isinstance(gap, int | float) or not 0 <= gap < float("inf"):
+            raise InputError(f"{KIND}.gaps.{name}", gap, "must be a number that is not below 0")
+    return {name: float(gap) for name, gap in document.items()}
 
 
 def _proved(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,22 +29,31 @@ Truths = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Closing:
-    """The answers to one question, as bounds see them: ``keys`` in floats, and the ``slack`` of equal ones."""
+    """The answers to one question, as bounds see them: ``keys`` in floats, and the ``slack`` of equal ones.
+
+    With a ``gap`` above 0 others may be better by this share: than the last of the best in its first key, than an
+    answer of a front in all keys.
+    """
 
     question: Best | Front
     columns: slice
     keys: Floats
     slack: Floats
+    gap: float
 
     @classmethod
-    def of(cls, questions: Sequence[Best | Front], answers: Sequence[Sequence[Sequence[Fraction]]]) -> list[Closing]:
+    def of(
+        cls, questions: Sequence[Best | Front], answers: Sequence[Sequence[Sequence[Fraction]]],
+        gaps: Mapping[str, float],
+    ) -> list[Closing]:
         """Return one for each question, with the exact keys of its answers. Whole numbers are equal or not."""
         closings, start = list[Closing](), 0
         for question, rows in zip(questions, answers, strict=True):
             stop = start + len(question.by)
             keys = np.asarray([[float(key) for key in row] for row in rows], np.float64).reshape(-1, stop - start)
             whole = np.asarray([[key == float(key) for key in row] for row in rows], np.bool_).reshape(keys.shape)
-            closings.append(cls(question, slice(start, stop), keys, np.where(whole, 0.0, SLACK * np.abs(keys))))
+            closings.append(cls(question, slice(start, stop), keys, np.where(whole, 0.0, SLACK * np.abs(keys)),
+                                gaps[question.name]))
             start = stop
         return closings
 
@@ -54,10 +63,13 @@ class Closing:
         closed = np.zeros(len(low), np.bool_)
         if isinstance(self.question, Front):
             for keys, slack in zip(self.keys, self.slack, strict=True):
-                closed |= (low >= keys - slack).all(axis=1)
+                closed |= (low >= keys - slack - self.gap * np.abs(keys)).all(axis=1)
             return closed
+        if self.gap and len(self.keys):
+            last, slack = self.keys[-1, 0], self.slack[-1, 0]
+            closed = low[:, 0] >= last - slack - self.gap * abs(last)
         if len(self.keys) >= self.question.count:
-            closed = ~self._before(low)
+            closed |= ~self._before(low)
         for keys, slack in zip(self.keys, self.slack, strict=True):
             closed |= ((low >= keys - slack) & (high <= keys + slack)).all(axis=1)
         return closed

@@ -17,9 +17,11 @@ from shardmath.search.spaces import Space
 from shardmath.search.spaces.files import plain
 
 
-def certificate(space: Space, orders: Sequence[Sequence[str]], answers: Mapping[str, Iterable[Configuration]]) -> str:
+def certificate(space: Space, orders: Sequence[Sequence[str]], answers: Mapping[str, Iterable[Configuration]],
+                gaps: Mapping[str, float]) -> str:
     """Return the certificate of the ``answers`` to a space; ``orders`` has the axes of each part as they are cut.
 
+    ``gaps`` are shares of keys by question: no other configuration is better by more, 0 where the search was complete.
     Raises InputError if bounds with outward rounding do not show that there are no better ones.
     """
     parts, questions = space.parts(), questions_of(space)
@@ -35,9 +37,11 @@ def certificate(space: Space, orders: Sequence[Sequence[str]], answers: Mapping[
             {"part": item.part.number, "number": item.number, "keys": [str(key) for key in keys]}
             for item, keys in zip(configurations, known[-1], strict=True)
         ]
-    trees = [grown(enclosure_of(part, questions, order), Closing.of(questions, known))
+    closings = Closing.of(questions, known, gaps)
+    trees = [grown(enclosure_of(part, questions, order), closings)
              for part, order in zip(parts, orders, strict=True)]
     cuts = [{"order": list(order), "boxes": tree.boxes, "tree": tree.text}
             for order, tree in zip(orders, trees, strict=True)]
-    document = {KIND: VERSION, "formulas": digest_of(parts), "space": plain(space), "answers": rows, "parts": cuts}
+    document = {KIND: VERSION, "formulas": digest_of(parts), "space": plain(space), "answers": rows,
+                "gaps": dict(gaps), "parts": cuts}
     return json.dumps(document, indent=1) + "\n"

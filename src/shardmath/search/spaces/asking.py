@@ -48,14 +48,18 @@ class Asked:
     declared: frozenset[str]
 
     @classmethod
-    def of(cls, space: Space, implementation: str) -> Asked:
-        """Raises InputError for choices that the implementation does not have, and for missing ones."""
+    def of(cls, space: Space, implementation: str, options: Mapping[str, str]) -> Asked:
+        """Ask with some ``options`` of kernels where the space has several.
+
+        Raises InputError for choices that the implementation does not have, and for missing ones.
+        """
         fixed = _fixed_symbols(space)
         sharded = bool(fixed["distributed_optimizer"]) if "distributed_optimizer" in fixed else None
         others = {name: value for name, value in fixed.items() if name in OTHERS}
         device = gpus(space, declared_by(space))[0]
         cluster = _cluster(space, device, fixed)
-        on_cluster = kernels_on(cluster, implementation, space.kernels, {
+        chosen = {name: option for name, option in {**space.kernels, **options}.items() if isinstance(option, str)}
+        on_cluster = kernels_on(cluster, implementation, chosen, {
             name: space.shown(name) for name in (*space.axes, *space.fixed, *space.derived)})
         if cluster.kinds and not declared_by(space) & {"num_gpus", "data_parallel"}:
             fixed["num_gpus"] = cluster.num_gpus

@@ -57,6 +57,7 @@ class Space:
     model's shape is that of ``model`` where it is not declared otherwise; every symbol of it is independent, so that
     ``head_dim`` stays what it is when ``hidden_size`` is an axis, unless it is derived. Symbols that are not declared
     have the values that ``explain`` gives them; ``data_parallel`` is derived from ``num_gpus``.
+    ``kernels`` may have several options for an axis of formulas, all of which are searched: see ``programs``.
     ``kernels``, ``schedule``, ``zero_stage``, ``gradients``, ``risk`` are as in ``explain``. Formulas of step time
     need the figures of a machine: of ``cluster`` (its file), or of usual servers with the GPU and ``network``.
 
@@ -72,7 +73,7 @@ class Space:
     derived: Mapping[str, str] = field(default_factory=dict)
     constraints: tuple[Constraint, ...] = ()
     questions: tuple[Question, ...] = ()
-    kernels: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     schedule: str | None = None
     zero_stage: int | None = None
     gradients: str | None = None
@@ -88,6 +89,9 @@ class Space:
         object.__setattr__(self, "derived", {
             long_name(name): long_names(text) if isinstance(text, str) else text for name, text in self.derived.items()
         })
+        object.__setattr__(self, "kernels", {
+            name: option if isinstance(option, str) else _options(name, option) for name, option in self.kernels.items()
+        })
         if not self.axes.keys() - {"implementation"}:
             raise InputError("axes", ABSENT, "must be given: at least one symbol with its candidates")
         _refuse_unknown_names(self)
@@ -98,9 +102,16 @@ class Space:
         _refuse_repeated("questions", self.questions)
         for question in self.questions:
             for name in question.per if isinstance(question, Best) else ():
-                if name not in self.axes:
+                if name not in (known := {*self.axes, *self.programs}):
                     where = f"questions.{question.name}.per"
-                    raise InputError(where, name, "must be an axis", nearest_names(name, self.axes))
+                    raise InputError(where, name, "must be an axis", nearest_names(name, sorted(known)))
+
+    @property
+    def programs(self) -> dict[str, tuple[str, ...]]:
+        """The axes that choose formulas, with their options: the implementation, and kernels with several options."""
+        named = {"implementation": self.axes["implementation"]} if "implementation" in self.axes else {}
+        several = {name: option for name, option in self.kernels.items() if not isinstance(option, str)}
+        return {name: tuple(map(str, options)) for name, options in {**named, **several}.items()}  # type: ignore[arg-type]
 
     def shown(self, name: str) -> object:
         """Return the declaration of a name, for messages; None if there is none."""
@@ -145,6 +156,16 @@ def size_of(axes: Sequence[Axis]) -> int:
     return size
 
 
+def _options(name: str, options: object) -> tuple[str, ...]:
+    """Return the options of an axis of kernels. Raises InputError for anything but a list of different texts."""
+    if not isinstance(options, Sequence) or not options or not all(isinstance(option, str) for option in options):
+        raise InputError(f"kernels.{name}", options, "must be an option, or a list of options")
+    for place, option in enumerate(options):
+        if option in options[:place]:
+            raise InputError(f"kernels.{name}", option, "must not be there twice")
+    return tuple(options)
+
+
 def _refuse_unknown_names(space: Space) -> None:
     for section, names, known in (
         ("axes", space.axes, AXES), ("fixed", space.fixed, _FIXED), ("derived", space.derived, SYMBOLS),
@@ -180,6 +201,9 @@ def _refuse_twice(space: Space) -> None:
         for name in ("gpu", "network"):
             if getattr(space, name) is not None or name in space.axes:
                 raise InputError(name, getattr(space, name), "must not be given: cluster sets it")
+    for name in space.programs.keys() & space.axes.keys() - {"implementation"}:
+        rule = f"must be one option: axes.{name} would have the same name"
+        raise InputError(f"kernels.{name}", list(space.kernels[name]), rule)
     for name in ("model", "gpu"):
         if name in space.axes and getattr(space, name) is not None:
             raise InputError(name, getattr(space, name), f"must not be given: axes.{name} sets it")

@@ -52,9 +52,6 @@ def space_of(declared: object) -> Space:
         for name in value if key in _TABLES else ():
             if not isinstance(name, str):
                 raise InputError(f"{key}.{name}", name, "must be a name")
-    for axis, option in declared.get("kernels", {}).items():
-        if not isinstance(option, str):
-            raise InputError(f"kernels.{axis}", option, "must be text")
     own: dict[str, Any] = {key: declared[key] for key in declared if key not in ("constraints", "questions")}
     if isinstance(own.get("cluster"), Mapping):
         own["cluster"] = cluster_of(own["cluster"])
@@ -74,7 +71,9 @@ def plain(space: Space) -> dict[str, Any]:
         "implementation": space.implementation, "schedule": space.schedule, "gradients": space.gradients,
         "zero_stage": space.zero_stage, "risk": space.risk,
         "axes": {name: candidates.written(candidates.read(name, space.axes[name])) for name in space.axes},
-        "fixed": dict(space.fixed), "derived": dict(space.derived), "kernels": dict(space.kernels),
+        "fixed": dict(space.fixed), "derived": dict(space.derived),
+        "kernels": {name: option if isinstance(option, str) else list(option)
+                    for name, option in space.kernels.items()},
         "constraints": {constraint.name: constraint.text for constraint in space.constraints},
         "questions": {question.name: questions.written(question) for question in space.questions},
     }

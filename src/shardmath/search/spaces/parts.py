@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from types import ModuleType
 
 from shardmath.account.kinds import Fleet
@@ -37,7 +38,8 @@ _SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
 class Part:
     """The configurations of a space that one evaluator knows.
 
-    ``labels`` is the implementation, by the name of the axis, where that is one. ``axes`` are the others, with those
+    ``labels`` has what chooses formulas, the implementation and kernels, by the name of the axis, where there are
+    several. ``axes`` are the others, with those
     models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
     derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
     from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
@@ -94,6 +96,14 @@ class Part:
         return {**self.labels, **{axis.name: axis.labels[place] for axis, place in pairs}}
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A combination of options by axis that cannot be, and the reason."""
+
+    options: Mapping[str, str]
+    reason: str
+
+
 def resolved(space: Space) -> tuple[Part, ...]:
     """Return the parts of ``space``. Raises InputError as ``Space.parts`` says."""
     try:
@@ -116,6 +126,7 @@ def located(space: Space, error: InputError) -> InputError:
 class _Family:
     """Models of a space that share an evaluator of one implementation, with the values that no formula gives."""
 
+    labels: Mapping[str, str]
     asked: Asked
     evaluator: Evaluator
     models: Sequence[Model]
@@ -124,16 +135,51 @@ class _Family:
 
 
 def _parts(space: Space) -> Iterator[Part]:
-    family_parts = []
-    for implementation in _implementations(space):
-        asked = Asked.of(space, implementation)
-        for evaluator, models in families(asked):
-            values = _values(asked, evaluator, models)
-            refuse_what_changes_nothing(evaluator, models[0], values)
-            family_parts.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
-    for number, (family, without) in enumerate(zip(family_parts, _lacking(family_parts), strict=True)):
-        labels = {"implementation": family.asked.implementation} if "implementation" in space.axes else {}
-        yield _part(space, family, number, labels, without)
+    counted, _ = _combined(space)
+    for number, (family, without) in enumerate(zip(counted, _lacking(counted), strict=True)):
+        yield _part(space, family, number, family.labels, without)
+
+
+def left_out(space: Space) -> tuple[LeftOut, ...]:
+    """Return the combinations of options of a space that cannot be, each with the reason."""
+    return _combined(space)[1] if len(space.programs) > 1 else ()
+
+
+def _combined(space: Space) -> tuple[list[_Family], tuple[LeftOut, ...]]:
+    """Return what is counted of every combination of options, and the combinations that cannot be.
+
+    Raises InputError for an option that no combination can have.
+    """
+    if "implementation" in space.axes:
+        _refuse_no_names(space)
+    counted, refused, errors = list[_Family](), list[LeftOut](), list[InputError]()
+    for options in product(*space.programs.values()):
+        labels = dict(zip(space.programs, options, strict=True))
+        kernels = {name: option for name, option in labels.items() if name in space.kernels}
+        try:
+            counted += _families(space, labels, Asked.of(
+                space, labels.get("implementation", space.implementation), kernels))
+        except InputError as error:
+            refused.append(LeftOut(labels, str(error)))
+            errors.append(error)
+    for name, names in space.programs.items():
+        for option in names:
+            if not any(family.labels[name] == option for family in counted):
+                raise next(error for item, error in zip(refused, errors, strict=True) if item.options[name] == option)
+    if not counted:
+        raise errors[0]
+    return counted, tuple(refused)
+
+
+def _families(space: Space, labels: Mapping[str, str], asked: Asked) -> list[_Family]:
+    """Return the families of one combination of options. Raises InputError for one that cannot be."""
+    result = []
+    for evaluator, models in families(asked):
+        values = _values(asked, evaluator, models)
+        refuse_what_changes_nothing(evaluator, models[0], values)
+        _refuse_untimed(space, evaluator)
+        result.append(_Family(labels, asked, evaluator, models, values, axes_of(space, models, values)))
+    return result
 
 
 def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
@@ -144,16 +190,15 @@ def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
     texts += [text for question in space.questions for text in question.formulas]
     used |= {name for text in texts for name in names_written(text)}
     for name in space.axes:
-        if name != "implementation" and not used & set(set_by(name)):
+        if name not in space.programs and not used & set(set_by(name)):
             rule = "must not be an axis: no formula of this model and implementation has it"
             raise InputError(name, space.shown(name), rule)
 
 
-def _implementations(space: Space) -> tuple[str, ...]:
-    names = space.axes.get("implementation", (space.implementation,))
+def _refuse_no_names(space: Space) -> None:
+    names = space.axes["implementation"]
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise InputError("implementation", names, "must be a list of names")
-    return tuple(str(name) for name in names)
 
 
 def _part(
@@ -161,7 +206,6 @@ def _part(
 ) -> Part:
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
-    _refuse_untimed(space, evaluator)
     times = _times(evaluator, family.asked.fleet is not None)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
     fleet = family.asked.fleet  # by whose times layers are shared out
