@@ -253,6 +253,10 @@ AXES: tuple[Axis, ...] = (
         "none": "all earlier ones in every layer",
         "sliding": "a window of the latest ones, in all layers or in all but every n-th (Mistral, Gemma 3, GPT-OSS)",
     }, {"none": ("win", "wstep")}, rowless=("none",)),
+    Axis("documents", "documents of a sequence", {
+        "one": "one, or several that attend to each other",
+        "packed": "one behind the other without padding, each attends to itself (flash_attn_varlen, THD)",
+    }, {"one": ("doc",)}, rowless=("one",), asked={"packed": "doc"}, needs={"packed": {"attention": "flash"}}),
     Axis("scores", "how the router scores experts", {
         "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
         "softmax_all": "softmax of all logits, of which some are chosen (Qwen2-MoE, DeepSeek-V2)",

@@ -13,7 +13,7 @@ from .expert_layers import experts_before
 from .functions import CeilDiv, Max, Min, pad_to, power_of_two_from
 from .parameters import symbols
 
-s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
+s, doc, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s doc b h a k d f v A K E pos t")
 q, fe, fs, ng, gq, xs, xn, e, et, L = symbols("q fe fs ng gq xs xn e et L")
 lq, lk, dr, dv, ts, rl = symbols("lq lk dr dv ts rl")
 bias, qkn, we, wt = symbols("bias qkn we wt")
@@ -32,6 +32,8 @@ TILE_VOCAB = Dimension("tile_vocab", Integer(32768), "part of the vocabulary in 
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
 SCORE = Dimension("score", Integer(1), "the one output of a head that scores")
+DOCUMENT = Dimension("document", doc, "tokens of a document of a packed sequence")
+DOCUMENT_BOUNDS = Dimension("document_bounds", CeilDiv(s, Max(doc, 1)) + 1, "first tokens of documents, and the end")
 HIDDEN = Dimension("hidden", h, "width of the residual stream")
 HIDDEN_PART = Dimension("hidden_part", h, "width of the residual stream, as inputs or outputs of one rank's product")
 HIDDEN_COLUMNS = Dimension("hidden_columns", h, "the same, as a side of a projection's weights", HIDDEN_PART)
@@ -118,7 +120,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
-    PAIRS, SCORE, HALF_HEAD, KEYS_AND_SINK,
+    PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,
 )
 
 #: Dimensions of weights that routed experts have one of each, or one for all of a rank.

@@ -89,7 +89,7 @@ LLAMA: dict[str, str] = {
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
-    "sinks": "none",
+    "documents": "one", "sinks": "none",
     "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
@@ -144,6 +144,7 @@ MEGATRON = Implementation(
     replayed={
         "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
         "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
+        "documents": ("one",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )
@@ -182,7 +183,7 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
-                 "layers", "positions", "position_ids", "residual", "dropout",
+                 "layers", "documents", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
                  "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
 }

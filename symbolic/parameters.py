@@ -162,6 +162,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("mtp", "num_mtp_layers", "layers", 0, "layers that predict further tokens (MTP)", Kind.MODEL,
               latex="L_{m}", default=0),
     Parameter("s", "seq_length", "tokens", 1, "tokens of one sequence", Kind.TRAINING),
+    Parameter("doc", "document_length", "tokens", 0, "tokens of a document of a packed sequence, of unequal ones"
+              " the mean over their tokens; 0 where sequences are not packed", Kind.TRAINING, latex="s_{d}", default=0),
     Parameter("B", "global_batch_size", "sequences", 1, "sequences of one optimizer step", Kind.TRAINING, short="gbs"),
     Parameter(
         "g", "vocab_multiple", "tokens", 1, "the vocabulary is padded to a multiple of g t", Kind.TRAINING

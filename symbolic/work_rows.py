@@ -14,7 +14,7 @@ from .parallel.dimensions import SHAPE_RULES
 from .parameters import symbols
 from .work import BOTH_GRADIENTS, NONE, Kernel, Product, Ranks, Stream, Transfer, Work
 
-sp, c, t, s, win, Lw, Lr = symbols("sp c t s win Lw Lr")
+sp, c, t, s, doc, win, Lw, Lr = symbols("sp c t s doc win Lw Lr")
 
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
@@ -24,6 +24,8 @@ _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)
 _CAUSAL = Rational(1, 2)
 _LAYERS = Max(Lr, Integer(1))
 _WINDOWED = (_LAYERS * s**2 - Lw * (s - Min(win, s))**2) / (2 * _LAYERS * s**2)
+#: Of a packed sequence every token attends to the earlier ones of its document.
+_PACKED = doc / (2 * s)
 #: Kernels that a tensor-parallel rank launches for a collective: its copies and the collective itself.
 _COPIES = 3 * Iverson(t > 1)
 #: Kernels of a context-parallel rank for each further part of the sequence: attention in two halves, corrections.
@@ -108,8 +110,11 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused")}}
     return (
         *(Product(f"{name}{suffix}", at, queries, sides, columns, "dao2023", meaning, backward=backward,
-                  options={"attention": _FLASH, "window": (window,)}, kernel=Kernel.ATTENTION, share=share)
-          for window, suffix, share in (("none", "", _CAUSAL), ("sliding", ".windowed", _WINDOWED))
+                  options={"attention": _FLASH, "window": (window,), "documents": (documents,)},
+                  kernel=Kernel.ATTENTION, share=share)
+          for window, documents, suffix, share in (
+              ("none", "one", "", _CAUSAL), ("sliding", "one", ".windowed", _WINDOWED),
+              ("none", "packed", ".packed", _PACKED))
           for name, sides, columns, meaning, backward in (
               ("scores", (inner,), (ALL_KEYS,), "queries times keys, without what the mask hides", 3),
               ("sums", (ALL_KEYS,), (values,), "probabilities times values", BOTH_GRADIENTS),

@@ -100,10 +100,9 @@ def end_rows(implementation: Implementation) -> list[Contribution]:
 
 def saved_tables(implementation: Implementation, switches: dict[str, int]) -> list[Contribution]:
     """The tables that are saved too: the mask of unfused attention; with full recompute the rotary angles."""
-    names = {"mask", "rope.frequencies", "rope.frequencies_part"} if switches.get("rfull") else {"mask"}
     return [
-        row for row in kept_rows(implementation)
-        if row.component.name == "tables" and row.tensor.name in names
+        row for row in kept_rows(implementation) if row.component.name == "tables" and (
+            row.tensor.name == "mask" or (switches.get("rfull") and row.tensor.name.startswith("rope.frequencies")))
     ]
 
 

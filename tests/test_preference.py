@@ -58,6 +58,22 @@ def test_a_reward_model_has_one_row_for_the_vocabulary() -> None:
             explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=2, kernels=kernels, **more)
 
 
+@pytest.mark.slow
+def test_packed_documents_take_attention_of_their_own() -> None:
+    """Memory is that of one sequence but for bounds and positions; what is no packed sequence is refused."""
+    run: dict[str, Any] = {"implementation": "huggingface", "num_gpus": 8, "seq_length": 8192, "recompute": "none"}
+    whole = explain("llama-2-7b", "h100-80gb", **run, kernels={"attention": "flash"})
+    packed = explain("llama-2-7b", "h100-80gb", **run, document_length=1024)
+    # of eight documents: positions of all tokens, and bounds in every one of 32 layers
+    assert packed.peak.total - whole.peak.total == 8 * 8192 + 32 * 4 * 9
+    assert packed.choices["documents"] == "packed"
+    for words, more in (("micro_batch_size = 2", {"micro_batch_size": 2}),
+                        ("loss = log_probs", {"kernels": {"loss": "log_probs"}}),
+                        ("document_length = 9000", {"document_length": 9000})):
+        with pytest.raises(InputError, match=words):
+            explain("llama-2-7b", "h100-80gb", **{**run, "document_length": 1024, **more})
+
+
 def test_llamafactory(tmp_path: Path) -> None:
     text = ("model_name_or_path: qwen2.5-7b\nstage: dpo\nfinetuning_type: full\ncutoff_len: 2048\ntemplate: qwen\n"
             "per_device_train_batch_size: 1\nbf16: true\nenable_liger_kernel: true\ndeepspeed: ds_z3_config.json\n")

@@ -5,7 +5,18 @@ from __future__ import annotations
 from sympy import Eq, Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import ALL_POSITIONS, BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, ROTARY_DIM, SEQUENCE
+from ..dimensions import (
+    ALL_POSITIONS,
+    BATCH,
+    DOCUMENT,
+    HALF_HEAD,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KEY_SEQUENCE,
+    ROTARY_DIM,
+    SEQUENCE,
+)
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbols
@@ -71,9 +82,11 @@ COMPONENTS = (
     Component(
         "tables", "Tables of a stage", 60, Place.STAGE,
         (
-            *(Tensor(f"rope.frequencies{suffix}", "rope", Role.BUFFER, (SEQUENCE, width), 4, Lifetime.ONCE,
-                     "megatron_core", "fp32 rotary angles of every position",
-                     options={**_ANGLES, "slices": ("one",), "positions": (positions,)})
+            *(Tensor(f"rope.frequencies{end}{suffix}", "rope", Role.BUFFER, (length, width), 4, Lifetime.ONCE,
+                     "megatron_core", f"fp32 rotary angles of every position{words}",
+                     options={**_ANGLES, "slices": ("one",), "positions": (positions,), "documents": (documents,)})
+              for documents, end, length, words in (
+                  ("one", "", SEQUENCE, ""), ("packed", "_document", DOCUMENT, " of the longest document"))
               for positions, suffix, width in _ROTARY),
             *(Tensor(f"rope.frequencies_whole{suffix}", "rope", Role.BUFFER, (ALL_POSITIONS, width), 4, Lifetime.ONCE,
                      "megatron_core", "fp32 rotary angles of every position of all slices",
@@ -100,7 +113,7 @@ COMPONENTS = (
             *_gathered(),
             saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
                   "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
-                  rope=_HUGGINGFACE, positions=("rotary", "partial")),
+                  rope=_HUGGINGFACE, positions=("rotary", "partial"), documents=("one",)),
             *_mask("mask.eager", 2, ("mixed", "bf16", "fp32")),
             *_mask("mask.eager_fp32", 4, ("autocast",)),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",

@@ -17,7 +17,7 @@ from .optimizers import NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
-L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
+L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
 fe, et, fs, lq, lk, mtp, ld, step = symbols("fe et fs lq lk mtp ld step")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
@@ -34,7 +34,7 @@ _ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return the rules of the choices that are not the usual ones."""
-    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_pairs(choices),
+    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_pairs(choices), *_documents(choices),
             *(rule for system in SYSTEMS for rule in system.rules(choices)))
 
 
@@ -57,6 +57,19 @@ def _pairs(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         return ()
     return (Rule("pairs", "b", Divides(Integer(2), b), f"must be even with loss = {choices['loss']}: of every pair both"
                  " sequences"),)
+
+
+def _documents(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    if choices["documents"] == "one":
+        return ()
+    return (
+        Rule("document_length", "doc", And(Ge(doc, 1), Ge(s, doc)),
+             "must be from 1 to seq_length with packed documents"),
+        Rule("packed_batch", "b", Eq(b, 1), "must be 1 with packed documents, which are one sequence: give all their"
+             " tokens as seq_length"),
+        Rule("packed_context", "c", Eq(c, 1),
+             "must be 1: packed documents with context parallelism are not counted yet"),
+    )
 
 
 def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -191,6 +204,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
+    packed = choices["documents"] == "packed"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
@@ -225,6 +239,14 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["heads"] == "latent" and choices["context"] == "all_gather"),
         ("windows in kernels of Megatron-Core that keep 16-bit scores: choose attention = flash or unfused",
          choices["window"] == "sliding" and choices["attention"] in ("fused_softmax", "te_unfused")),
+        ("packed documents without FlashAttention: choose attention = flash",
+         packed and choices["attention"] != "flash"),
+        ("packed documents with windows, sinks, latent attention or FP8", packed and tuple(
+            choices[axis] for axis in ("window", "sinks", "heads", "fp8")) != ("none", "none", "grouped", "none")),
+        ("packed documents with learned positions", packed and choices["positions"] == "learned"),
+        (f"packed documents with loss = {choices['loss']}: pairs are sequences of their own",
+         packed and choices["loss"] in (*SCORES, "log_probs")),
+        (f"packed documents with peak = {choices['peak']}: choose peak = saved", packed and choices["peak"] == "torch"),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
          " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (
              ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),

@@ -35,7 +35,7 @@ _SIZES: dict[str, Expr] = {
 def published() -> dict[str, Expr]:
     """Return definitions of publications: plain data and tensor parallelism, a plain pipeline of dense layers."""
     choices = {"schedule": "1f1b", "stages": "even", "layers": "dense", "recompute_method": "each", "dropout": "none",
-               "biases": "qkv", "capping": "none", "window": "none",
+               "biases": "qkv", "capping": "none", "window": "none", "documents": "one",
                **{system.axis.name: system.absent for system in SYSTEMS}}
     return {letter: value.xreplace({R: Integer(1)}) for letter, value in definitions(choices, "megatron").items()}
 

@@ -1,0 +1,123 @@
+"""Packed documents in Transformers and Megatron-Core: tensors saved, and FLOPs of attention within each document.
+
+Transformers finds the documents from positions, as for ``flash_attn_varlen_func``; in its place stands a function
+that keeps what that one keeps (flash_attn_interface.py: q, k, v, output, log-sum-exp and the bounds) and counts its
+products. Megatron-Core, which is handed the bounds (``PackedSeqParams`` in THD format), has it for attention too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from counted import MEGATRON_CPU, values
+from megatron.core.packed_seq_params import PackedSeqParams
+from oracles.fused import FlashAttention
+from oracles.huggingface import FAMILIES, causal_lm, random_shape
+from oracles.ledger import ledger
+from oracles.live import Live
+from oracles.megatron_cpu import Batch, Kernels, config, forward, gpt_model, one_rank
+from oracles.megatron_layouts import random_layout, tables
+from oracles.saved import Saved
+from oracles.times import work
+from torch import Tensor
+from transformers import AttentionInterface, DataCollatorWithFlattening
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
+
+from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.recompute import MODES
+
+FLASH = HUGGINGFACE.with_choices(attention="flash")
+PACKED = FLASH.with_choices(documents="packed")
+
+
+class Varlen(torch.autograd.Function):
+    """Attention within documents; outputs do not matter, saved tensors and pairs of tokens do."""
+
+    pairs = 0
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
+        out, sums = torch.empty_like(query), query.new_empty(query.shape[1], query.shape[0], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, out, sums, bounds)
+        for length in bounds.diff().tolist():
+            Varlen.pairs += length * length
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        query, key, value, *_ = ctx.saved_tensors
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
+
+
+class VarlenAttention(FlashAttention):
+    """Attention of Transformer Engine in THD format, which is handed the bounds."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **settings: Any) -> Tensor:
+        """Keep what the interface keeps; tokens have no dimension of sequences."""
+        output: Tensor = Varlen.apply(query, key, self._kept(value), settings["packed_seq_params"].cu_seqlens_q)
+        return output.flatten(1)
+
+
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, position_ids: Any = None, **_: Any,
+) -> Any:
+    """Flatten the one sequence as Transformers does, then attend."""
+    (bounds, _), _ = prepare_fa_kwargs_from_position_ids(position_ids)
+    flat = (part.transpose(1, 2).reshape(-1, part.shape[1], part.shape[3]) for part in (query, key, value))
+    return Varlen.apply(*flat, bounds)[None], None
+
+
+AttentionInterface.register("counted_varlen", attend)
+
+
+@pytest.mark.cases(8, 80)
+def test_packed_documents(draw: Random) -> None:
+    """Documents of equal length: the ledger has half of their pairs of tokens, those that a causal mask leaves."""
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    length, count = draw.randint(1, 12), draw.randint(2, 6)
+    shape |= {"b": 1, "s": length * count, "doc": length}
+    model = causal_lm(family, shape, "counted_varlen")
+    batch = DataCollatorWithFlattening()([{"input_ids": [0] * length}] * count)
+    Varlen.pairs = 0
+    with Saved(model, *batch.values()) as saved:
+        output = model(**batch)
+    kept = ledger(PACKED, "stage.activation", "stage.buffer", **shape)
+    # The labels that count are a view of labels with one more, which the ledger has among those of moments.
+    assert saved.now == sum(kept) + 8 * (shape["s"] + 1)
+    assert output.loss is not None
+    flops, whole = (work(kind, "stage.forward_flops", **shape) for kind in (PACKED, FLASH))
+    pairs = shape["s"] ** 2 * shape["L"] - Varlen.pairs
+    assert whole[0] - flops[0] == 2 * pairs * shape["a"] * shape["d"]
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    with Live(model, *batch.values()) as live:
+        output = model(**batch)
+        alive = live.now
+    moments = ("stage.activation", "stage.buffer", "stage.loss.after_forward")
+    assert alive == sum(ledger(PACKED, *moments, **shape, rfull=1))
+
+
+@pytest.mark.cases(8, 80)
+def test_thd_of_megatron(draw: Random) -> None:
+    """One stage of any layout, in any mode of recompute: as one sequence, and the bounds beside it."""
+    switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
+    shape = random_layout(draw, "fused") | switches | {"c": 1, "b": 1}
+    shape["L"] = shape["p"] * draw.randint(1, 2)
+    shape["doc"] = draw.choice([size for size in range(1, shape["s"] + 1) if shape["s"] % size == 0])
+    bounds = torch.arange(0, shape["s"] + 1, shape["doc"], dtype=torch.int32)
+    packed = PackedSeqParams("thd", bounds, bounds, max_seqlen_q=shape["doc"], max_seqlen_kv=shape["doc"])
+    with one_rank(shape, draw):
+        model = gpt_model(shape, config(shape), Kernels(attention=VarlenAttention))
+        batch = Batch.of(shape).with_mask(None)
+        with Saved() as saved:
+            output = forward(model, shape, batch, packed_seq_params=packed)
+        kept = saved.bytes(model, batch.ids, batch.labels, bounds)  # which are there, saved or not
+    assert output.requires_grad
+    chosen = MEGATRON_CPU.with_choices(documents="packed")
+    known = values({}, "", **shape) | {"B": shape["D"]}
+    activation, documents = ledger(chosen, "stage.activation", "documents.input", **known)
+    assert documents == bounds.nbytes
+    assert kept == activation + tables(chosen, switches, known)
