@@ -74,10 +74,13 @@ function fillSliders() {
   byId("uneven").hidden = STAGES.every(isFixed);
 }
 
-// A sentence above the answers, and below it groups of what is to be known one by one.
+// A sentence above the answers, and below it groups of what is to be known one by one; what has no effect is folded.
 function notice(text, groups = []) {
+  const listed = (items) => items.flatMap((item, place) => [place ? ", " : "", element("code", {}, item)]);
+  const folded = [LAUNCHED, IDLE];
   byId("notice").replaceChildren(text, ...groups.length ? [element("ul", {}, ...groups.map(([title, items]) =>
-    element("li", {}, `${title}: `, ...items.flatMap((item, place) => [place ? ", " : "", element("code", {}, item)]))))] : []);
+    (folded.includes(title) ? element("li", {}, element("details", {}, element("summary", {}, `${title} (${items.length})`), ...listed(items)))
+      : element("li", {}, `${title}: `, ...listed(items)))))] : []);
   byId("notice").hidden = !text;
 }
 

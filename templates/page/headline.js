@@ -8,13 +8,14 @@ function note(...children) {
   return element("p", { class: "note" }, ...children);
 }
 
-// The memory of the GPU as a bar, with what is used and the mark of what fits.
+// The memory of the GPU as a bar, with what is used, and the mark of the most that fits.
 function gauge(share, verdict, limit) {
+  const at = Math.min(100, 100 * limit);
   const width = `${Math.min(100, 100 * share)}%`;
-  return element("svg", { class: "gauge", "aria-hidden": "true", height: 8 },
-    element("rect", { class: "track", width: "100%", height: 8, rx: 4 }),
-    element("rect", { class: `used ${verdict}`, width, height: 8, rx: 4 }),
-    element("line", { class: "mark", x1: `${100 * limit}%`, x2: `${100 * limit}%`, y1: 0, y2: 8 }));
+  return element("svg", { class: "gauge", "aria-hidden": "true", height: 16 },
+    element("rect", { class: "track", width: "100%", y: 4, height: 8, rx: 4 }),
+    element("rect", { class: `used ${verdict}`, width, y: 4, height: 8, rx: 4 }),
+    element("line", { class: "mark", x1: `${at}%`, x2: `${at}%`, y1: 0, y2: 16 }));
 }
 
 function memoryTile(values, accounts) {
@@ -25,9 +26,9 @@ function memoryTile(values, accounts) {
   const likely = chance(chanceOf(shardmath[evaluatorName(state)], peak, values.gpu_memory));
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
   return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
-    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)} GiB`),
+    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)}`),
     gauge(share, VERDICT_CLASS[place], peak.limit / values.gpu_memory),
-    note(`Rank ${peak.rank}${when}.`),
+    note(`Up to ${gib(peak.limit)} GiB fits. The peak is on rank ${peak.rank}${when}.`),
     note(`The process runs out of memory with a probability of ${likely}. By the 80 % rule: ${peak.rule}.`));
 }
 

@@ -9,6 +9,8 @@ function fromText(text) {
 class Unread extends Error {}
 
 const NOT_UNDERSTOOD = "Not understood, ignored";
+const LAUNCHED = "Of the launcher, without effect";
+const IDLE = "Without effect on memory and time";
 const COMMANDS_READ = "Ignored: read by shardmath explain, not by this page";
 
 // Groups of what is not on the page, those that are empty left out.
@@ -63,20 +65,20 @@ function fromConfig(text) {
 function keysLeft(config, family) {
   const { silent, remarks, causal } = DATA.config;
   const sizes = new Set(Object.values(family.keys).flat());
-  const [unknown, elsewhere, said] = [[], [], []];
+  const [unknown, elsewhere, said, idle] = [[], [], [], []];
   for (const [key, value] of Object.entries(config)) {
-    if (sizes.has(key)) continue;
+    if (sizes.has(key) || key === "model_type" || key === "architectures") continue;
     const usual = family.read[key];
     const shown = `${key} = ${asWritten(value)}`;
     if (usual === null || usual?.some((item) => JSON.stringify(item) === JSON.stringify(value))) continue;
     if (usual) elsewhere.push(shown);
     else if (key in remarks) value && said.push(`${shown} (${remarks[key]})`);
-    else if (!silent.includes(key)) unknown.push(shown);
+    else (silent.includes(key) ? idle : unknown).push(shown);
   }
   const { architectures } = config;
   if (architectures?.length && !architectures.some((name) => causal.some((end) => `${name}`.endsWith(end))))
     said.push(`architectures = ${asWritten(architectures)} (counted is the causal language model)`);
-  return [[NOT_UNDERSTOOD, unknown], [COMMANDS_READ, elsewhere], ["Left out", said]];
+  return [[NOT_UNDERSTOOD, unknown], [COMMANDS_READ, elsewhere], ["Left out", said], [IDLE, idle]];
 }
 
 // The flags of a text with the words after each; comments and the signs of the shell are no words.
@@ -117,12 +119,16 @@ function fromFlags(text) {
   }
   for (const [name, flag] of Object.entries(switches)) if (name in state.numbers) pick(name, Number(flags.has(flag)));
   takeRecompute(flags, modules, taken);
-  const rest = [...flags.keys()].filter((flag) => !taken.has(flag) && !launcher.includes(flag) && !idle.includes(flag));
+  takeProcesses(flags, launcher.sizes, taken);
+  const left = [...flags.keys()].filter((flag) => !taken.has(flag));
+  const without = (names) => left.filter((flag) => names.includes(flag)).map(shown);
+  const rest = left.filter((flag) => !launcher.flags.includes(flag) && !idle.includes(flag));
   const [named, unknown] = [[], []];
   const said = rest.filter((flag) => flag in uncounted && !isOff(flag)).map((flag) => `${shown(flag)} (${uncounted[flag]})`);
   for (const flag of rest.filter((item) => !(item in uncounted) && !(item in refused)))
     (elsewhere.includes(flag) ? named : unknown).push(shown(flag));
-  return { notes: noted(["Without a value, ignored", withoutValue], [NOT_UNDERSTOOD, unknown], ["Not counted yet", said], [COMMANDS_READ, named]),
+  return { notes: noted(["Without a value, ignored", withoutValue], [NOT_UNDERSTOOD, unknown], ["Not counted yet", said], [COMMANDS_READ, named],
+    [LAUNCHED, without(launcher.flags)], [IDLE, without(idle)]),
     read: `${known.length} sizes of Megatron-LM, with the formulas of ${state.model}` };
 }
 
@@ -134,6 +140,15 @@ function takeRecompute(flags, modules, taken) {
   pick("recompute", granularity === "full" || granularity === "selective" ? optionsOf("recompute").find(same) ?? "none" : "none");
   if (granularity === "selective" && same(state.recompute)) taken.add("recompute-modules");
   else if (granularity === "selective") taken.delete("recompute-granularity");
+}
+
+// GPUs of the job: processes of all nodes, where the launcher says both.
+function takeProcesses(flags, sizes, taken) {
+  const stated = sizes.map((names) => names.find((name) => flags.has(name)));
+  const words = stated.map((name) => flags.get(name)?.[0] ?? "");
+  if (!words.every((word) => /^[1-9]\d{0,6}$/.test(word))) return;
+  pick("num_gpus", sizeOf("num_gpus", `--${stated.join(" x --")}`, Number(words[0]) * Number(words[1]), words.join(" x ")));
+  for (const name of stated) taken.add(name);
 }
 
 async function takePasted() {

@@ -1,6 +1,7 @@
 // The layouts worth trying, from a worker that is asked anew when the job changes.
 let worker, searchedFor;
-let ranked = { choices: [], fastest: [] };
+const NOTHING = { choices: [], fastest: [], nearest: [] };
+let ranked = NOTHING;
 
 function jobOf({ model, gpu, implementation, numbers }) {
   return JSON.stringify([model, gpu, implementation, JOB.map((name) => numbers[name]), Object.keys(MODELS.get(model).values)
@@ -13,33 +14,51 @@ function search(again = false) {
   if (job === searchedFor && !again) return showRanking();
   worker?.terminate();
   searchedFor = job;
-  ranked = { choices: [], fastest: [] };
+  ranked = NOTHING;
+  setStale(true);
   const values = valuesOf(state);
   const unknown = timeUnknown(state, values);
-  if (unknown) return showSearch({ stopped: `Layouts are ranked by step time, which is not computed: ${unknown}.` });
+  if (unknown) return giveUp(`Layouts are ranked by step time, which is not computed: ${unknown}.`);
   showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
   worker = workerFor(state);
   worker.onmessage = ({ data }) => {
     if (!shardmath[evaluatorName(state)]) return; // another model is being loaded, and a search of its own follows
     showSearch(data);
-    if (data.choices) ranked = data;
-    if (data.choices) showRanking();
+    if (data.choices) answer(data);
   };
-  worker.onerror = (event) => showSearch({ stopped: `The search failed: ${event.message}.` });
+  worker.onerror = (event) => giveUp(`The search failed: ${event.message}.`);
   return undefined;
 }
 
 function stopSearch() {
   worker?.terminate();
-  showSearch({ stopped: ranked.choices.length ? "Stopped: these are the best so far." : "Stopped." });
+  giveUp(ranked.choices.length ? "Stopped: these are the best so far." : "Stopped.");
+}
+
+function giveUp(why) {
+  showSearch({ stopped: why });
+  answer(ranked);
+}
+
+function answer(layouts) {
+  ranked = layouts;
+  setStale(false);
+  showRanking();
+}
+
+// Rows of the job before stay in place, out of reach, until the first of the new one come: so nothing jumps.
+function setStale(stale) {
+  byId("ranking").classList.toggle("stale", stale);
+  byId("ranking").inert = stale;
 }
 
 function showSearch({ share = 1, done = false, legal = 0, verdicts = [0, 0, 0], refused = 0, stopped = "" }) {
   byId("best").setAttribute("aria-busy", !done && !stopped);
+  byId("ranking").classList.toggle("searching", !done && !stopped);
   byId("progress").value = share;
   for (const id of ["progress", "stop"]) byId(id).hidden = Boolean(done || stopped);
   byId("again").hidden = !stopped;
-  const beyond = refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
+  const beyond = done && refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
   byId("best-count").textContent = stopped
     || `${done ? "" : "Searching: "}${count(legal)} legal layouts, ${count(verdicts[0])} fit.${beyond}`;
 }
@@ -80,18 +99,23 @@ function entryRow(entry, place, list, shown) {
     element("td", { class: "words" }, wordsOf(entry)));
 }
 
+const ROWS = [["choices", "Worth trying"], ["fastest", "The fastest that fit"], ["nearest", "None fits: those of least memory"]];
+
 function showRanking() {
-  const every = [...ranked.choices, ...ranked.fastest];
+  if (byId("ranking").inert) return;
+  const every = [...ranked.choices, ...ranked.fastest, ...ranked.nearest];
   const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
   const head = element("thead", {}, row("th", "", "seconds", "GiB", "runs out", "80 % rule", ...shown.map(shortName), "SP", "DP", "tokens/s/GPU", "MFU",
     "besides"));
-  const body = (list, title, entries) => element("tbody", {},
+  const body = (list, title, entries) => element("tbody", { "data-rows": list },
     element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 10 }, title)),
     ...entries.map((entry, place) => entryRow(entry, place, list, shown)));
   byId("best").replaceChildren(...(every.length
-    ? [head, body("choices", "Worth trying", ranked.choices), body("fastest", "The fastest that fit", ranked.fastest)] : []));
+    ? [head, ...ROWS.filter(([list]) => ranked[list].length).map(([list, title]) => body(list, title, ranked[list]))] : []));
+  byId("ranking").classList.toggle("ranked", every.length > 5);
   const { excluded } = ranked;
-  byId("excluded").textContent = !excluded ? "" : ranked.choices.length
+  const searching = byId("best").getAttribute("aria-busy") === "true";
+  byId("excluded").textContent = searching || !excluded ? "" : ranked.choices.length
     ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
     : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB.`;

@@ -24,7 +24,7 @@ function show() {
   showMap();
   history.replaceState(null, "", toLink());
   search();
-  document.documentElement.dataset.ready = "";
+  document.documentElement.dataset.shown = document.documentElement.dataset.ready = "";
 }
 
 // Light or dark: as the system says, until somebody switches.

@@ -9,9 +9,10 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
   // The answers so far, with rates of the layouts that are shown.
   const plain = (answers) => ({
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(rated),
-    fastest: distinct(answers.best, 10).map(rated), excluded: excludedBy(answers), front: answers.everything.entries,
+    fastest: distinct(answers.best, 10).map(rated),
+    nearest: answers.best.length ? [] : answers.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(answers), front: answers.everything.entries,
   });
-  let [last, shown] = [performance.now(), performance.now()];
+  let [last, shown] = [performance.now(), performance.now() - 1700]; // the first rows come soon
   const answers = searched(state, (share, sofar) => {
     const now = performance.now();
     if (now - last < 100) return;

@@ -51,7 +51,8 @@ def config_of(family: str, **keys: Any) -> str:
 def notes(tab: Any) -> dict[str, list[str]]:
     """Return what the page says of a pasted text, by the title of each group."""
     groups: dict[str, list[str]] = tab.evaluate("""Object.fromEntries(
-      [...document.querySelectorAll("#notice li")].map((group) => [group.firstChild.textContent.slice(0, -2),
+      [...document.querySelectorAll("#notice li")].map((group) => [
+        group.querySelector("summary")?.textContent ?? group.firstChild.textContent.slice(0, -2),
         [...group.querySelectorAll("code")].map((item) => item.textContent)]))""")
     return groups
 
@@ -78,20 +79,27 @@ def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
     assert {name: state["numbers"][name] for name in asked} == asked
     assert (state["implementation"], state["recompute"]) == ("megatron", "none")
     assert notes(tab) == {
-        "Ignored: read by shardmath explain, not by this page": ["--group-query-attention", "--swiglu"]}
+        "Ignored: read by shardmath explain, not by this page": ["--group-query-attention", "--swiglu"],
+        "Without effect on memory and time (1)": ["--lr 1e-4"]}
 
 
 def test_each_flag_is_taken_as_by_the_commands(opened: Callable[..., Any]) -> None:
     """A flag that the page does not take stands in the group of the commands: unknown, not counted, read by them."""
     tab = opened()
-    more = "--nnodes 2 --frobnicate 3 --cuda-graph-impl local --bf16 --recompute-granularity selective --num-experts $E"
+    more = ("--nnodes 2 --rdzv_id 7 --frobnicate 3 --cuda-graph-impl local --bf16 --recompute-granularity selective"
+            " --num-experts $E")
     state = paste(tab, f"# --tensor-model-parallel-size 8\n{FLAGS} {more} --recompute-modules core_attn mlp")
     assert (state["numbers"]["tensor_parallel"], state["recompute"]) == (2, "core_attention+mlp")
     assert notes(tab) == {
         "Without a value, ignored": ["--num-experts $E"], "Not understood, ignored": ["--frobnicate 3"],
         "Not counted yet": ["--cuda-graph-impl local (memory of CUDA graphs)"],
         "Ignored: read by shardmath explain, not by this page": ["--group-query-attention", "--swiglu", "--bf16"],
+        "Of the launcher, without effect (2)": ["--nnodes 2", "--rdzv_id 7"],
+        "Without effect on memory and time (1)": ["--lr 1e-4"],
     }
+    state = paste(tab, FLAGS.replace("torchrun", "torchrun --nproc-per-node 4 --nnodes 6"))
+    assert state["numbers"]["num_gpus"] == 24
+    assert not [item for items in notes(tab).values() for item in items if "nnodes" in item or "nproc" in item]
 
 
 def test_each_key_of_a_config_is_taken_or_named(opened: Callable[..., Any]) -> None:
@@ -104,6 +112,7 @@ def test_each_key_of_a_config_is_taken_or_named(opened: Callable[..., Any]) -> N
         "Ignored: read by shardmath explain, not by this page": ["attention_bias = true"],
         "Left out": ["attention_dropout = 0.1 (masks of dropout are counted with --attention-dropout alone)",
                      'architectures = ["LlamaModel"] (counted is the causal language model)'],
+        "Without effect on memory and time (1)": ["bos_token_id = 1"],
     }
 
 

@@ -11,9 +11,9 @@ from shardmath.formats.shell import Script
 #: Flags without which no program of Megatron-LM trains; a command with one of them is a training command.
 _TRAINING = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size", "--seq-length")
 #: Options of torchrun.
-_NODES = ("nnodes",)
-_PROCESSES = ("nproc_per_node", "nproc-per-node")
-OF_LAUNCHER = (*_NODES, *_PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
+NODES = ("nnodes",)
+PROCESSES = ("nproc_per_node", "nproc-per-node")
+OF_LAUNCHER = (*NODES, *PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
                 "rdzv_endpoint", "node-rank", "master-addr", "master-port")
 
 Flags = Mapping[str, tuple[str, ...]]
@@ -67,7 +67,7 @@ def flags_of(words: Sequence[str]) -> Flags:
 def _gpus(launcher: Flags) -> int | None:
     """Return processes of all nodes, one for each GPU; None where the launcher does not say how many."""
     sizes = []
-    for names in (_NODES, _PROCESSES):
+    for names in (NODES, PROCESSES):
         words = next((launcher[name] for name in names if name in launcher), ("",))[:1]
         if not (words and words[0].isascii() and words[0].isdecimal() and len(words[0]) < 8):
             return None

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
 from shardmath.formats import megatron_flags
-from shardmath.formats.launch import OF_LAUNCHER
+from shardmath.formats.launch import NODES, OF_LAUNCHER, PROCESSES
 from shardmath.formats.megatron import OTHER_PROGRAMS, run_of
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_model import FLAGS_OF
@@ -139,7 +139,8 @@ def flag_data() -> dict[str, Any]:
     switches = {**SWITCHES, "sequence_parallel": "sequence-parallel"}
     return {
         "sizes": {**FLAGS_OF, **SIZES, **_SIZES}, "switches": switches, "modules": MODULES,
-        "elsewhere": sorted(_asked()), "idle": sorted(megatron_flags.WITHOUT_EFFECT), "launcher": OF_LAUNCHER,
+        "elsewhere": sorted(_asked()), "idle": sorted(megatron_flags.WITHOUT_EFFECT),
+        "launcher": {"sizes": (NODES, PROCESSES), "flags": OF_LAUNCHER},
         "uncounted": megatron_flags.UNCOUNTED, "refused": megatron_flags.REFUSED, "off": megatron_flags.OFF,
         "programs": OTHER_PROGRAMS,
     }

@@ -1,0 +1,70 @@
+"""Nothing on the page jumps: while it opens, while it searches, and when a search of another job begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardmath
+
+#: Layout shifts as Chromium counts them, from the first picture on.
+OBSERVED = """() => new Promise((resolve) => {
+  const told = ({ value, sources }) => [value, ...sources.map(({ node }) => node?.outerHTML?.slice(0, 60))];
+  const observer = new PerformanceObserver((list) => resolve(list.getEntries().map(told)));
+  observer.observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => resolve([]), 200); // without an entry it is never called
+})"""
+LINKS = ("", "#model=llama-3.1-405b&num_gpus=16", "#pipeline_parallel=3", "#implementation=torchtitan&num_gpus=16")
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280, 1920])
+def test_nothing_jumps_while_the_page_opens_and_searches(width: int, opened: Callable[..., Any]) -> None:
+    """Counted are shifts of what is in sight; Chromium calls a sum below 0.1 good."""
+    for link in LINKS[:2] if width in (768, 1920) else LINKS:
+        tab = opened(link, (width, 900))
+        tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+        shifts = tab.evaluate(OBSERVED)
+        assert sum(shift[0] for shift in shifts) < 0.005, (link, shifts)
+
+
+def test_rows_stay_in_place_while_another_job_is_searched(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+    top = "document.getElementById('stages').getBoundingClientRect().top + scrollY"
+    before, rows = tab.evaluate(top), tab.locator("#best tr").count()
+    after = tab.evaluate("""async () => {
+      pick("global_batch_size", 512);
+      await update();
+      const ranking = document.getElementById("ranking");
+      return [ranking.inert, document.querySelectorAll("#best tr").length, """ + top + "]}")
+    assert after == [True, rows, before]
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+    assert tab.evaluate("document.getElementById('ranking').inert") is False
+
+
+def test_the_mark_of_the_gauge_is_the_most_that_fits(opened: Callable[..., Any]) -> None:
+    for link, layout in (("#num_gpus=512", {"tensor_parallel": 8}),
+                         ("#gpu=a100-40gb&tensor_parallel=4", {"gpu": "a100-40gb", "tensor_parallel": 4})):
+        job: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 512, "global_batch_size": 1024, "seq_length": 8192}
+        expected = shardmath.explain("llama-3.1-70b", **{**job, "pipeline_parallel": 4, **layout})
+        tab = opened(link)
+        places = tab.evaluate("""() => [".gauge .track", ".gauge .used", ".gauge .mark"].map((name) =>
+          document.querySelector(name).getBoundingClientRect()).map(({ left, right }) => [left, right])""")
+        (start, end), (_, used), (mark, _) = places
+        share = expected.peak.limit / expected.inputs["gpu_memory"]
+        assert (mark - start) / (end - start) == pytest.approx(share, abs=0.01)
+        assert (used <= mark) == (expected.verdict == "fits")
+        assert f"Up to {expected.peak.limit / 2**30:.2f} GiB fits" in tab.inner_text("#tile-memory")
+
+
+def test_the_documentation_says_how_large_the_page_is(tmp_path: Path) -> None:
+    """The page with all models, as `make page` writes it."""
+    from shardmath.commands.page import page
+
+    size = len(page().encode())
+    text = (Path(__file__).resolve().parents[2] / "docs" / "page.md").read_text(encoding="utf-8")
+    assert f"one HTML file of {round(size / 1e6, 1)} MB" in text
+    assert size < 2_000_000
