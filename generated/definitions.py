@@ -1446,6 +1446,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.padding.expert_fp8_weight": ("padding", "weight", "", "NOTHING"),
     "stage.padding.expert_fp8_gradient": ("padding", "gradient", "", "NOTHING"),
     "stage.padding.expert_fp8_optimizer": ("padding", "optimizer", "", "NOTHING"),
+    "stage.part.optimizer": ("part", "optimizer", "", "NOTHING"),
 }
 
 #: Degrees that only a system has; they are 1 without it.

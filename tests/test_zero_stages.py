@@ -15,6 +15,7 @@ from shardmath.account.accounting import explain
 from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.errors import InputError
 from shardmath.symbolic.parallel.deepspeed import kept_gradients, partition_size
+from shardmath.symbolic.parallel.optimizers import OPTIMIZERS
 from shardmath.symbolic.parameters import BY_NAME
 
 COUNTED = table("deepspeed_states")
@@ -22,13 +23,13 @@ COUNTED = table("deepspeed_states")
 LIMITS = {"bucket": "bk", "threshold": "pt", "reuse": "mr", "prefetch": "pf", "live": "ml"}
 
 
-def deepspeed() -> Evaluator:
-    return find("huggingface", {"data_parallel": "deepspeed", "precision": "mixed"})
+def deepspeed(**choices: str) -> Evaluator:
+    return find("huggingface", {"data_parallel": "deepspeed", "precision": "mixed", **choices})
 
 
-def terms(known: dict[str, int], **others: int) -> dict[str, Any]:
+def terms(known: dict[str, int], evaluator: Evaluator | None = None, **others: int) -> dict[str, Any]:
     """Every term on the only rank of a pipeline, exactly."""
-    module, values = deepspeed().terms, {**dict.fromkeys("MNn", 1), **DEFAULTS, **known, **others}
+    module, values = (evaluator or deepspeed()).terms, {**dict.fromkeys("MNn", 1), **DEFAULTS, **known, **others}
     values["N"] = values["n"] = values["D"]
     inputs = {name: values[BY_NAME[name].letter] for name in module.INPUTS}
     broken = [rule for rule, kept in zip(module.RULES, module.rules_met(**inputs), strict=True) if not kept]
@@ -114,6 +115,22 @@ def test_gathered_parameters_are_at_most_what_the_ledger_says() -> None:
     for row in alone:
         assert int(row["gathered"]) == int(row["v"]) * int(row["h"]), row
         assert terms(known_of(row))["stage.gathered_ahead"] == 2 * int(row["v"]) * int(row["h"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [name for name, item in OPTIMIZERS.items() if item.parts and item.whole_tensors])
+def test_states_of_a_part_are_those_counted(optimizer: str) -> None:
+    rows = [row for row in table("deepspeed_optimizers") if row["optimizer"] == optimizer]
+    assert {row["stage"] for row in rows} == {*"0123"}
+    for row in rows:
+        known = {letter: int(row[letter]) for letter in ("h", "a", "k", "d", "f", "u", "L", "tied", "s")}
+        ranks = int(row["ranks"])
+        width = 4 if row["precision"] == "fp32" else 2
+        whole = terms({**known, "D": ranks, "B": ranks, "pt": 0, "w": width, **stage_switches(int(row["stage"]))},
+                      deepspeed(optimizer=optimizer, precision=row["precision"]))
+        assert int(row["states"]) == whole["stage.optimizer"] - 4 * whole["stage.shard_elements"], row
+        if int(row["stage"]):
+            assert whole["stage.part.optimizer"] == int(row["states"]), row
 
 
 def test_table_has_every_stage_and_both_widths_of_gradients() -> None:
@@ -220,7 +237,7 @@ def test_sweep_takes_a_stage() -> None:
     ({"zero_stage": 2, "implementation": "nanotron"}, "must be 0: nanotron"),
     ({"zero_stage": 2, "implementation": "torchtitan"}, "must be 1: torchtitan"),
     ({"zero_stage": 2, "kernels": {"precision": "bf16"}}, "DeepSpeed with precision bf16"),
-    ({"zero_stage": 2, "kernels": {"optimizer": "adamw_8bit"}}, "DeepSpeed with optimizer adamw_8bit"),
+    ({"zero_stage": 2, "kernels": {"optimizer": "muon"}}, "DeepSpeed with optimizer muon"),
     ({"zero_stage": 2, "kernels": {"peak": "torch"}}, "PyTorch's own step with DeepSpeed"),
 ])
 def test_what_is_refused(options: dict[str, Any], text: str) -> None:

@@ -17,7 +17,7 @@ from ..implementations import Implementation
 from ..ledger import IN_LAYER, Role
 from ..parallel.groups import is_frozen
 from ..parallel.nf4 import dequantised_bytes, packed
-from ..parallel.weights import Weight, is_linear, shapes
+from ..parallel.weights import is_linear, shapes, weight_of
 from ..parameters import symbols
 from ..terms import Contribution, TermSet, product, total
 from .rows import kept_rows, local_shape
@@ -42,7 +42,7 @@ def units_of(row: Contribution, implementation: Implementation, matrices: bool =
     choices = implementation.choices
     sizes = (local_shape(shape, choices) for shape in shapes(row.tensor, choices) if not matrices or len(shape) > 1)
     if is_packed(row, implementation):
-        return tuple(packed(Weight(row.component, row.tensor, shape)) for shape in sizes)
+        return tuple(packed(weight_of(row.component, row.tensor, shape)) for shape in sizes)
     return tuple(product(*shape) for shape in sizes)
 
 

@@ -11,7 +11,7 @@ from ..parallel.groups import GROUPS
 from ..parallel.weights import is_linear
 from .aggregates import AGGREGATES
 from .rows import is_expert
-from .stage import STATE_ROLES, held_until
+from .stage import PART, STATE_ROLES, held_until
 from .units import COUNTED_ROLES
 
 
@@ -33,7 +33,8 @@ def lines() -> dict[str, Line]:
     named = {name: line for component in all_components() for name, line in _of_component(component)}
     named |= {f"stage.{item.name}.{site}": Line(item.name, Role.TRANSIENT, site)
               for item in AGGREGATES for site in item.sites}
-    return named | {name: line for group in GROUPS for name, line in _of_states("padding", group.prefix)}
+    named |= {name: line for group in GROUPS for name, line in _of_states("padding", group.prefix)}
+    return named | {f"stage.{PART}.{Role.OPTIMIZER.value}": Line(PART, Role.OPTIMIZER)}
 
 
 def _of_component(component: Component) -> Iterator[tuple[str, Line]]:

@@ -13,6 +13,7 @@ from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.mesh import DEGREES
 from ..parallel.pipeline import held, held_inputs, instances, whole_model
+from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
@@ -27,6 +28,8 @@ D, E, q, u, v, ol = symbols("D E q u v ol")
 LOSS = "loss"
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
+#: Name of the lines of a rank's part of all parameters.
+PART = "part"
 #: Places that only the last stage has; their saved tensors are freed before the layers' backward pass.
 ENDS = (Place.LAST, Place.MTP)
 
@@ -126,7 +129,7 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
                 terms.add(f"stage.padding.{prefix}{role.value}",
                           kept - product(each, terms[f"stage.{prefix}parameters"].symbol), "bytes",
                           f"Padding, rank r: {meaning}")
-            sums.append(kept)
+            sums += [kept, *_kept_by_part(terms, group, role, implementation)]
         terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {'; '.join(meanings) or 'nothing'}")
 
 
@@ -142,8 +145,18 @@ def _kept_by_tensor(
     """Yield bytes of rank r for the states of a component that depend on the shapes of its parameters."""
     for state in states(implementation.choices, group):
         name = f"{component.name}.{group.prefix}{state.name}"
-        if state.role is role and state.count is not None and name in terms:
+        if state.role is role and state.count is not None and not state.of_part and name in terms:
             yield product(instances(component.place, implementation.choices), terms[name].symbol)
+
+
+def _kept_by_part(terms: TermSet, group: Group, role: Role, implementation: Implementation) -> Iterator[Expr]:
+    """Add and yield bytes of rank r for the states of its part of all parameters, which is one vector."""
+    part = Weight((terms[f"stage.{group.prefix}shard_elements"].symbol,))
+    kept = {state: product(state.bytes, state.count(part)) for state in states(implementation.choices, group)
+            if state.role is role and state.count is not None and state.of_part}
+    if kept:
+        yield terms.add(f"stage.{PART}.{group.prefix}{role.value}", total(*kept.values()), "bytes",
+                        f"Part of all parameters, rank r: {'; '.join(state.meaning for state in kept)}")
 
 
 def add_host(terms: TermSet, implementation: Implementation) -> None:

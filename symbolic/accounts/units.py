@@ -15,7 +15,7 @@ from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
-from ..parallel.weights import State, Weight, shapes, without_experts
+from ..parallel.weights import State, shapes, weight_of, without_experts
 from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
 from ..terms import Contribution, TermSet, product, total
@@ -103,14 +103,14 @@ def _states_by_tensor(
 
 def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
     """Yield the bytes of a state for every parameter of a row; those of an expert as often as a rank has experts."""
-    if state.count is None:
+    if state.count is None or state.of_part:
         return
     for shape in shapes(row.tensor, implementation.choices):
         sizes = local_shape(without_experts(shape), implementation.choices)
         if state.role is Role.OPTIMIZER:
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
         experts = local_shape(tuple(dimension for dimension in shape if dimension in OF_EXPERTS))
-        count = state.count(Weight(row.component, row.tensor, sizes))
+        count = state.count(weight_of(row.component, row.tensor, sizes))
         yield product(state.bytes, _when(row, implementation), *experts, count)
 
 

@@ -84,8 +84,11 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
         precision = (*fp8_weight(choices), *(state for state in precision if state.role is not Role.WEIGHT))
     if choices["data_parallel"] == "torch_ddp":
         precision = (*precision, _bucket(precision))
+    of_optimizer = optimizer_states(choices)
+    if choices["data_parallel"] == "deepspeed":
+        of_optimizer = deepspeed.in_parts(of_optimizer)
     of_systems = (state for system in SYSTEMS for state in system.states(choices))
-    return (*precision, *fp8_states(choices), *optimizer_states(choices), *of_systems)
+    return (*precision, *fp8_states(choices), *of_optimizer, *of_systems)
 
 
 def _bucket(kept: tuple[State, ...]) -> State:
@@ -139,7 +142,7 @@ def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
     fixed = {"w": int(gradient)} if gradient.is_Integer else {}
     if choices["data_parallel"] == "fsdp":
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
-    elif choices["optimizer"] in WHOLE_TENSORS:
+    elif choices["optimizer"] in WHOLE_TENSORS and choices["data_parallel"] != "deepspeed":
         fixed["zero1"] = 0
     elif choices["optimizer"] == "precision_aware" or choices["data_parallel"] == "megatron_fsdp":
         fixed["zero1"] = 1

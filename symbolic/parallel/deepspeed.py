@@ -10,6 +10,7 @@ part cuts through one, see ``kept_gradients``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sympy import Eq, Expr, Integer, Le
 
@@ -49,6 +50,16 @@ def states_in(precision: str) -> tuple[State, ...]:
         State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),
               "gradient, fp32 or bf16, of the rank's part", "deepspeed"),
         State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "deepspeed"),
+    )
+
+
+def in_parts(kept: tuple[State, ...]) -> tuple[State, ...]:
+    """Return an optimizer's states: those that follow from shapes are of the rank's part, in stage 0 of parameters."""
+    return tuple(
+        version for state in kept for version in ((state,) if state.count is None else (
+            replace(state, bytes=state.bytes * (1 - zero1)),
+            replace(state, bytes=state.bytes * zero1, of_part=True),
+        ))
     )
 
 

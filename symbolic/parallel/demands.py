@@ -13,7 +13,7 @@ from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
 from ..systems.system import Aspect
-from .optimizers import NOT_SHARDED, WHOLE_TENSORS
+from .optimizers import IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
@@ -194,7 +194,7 @@ def _of_fp32(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         "normalisation": ("rms",), "mlp": ("swiglu",), "positions": ("rotary",), "heads": ("grouped",),
         "layers": ("dense",), "peak": ("saved",), "base_weights": ("full",), "norm": ("eager", "fused"),
         "rope": ("shared",), "loss": ("huggingface", "huggingface_freed"), "adapter_kind": ("lora",),
-        "optimizer": ("adamw", "adamw_8bit", "sgd", "sgd_momentum"), "zero_offload": ("none",),
+        "optimizer": IN_PARTS, "zero_offload": ("none",),
     }
     return tuple((f"precision = fp32 with {axis} = {choices[axis]}", choices["precision"] == "fp32"
                   and (choices[axis] not in options or bool(_special(choices)))) for axis, options in counted.items())
@@ -372,7 +372,7 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         (f"DeepSpeed with precision {precision}: choose precision = mixed or fp32",
          deepspeed and precision not in ("mixed", "fp32")),
-        (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in ("adamw", "sgd_momentum", "sgd")),
+        (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in IN_PARTS),
         ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
         ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
     )

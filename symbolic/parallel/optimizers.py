@@ -145,8 +145,8 @@ class Optimizer:
 
     ``states`` makes its states from name, bytes and source of a moment. ``frameworks`` are the implementations that
     have it. ``whole_tensors``: its states follow from whole tensors, so the distributed optimizer, which cuts through
-    them, has none. ``shardable``: it works on the sharded matrices of FSDP2. ``word``: the value of Megatron-LM's
-    ``--optimizer``.
+    them, has none. ``shardable``: it works on the sharded matrices of FSDP2. ``parts``: it was counted on the parts of
+    DeepSpeed's ZeRO, vectors that are cut through tensors. ``word``: the value of Megatron-LM's ``--optimizer``.
     """
 
     meaning: str
@@ -154,6 +154,7 @@ class Optimizer:
     frameworks: tuple[str, ...]
     whole_tensors: bool = False
     shardable: bool = True
+    parts: bool = True
     word: str = ""
 
 
@@ -165,7 +166,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         "two moments, as wide as the precision says", _adamw, (*_BOTH, "torchtitan", "nanotron"), word="adam"),
     "precision_aware": Optimizer(
         "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
-        _precision_aware, ("megatron",), shardable=False),
+        _precision_aware, ("megatron",), shardable=False, parts=False),
     "adamw_8bit": Optimizer(
         "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
         _adamw_8bit, ("huggingface",), whole_tensors=True, shardable=False),
@@ -180,13 +181,14 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         _adafactor_torch, ("huggingface",), whole_tensors=True, shardable=False),
     "muon": Optimizer(
         "one moment for matrices, AdamW for vectors and vocabulary matrices",
-        _muon, _BOTH, whole_tensors=True, word="muon"),
+        _muon, _BOTH, whole_tensors=True, parts=False, word="muon"),
     "sgd_momentum": Optimizer("one moment (SGD)", _momentum, _BOTH, word="sgd"),
     "sgd": Optimizer("nothing (SGD without momentum)", _nothing, _BOTH),
 }
 
 WHOLE_TENSORS = tuple(name for name, item in OPTIMIZERS.items() if item.whole_tensors)
 NOT_SHARDED = tuple(name for name, item in OPTIMIZERS.items() if not item.shardable)
+IN_PARTS = tuple(name for name, item in OPTIMIZERS.items() if item.parts)
 
 
 def optimizers_of(framework: str) -> tuple[str, ...]:

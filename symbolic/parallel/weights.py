@@ -29,11 +29,16 @@ PARTS: Mapping[Dimension, tuple[Dimension, ...]] = {
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter on one rank, or its shard: ``shape`` are its sizes there, without the number of experts."""
+    """A parameter on one rank, or its shard: ``shape`` are its sizes there, without the number of experts.
 
-    component: Component
-    tensor: Tensor
+    A rank's part of many parameters, cut without regard to them, is a vector. ``is_matrix`` is True for a matrix that
+    is not a vocabulary matrix, ``is_linear`` for that of a linear layer inside of a transformer layer, other than the
+    router.
+    """
+
     shape: tuple[Expr, ...]
+    is_matrix: bool = False
+    is_linear: bool = False
 
     @property
     def elements(self) -> Expr:
@@ -43,16 +48,6 @@ class Weight:
             count *= size
         return count
 
-    @property
-    def is_matrix(self) -> bool:
-        """True for a matrix that is not a vocabulary matrix."""
-        return is_matrix(self.tensor)
-
-    @property
-    def is_linear(self) -> bool:
-        """True for the matrix of a linear layer inside of a transformer layer, other than the router."""
-        return is_linear(self.component, self.tensor)
-
 
 @dataclass(frozen=True)
 class State:
@@ -60,8 +55,8 @@ class State:
 
     Without ``count`` a unit is an element of any parameter, and the state is shared out and padded as the
     buffers of data parallelism are. With it, ``count`` gives the units for one parameter, whole or as FSDP
-    shards it, and 0 for a parameter that has none; such a state is not shared out any further. ``resting`` are states
-    that the optimizer step leaves alone.
+    shards it, and 0 for a parameter that has none; such a state is not shared out any further. With ``of_part`` it
+    gives those of the rank's part of all parameters. ``resting`` are states that the optimizer step leaves alone.
     """
 
     name: str
@@ -70,12 +65,18 @@ class State:
     meaning: str
     source: str
     count: Callable[[Weight], Expr] | None = None
+    of_part: bool = False
     resting: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a state that cites nothing."""
         if self.source not in BY_KEY:
             raise ValueError(f"state {self.name}: unknown source {self.source!r}")
+
+
+def weight_of(component: Component, tensor: Tensor, shape: tuple[Expr, ...]) -> Weight:
+    """Return the parameter of a row with its sizes on one rank."""
+    return Weight(shape, is_matrix(tensor), is_linear(component, tensor))
 
 
 def is_matrix(tensor: Tensor) -> bool:

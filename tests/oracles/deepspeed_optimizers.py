@@ -1,0 +1,107 @@
+"""States of optimizers on the parts that DeepSpeed's ZeRO gives them, on ranks with Gloo.
+
+``cd tests && python -m oracles.deepspeed_optimizers`` prints the rows of ``tests/data/deepspeed_optimizers.csv``; it
+needs DeepSpeed, bitsandbytes and torchao.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from oracles.huggingface import Shape, causal_lm, token_ids
+from oracles.processes import on_ranks
+from torch import Tensor
+
+Case = dict[str, Any]
+LETTERS = ("h", "a", "k", "d", "f", "u", "L", "tied", "s", "b")
+
+#: Optimizers by the ledger's names: module and class, and how it is made other than by default.
+OPTIMIZERS: dict[str, tuple[str, str, dict[str, float]]] = {
+    "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
+    "adamw_8bit_torchao": ("torchao.optim", "AdamW8bit", {}),
+    "adafactor": ("transformers.optimization", "Adafactor", {}),
+    "adafactor_torch": ("torch.optim", "Adafactor", {}),
+    "sgd_momentum": ("torch.optim", "SGD", {"momentum": 0.9}),
+    "sgd": ("torch.optim", "SGD", {}),
+}
+#: Names of states that are no moments, or that all tensors share.
+LEFT_OUT = ("step", "qmap1", "qmap2")
+
+
+def bytes_of(state: Tensor) -> int:
+    """Count the bytes of a state; one that torchao quantised has codes, scales and a table."""
+    parts = [getattr(state, name) for name in ("codes", "scale", "qmap") if hasattr(state, name)] or [state]
+    return sum(part.numel() * part.element_size() for part in parts)
+
+
+def optimizer_of(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """Return what makes an optimizer of a list of parameters."""
+    module, kind, options = OPTIMIZERS[name]
+    return lambda parameters: getattr(import_module(module), kind)(parameters, **options)
+
+
+def run(rank: int, case: Case) -> dict[str, int]:
+    """Train two steps; return the bytes of all states of the rank, and the elements of the model."""
+    os.dup2(2, 1)  # the program's own words
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(case["ranks"])}
+    deepspeed = import_module("deepspeed")
+    deepspeed.init_distributed("gloo")
+    shape: Shape = {letter: case[letter] for letter in LETTERS}
+    narrow = case["precision"] == "mixed"
+    model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16 if narrow else torch.float32)
+    optimizer = optimizer_of(case["optimizer"])(list(model.parameters()))
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
+        "train_micro_batch_size_per_gpu": shape["b"], "bf16": {"enabled": narrow},
+        "zero_optimization": {"stage": case["stage"], "reduce_bucket_size": 10**5},
+        "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False})
+    ids = token_ids(shape)
+    for _ in range(2):
+        engine.backward(engine(input_ids=ids, labels=ids).loss)
+        engine.step()
+    states = [state for states in optimizer.state.values() for name, state in states.items()
+              if isinstance(state, Tensor) and name not in LEFT_OUT]
+    elements = sum(getattr(one, "ds_numel", one.numel()) for one in model.parameters())
+    return {"elements": elements, "states": sum(map(bytes_of, states))}
+
+
+def cases() -> list[Case]:
+    """Draw shapes for every optimizer and stage: small ones, and those whose parts are whole blocks."""
+    draw, drawn = Random(3), list[Case]()
+    for optimizer, stage, blocks in product(OPTIMIZERS, (0, 1, 2, 3), (False, True)):
+        k = draw.choice((1, 2))
+        a, d = 2 * k, draw.choice((4, 8, 16))
+        sizes = (512, a, k, d, 64, 128) if blocks else (
+            a * draw.choice((8, 9, 16)), a, k, d, draw.choice((64, 90, 131)), draw.choice((33, 300, 900)))
+        drawn.append({
+            "optimizer": optimizer, "stage": stage,
+            "precision": draw.choice(("mixed", "fp32")) if stage == 3 else "mixed",
+            "ranks": 2 if blocks else draw.choice((2, 3)),
+            **dict(zip(LETTERS, (*sizes, draw.choice((1, 2)), draw.randrange(2), 8, 1), strict=True))})
+    return drawn
+
+
+def main() -> None:
+    """Print one row for each case."""
+    get_context("forkserver").set_forkserver_preload(["deepspeed", "transformers.models.llama.modeling_llama"])
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(["optimizer", "stage", "precision", "ranks", *LETTERS, "elements", "states"])
+    for case in cases():
+        with TemporaryDirectory() as folder:
+            first, *_ = on_ranks(run, case["ranks"], Path(folder), case)
+        table.writerow([*case.values(), first["elements"], first["states"]])
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
