@@ -119,10 +119,10 @@ def _of_messages(network: Expr) -> Expr:
     return Min(_LINKS_OF_GPU / peers, network, Ws)
 
 
-def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr]) -> Expr:
+def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr], links: Mapping[str, Expr]) -> Expr:
     """Return seconds in which each rank of a group sends ``size`` bytes to its neighbour in another domain."""
     stride = GROUP_BY_NAME[name].stride.xreplace(absent)
-    return total(total(ax, ab) / _NANO, size / _of_messages(_between(stride, Wx)))
+    return total(total(ax, ab) / _NANO, size / _of_messages(_between(stride, links.get(name, Wx))))
 
 
 def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:

@@ -373,6 +373,10 @@ def test_other_commands_refuse_several_kinds(tmp_path: Path, capsys: pytest.Capt
     ("kinds = [{gpu = 'h2000', gpus = 8}, {gpu = 'a100-80gb', gpus = 8}]", "kinds[0].gpu = 'h2000': must be"),
     ("kinds = [{gpu = 'h200', gpus = 8, nodes = 1}, {gpu = 'a100-80gb', gpus = 8}]", "kinds[0].nodes = 1: must not be "
      "given: there is no such key"),
+    ("links = {mb_per_s = [[0, 1], [1, 0]]}\nkinds = [{gpu = 'h200', gpus = 9}, {gpu = 'a100-80gb', gpus = 8}]",
+     "links.mb_per_s = '2 rows': must have 2 + 1 rows, one for each node of the kinds in their order; nearest legal: "
+     "3"),
+    ("links = 3\nkinds = [{gpu = 'h200', gpus = 8}, {gpu = 'a100-80gb', gpus = 8}]", "links = 3: must be a table"),
     ("gpu = 'h200'\nkinds = [{gpu = 'h200', gpus = 8}, {gpu = 'a100-80gb', gpus = 8}]", "gpu = 'h200': must be given"
      " in each of the kinds"),
 ])
@@ -392,7 +396,9 @@ def test_files_need_a_network_and_are_read_as_written(tmp_path: Path) -> None:
     path.write_text("network = 'hdr-200'\npue_per_mille = 1100\n[parameters]\nmatmul_per_mille = 700\n"
                     "[[kinds]]\ngpu = 'h200'\ngpus = 16\nnetwork = 'ndr-400'\n"
                     "[[kinds]]\ngpu = 'a100-80gb'\ngpus = 8\ngpus_per_node = 4\n"
-                    "parameters = {matmul_per_mille = 650}\n")
+                    "parameters = {matmul_per_mille = 650}\n"
+                    "[links]\nnodes = ['x', 'y', 'z', 'w']\n"
+                    "mb_per_s = [[5, 1, 1, 1], [1, 5, 2, 2], [3, 3, 4, 3], [4, 4, 4, 2]]\n")
     cluster = read_cluster(path)
     assert [(kind.gpus, kind.cluster.gpu.name, kind.cluster.gpus_per_node) for kind in cluster.kinds] == [
         (16, "h200-141gb", 8), (8, "a100-80gb", 4)]

@@ -12,7 +12,7 @@ import pytest
 
 from shardmath import Cluster, explain, read_cluster, sweep
 from shardmath.account.accounting import Explanation
-from shardmath.account.arrangements import Bandwidths, Wanted, _annealed, arranged
+from shardmath.account.arrangements import Bandwidths, Pool, Wanted, _annealed, arranged
 from shardmath.cli.main import exit_code
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.placing import is_fastest
@@ -143,14 +143,14 @@ def test_annealing_finds_what_trying_all_orders_finds(seed: int) -> None:
         known = {"data": 1e10, "pipeline": 1e10, "path": 1e10, **letters}  # type: ignore[dict-item]
         return 1 + 1e9 / known["data"] + 1e8 / known["pipeline"] + 3e8 / known["path"]
 
-    exact = arranged(matrix, wanted, 6, seconds)
+    links, pools = Bandwidths(matrix, wanted), [Pool(range(6), 6)]
+    exact = arranged(links, pools, seconds)
     assert exact.is_exact
-    links = Bandwidths(matrix, wanted)
 
     def timed(row: object) -> float:
         return seconds(dict(zip(links.names, map(int, row), strict=True)))  # type: ignore[call-overload]
 
-    order = _annealed(6, 6, links, timed)
+    order = _annealed(pools, links, timed)
     assert sorted(order.tolist()) == list(range(6))
     assert timed(links.of(order[None])[0]) <= 1.002 * exact.seconds
 

@@ -10,7 +10,7 @@ from ..choices import AXES, absent_values
 from ..implementations import Implementation
 from ..parallel.pipeline import chunks
 from ..parallel.rules import local_name
-from ..rates import add_groups
+from ..rates import PATH, add_groups
 from ..systems import SYSTEMS
 from ..terms import TermSet
 from .components import add_components
@@ -63,14 +63,17 @@ def _add_times(terms: TermSet, implementation: Implementation) -> None:
         if size != dimension.size and local_name(dimension) not in build(implementation):
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
     choices = implementation.choices
-    links = {group: bandwidth for system in SYSTEMS for group, bandwidth in system.links(choices).items()}
+    has_machines = any(system.across(choices) for system in SYSTEMS)
+    # Where stages have machines of their own, what is sent over their borders is a parameter, and no mean is needed.
+    links = {group: bandwidth for system in SYSTEMS for group, bandwidth in system.links(choices).items()
+             if not (has_machines and group == PATH)}
     add_groups(terms, choices, absent_values(choices), links)
     add_components(terms, implementation)
     add_blocks(terms, implementation)
     add_stage(terms, implementation)
     add_data(terms, implementation)
     add_microbatch(terms)
-    if chunks(choices) != 1 and any(system.across(choices) for system in SYSTEMS):
+    if chunks(choices) != 1 and has_machines:
         add_chunks(terms, choices)
     parts = [part for system in SYSTEMS for part in system.time(terms, choices)]
     add_step(terms, implementation, parts, links)

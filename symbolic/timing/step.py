@@ -119,7 +119,7 @@ def add_step(
     terms.add("stage.messages", _messages(implementation), "messages",
               "rank r: outputs and gradients that it sends to other stages in a step")
     if across:
-        terms.add("stage.send", send_time("pipeline", sent, absent_values(implementation.choices)), "s",
+        terms.add("stage.send", send_time("pipeline", sent, absent_values(implementation.choices), links), "s",
                   "rank r: one message to a stage in another node")
         of_rank, work = chunks(implementation.choices), slowest / (2 * chunks(implementation.choices))
         beside = product(m, of_rank, beside_computing(across["slowest_send"] / _PICO, work))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
-from math import exp, perm
+from itertools import accumulate, permutations, product
+from math import exp, perm, prod
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,28 @@ MOVES, HOT, COLD = 6_000, 0.02, 0.00005
 _TOGETHER = 4096
 _SEED = 0
 
-Letters = Mapping[str, int]
+Letters = Mapping[str, float]
+
+
+class Pool(NamedTuple):
+    """Nodes that may stand at each other's places, of which so many ``places`` are taken."""
+
+    nodes: range
+    places: int
+
+
+class Judged(Protocol):
+    """Rows of figures by which orders of nodes are judged; larger ones never make a step longer."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the figures."""
+
+    def of(self, orders: NDArray[np.int64]) -> NDArray[Any]:
+        """Return figures by ``names``, a row for each order."""
+
+    def roughness(self, order: NDArray[np.int64]) -> float:
+        """Mean seconds of a byte over all links of an order, which tells orders apart that are equally fast."""
 
 
 @dataclass(frozen=True)
@@ -88,52 +110,54 @@ class Bandwidths:
         return mean
 
 
-def arranged(
-    matrix: NDArray[np.int64], wanted: Wanted, places: int, seconds: Callable[[Letters], float],
-) -> Arrangement:
-    """Return the fastest order of nodes at ``places``, by ``seconds`` of a step with given bandwidths.
+def arranged(links: Judged, pools: Sequence[Pool], seconds: Callable[[Letters], float]) -> Arrangement:
+    """Return the fastest order of nodes, by ``seconds`` of a step with given figures of its links.
 
-    ``seconds`` must not grow with any bandwidth. Up to ``EVERY`` orders are all looked at, and the first of the fastest
+    ``seconds`` must not grow with any figure. Up to ``EVERY`` orders are all looked at, and the first of the fastest
     is the answer; of more, annealing with a fixed seed finds the same one in each run, which may not be the fastest.
     """
     import numpy as np
 
-    nodes, links = len(matrix), Bandwidths(matrix, wanted)
-    known: dict[tuple[int, ...], float] = {}
+    known: dict[tuple[float, ...], float] = {}
 
-    def timed(row: Sequence[int]) -> float:
-        key = tuple(int(value) for value in row)
+    def timed(row: NDArray[Any]) -> float:
+        key = tuple(row.tolist())
         if key not in known:
             known[key] = seconds(dict(zip(links.names, key, strict=True)))
         return known[key]
 
-    usual = np.arange(places)
-    if perm(nodes, places) <= EVERY:
-        order, tried = _first_of_the_fastest(nodes, places, links, timed), perm(nodes, places)
+    number = prod(perm(len(pool.nodes), pool.places) for pool in pools)
+    if number <= EVERY:
+        order, tried = _first_of_the_fastest(pools, links, timed), number
     elif not links.names:
-        order, tried = usual, 1
+        order, tried = np.array(usual_order(pools)), 1
     else:
-        order, tried = _annealed(nodes, places, links, timed), MOVES
+        order, tried = _annealed(pools, links, timed), MOVES
     row = links.of(order[None])[0]
-    letters = {name: int(value) for name, value in zip(links.names, row, strict=True)}
+    letters = dict(zip(links.names, row.tolist(), strict=True))
     return Arrangement(tuple(order.tolist()), letters, timed(row), tried != MOVES or not links.names, tried)
 
 
-def in_order(matrix: NDArray[np.int64], wanted: Wanted, order: Sequence[int]) -> Letters:
-    """Return bandwidths by name in one order of nodes."""
+def usual_order(pools: Sequence[Pool]) -> tuple[int, ...]:
+    """Return the nodes in the order of the cluster file, the first ones of each pool."""
+    return tuple(node for pool in pools for node in pool.nodes[:pool.places])
+
+
+def in_order(links: Judged, order: Sequence[int]) -> Letters:
+    """Return figures by name in one order of nodes."""
     import numpy as np
 
-    links = Bandwidths(matrix, wanted)
-    return dict(zip(links.names, map(int, links.of(np.array([order]))[0]), strict=True))
+    return dict(zip(links.names, links.of(np.array([order]))[0].tolist(), strict=True))
 
 
 def _first_of_the_fastest(
-    nodes: int, places: int, links: Bandwidths, timed: Callable[[Sequence[int]], float],
+    pools: Sequence[Pool], links: Judged, timed: Callable[[NDArray[Any]], float],
 ) -> NDArray[np.int64]:
     """Of all orders, in their lexicographic order, the first that is fastest."""
     import numpy as np
 
-    every = np.array(list(permutations(range(nodes), places)), np.int64)
+    of_pools = product(*(permutations(pool.nodes, pool.places) for pool in pools))
+    every = np.array([[node for nodes in order for node in nodes] for order in of_pools], np.int64)
     rows = np.concatenate([links.of(every[start:start + _TOGETHER]) for start in range(0, len(every), _TOGETHER)])
     unique, first = np.unique(rows, axis=0, return_index=True)
     times = {int(first[place]): timed(unique[place]) for place in _undominated(unique)}
@@ -154,39 +178,43 @@ def _undominated(rows: NDArray[np.int64]) -> list[int]:
 
 
 def _annealed(
-    nodes: int, places: int, links: Bandwidths, timed: Callable[[Sequence[int]], float],
+    pools: Sequence[Pool], links: Judged, timed: Callable[[NDArray[Any]], float],
 ) -> NDArray[np.int64]:
     """Return a fast order: simulated annealing by exchanges, reversals and moves, as Pipette does it."""
     import numpy as np
 
     random = Random(_SEED)
+    starts = [0, *accumulate(len(pool.nodes) for pool in pools)]
+    used = [start + place for pool, start in zip(pools, starts, strict=False) for place in range(pool.places)]
 
     def cost(order: list[int]) -> tuple[float, float]:
-        own = np.array(order[:places])
+        own = np.array(order)[used]
         return timed(links.of(own[None])[0]), links.roughness(own)
 
-    current = list(range(nodes))
+    current = [node for pool in pools for node in pool.nodes]
     now = best = cost(current)
     kept, first = list(current), now
     for move in range(MOVES):
         heat = HOT * (COLD / HOT) ** (move / MOVES)
-        changed = _moved(current, places, random)
+        changed = _moved(current, used, starts, random)
         then = cost(changed)
         worse = (then[0] - now[0]) / first[0] + _EQUAL * (then[1] - now[1]) / first[1]
         if worse <= 0 or random.random() < exp(-worse / heat):
             current, now = changed, then
             if now < best:
                 best, kept = now, list(current)
-    return np.array(kept[:places])
+    return np.array(kept)[used]
 
 
 #: Weight of roughness beside time: just enough to tell equally fast orders apart.
 _EQUAL = 0.001
 
 
-def _moved(order: list[int], places: int, random: Random) -> list[int]:
-    """Return the order with two nodes exchanged, a part reversed or a node moved; one of them is at a used place."""
-    a, b = random.randrange(places), random.randrange(len(order))
+def _moved(order: list[int], used: Sequence[int], starts: Sequence[int], random: Random) -> list[int]:
+    """Return the order with two nodes of a pool exchanged, a part reversed or a node moved; one is at a used place."""
+    a = used[random.randrange(len(used))]
+    pool = bisect(starts, a)
+    b = starts[pool - 1] + random.randrange(starts[pool] - starts[pool - 1])
     kind, changed = random.randrange(3), list(order)
     low, high = min(a, b), max(a, b)
     if kind == 0:

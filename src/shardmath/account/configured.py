@@ -11,7 +11,7 @@ from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
 from shardmath.account.kinds import kernels_on
-from shardmath.account.mixed import Mixed, StageOnGpu, mixed_job
+from shardmath.account.mixed import Mixed, Pipeline, StageOnGpu, mixed_job, with_links
 from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
 from shardmath.configuration.job import Job, job
@@ -56,12 +56,19 @@ class Configuration:
         """Where nodes go, and all parameters of the machine by name; of several kinds of GPUs those of the first."""
         evaluator = self.job.evaluator
         if self.mixed is not None:
-            return None, dict(self.mixed.pipeline(self.job).stages[0])
+            pipeline, placement = self._pipeline
+            return placement, dict(pipeline.stages[0])
         values = {**machine_values(evaluator, self.cluster, self.job.values["num_gpus"]), **self.machine}
         if evaluator.choices["links"] != "measured":
             return None, values
         placement, links = placed(evaluator, self.cluster, {**self.job.on_rank(0), **values})
         return placement, {**values, **links}
+
+    @cached_property
+    def _pipeline(self) -> tuple[Pipeline, Placement | None]:
+        """All values of each stage on several kinds of GPUs, and where their nodes go."""
+        assert self.mixed is not None
+        return with_links(self.mixed.pipeline(self.job), self.mixed.fleet)
 
     def switches(self) -> dict[str, int]:
         """Return the switches of the machine by name, which are known where its speeds are not."""
@@ -70,7 +77,9 @@ class Configuration:
 
     def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:
         """Return stages on several kinds of GPUs, with the time of a ``step``; none where all GPUs are alike."""
-        return () if self.mixed is None else self.mixed.stages(self.job, step)
+        if self.mixed is None:
+            return ()
+        return self.mixed.stages(self.job, step, None if step is None else self._pipeline[0])
 
     def time(self) -> tuple[StepTime | None, str]:
         """Return the time of a step, or None and why it is not known.
@@ -81,7 +90,7 @@ class Configuration:
             self.machine_values()
         try:
             if self.mixed is not None:
-                return self.mixed.pipeline(self.job).time(), ""
+                return self._pipeline[0].time(), ""
             values = {**self.job.values, **self.machine_values()}
             return step_time(self.job.evaluator, values, self.job.by_rank, self.cluster.error), ""
         except InputError as error:

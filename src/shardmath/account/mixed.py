@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardmath.account.judged import LIMIT_TERMS, fullness_of
 from shardmath.account.kinds import Fleet, kernels_on, of_chunks
+from shardmath.account.placement import Placement
 from shardmath.account.sharing import Stages, least_largest, shared_out
+from shardmath.account.stage_links import placed_stages
 from shardmath.account.time import StepTime, step_time
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, terms_at, times_at
@@ -119,17 +121,25 @@ class Mixed:
         ranks = [{**asked.on_rank(rank), **self.machine} for rank in range(len(asked.by_rank))]
         return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)))
 
-    def stages(self, asked: Job, step: StepTime | None) -> tuple[StageOnGpu, ...]:
+    def stages(self, asked: Job, step: StepTime | None, pipeline: Pipeline | None) -> tuple[StageOnGpu, ...]:
         """Return every stage with its GPU, its layers and, where the time of a step is known, its own time."""
         microbatches, kinds = num_microbatches(**asked.values), self.fleet.kinds(asked.values)
-        seconds = [None] * len(kinds) if step is None else [
-            times_at(asked.evaluator.times, stage)["stage.microbatch_time"] for stage in self.pipeline(asked).stages]
+        seconds = [None] * len(kinds) if step is None or pipeline is None else [
+            times_at(asked.evaluator.times, stage)["stage.microbatch_time"] for stage in pipeline.stages]
         return tuple(
             StageOnGpu(rank, kind.cluster.gpu.name, kind.cluster.gpu.memory_bytes,
                        asked.values["num_gpus"] // len(kinds), asked.by_rank[rank]["stage_layers"], own,
                        None if own is None or step is None else microbatches * own / step.seconds)
             for rank, (kind, own) in enumerate(zip(kinds, seconds, strict=True))
         )
+
+
+def with_links(pipeline: Pipeline, fleet: Fleet) -> tuple[Pipeline, Placement | None]:
+    """Return the pipeline with its nodes placed by measured links, and their order; itself without such links."""
+    if pipeline.evaluator.choices["links"] != "measured":
+        return pipeline, None
+    stages, placement = placed_stages(pipeline.evaluator, fleet, pipeline.stages)
+    return replace(pipeline, stages=tuple(stages)), placement
 
 
 def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
@@ -141,7 +151,9 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     if run.anchor is not None:
         raise InputError("anchor", str(run.anchor), "must not be given with several kinds of GPUs: it is of one")
     implementation = default_implementation(as_model(run.model)) if run.implementation is None else run.implementation
-    kernels = kernels_on(cluster, implementation, run.kernels, {**run.others, "node_size": run.node_size})
+    links = {} if cluster.links is None else {"links": "measured"}
+    kernels = kernels_on(cluster, implementation, {**links, **(run.kernels or {})},
+                         {**run.others, "node_size": run.node_size})
     machine = {name: checked(name, value) for name, value in run.others.items() if name in MACHINE}
     asked = {"num_gpus": cluster.num_gpus if run.num_gpus is None else checked("num_gpus", run.num_gpus),
              "pipeline_parallel": checked("pipeline_parallel", run.pipeline_parallel)}

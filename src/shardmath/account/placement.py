@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
-from shardmath.account.arrangements import Wanted, arranged, in_order, matrix_of
+from shardmath.account.arrangements import (
+    Arrangement,
+    Bandwidths,
+    Judged,
+    Pool,
+    Wanted,
+    arranged,
+    in_order,
+    matrix_of,
+    usual_order,
+)
 from shardmath.account.time import link_parameters
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.errors import InputError
-from shardmath.machines import Cluster
+from shardmath.machines import Cluster, Links
 
-_END = "_link_bandwidth"
+#: End of the names of parameters that are bandwidths of measured links.
+LINK = "_link_bandwidth"
+#: Links between stages: the slowest one, and the mean of a pipeline.
+_OF_STAGES = ("pipeline", "path")
+Pair = tuple[int, int]
 #: Groups whose members all send to each other; others are rings.
 _ALL_TO_ALL = ("expert", "expert_all")
 
@@ -40,8 +54,8 @@ class Placement(Answer):
 
     nodes: tuple[str, ...]
     """Node of each block of ranks: the first has the first ranks."""
-    ranks_per_node: int
-    """Ranks of a block."""
+    ranks: tuple[tuple[int, ...], ...]
+    """First and last rank of each block."""
     stages: tuple[tuple[int, ...], ...]
     """Pipeline stages of each block."""
     links: tuple[UsedLink, ...]
@@ -73,62 +87,97 @@ def placed(evaluator: Evaluator, cluster: Cluster, values: Mapping[str, int]) ->
         raise InputError("num_gpus", gpus, rule, str(len(links) * size))
     if values.get("pipeline_place", 0):
         raise InputError("pipeline_place", values["pipeline_place"], "must be 0 where links are measured", "0")
-    nodes = range(len(links))
-    rows = [[links.of_gpu(i, j, size) if i != j else 0 for j in nodes] for i in nodes]
-    matrix = matrix_of(rows)
-    known = link_parameters(evaluator)
+    node_of_rank = [rank // size for rank in range(gpus)]
+    wanted = wanted_links(times_at(evaluator.times, values), values, node_of_rank, groups_of(evaluator))
+    rows = links.of_gpus([size] * len(links))
 
-    def seconds(letters: Mapping[str, int]) -> float:
-        own = {f"{name}{_END}": value for name, value in letters.items()}
+    def seconds(letters: Mapping[str, float]) -> float:
+        own = {f"{name}{LINK}": int(value) for name, value in letters.items()}
         return times_at(evaluator.times, {**values, **own})["step.time"]
 
-    wanted = wanted_links(times_at(evaluator.times, values), values, [name.removesuffix(_END) for name in known])
-    best = arranged(matrix, wanted, places, seconds)
-    usual = in_order(matrix, wanted, range(places))
+    own_links, pools = Bandwidths(matrix_of(rows), wanted), (Pool(range(len(links)), places),)
+    best, usual_seconds = fastest(own_links, pools, seconds)
+    answer = placement(links, rows, wanted, node_of_rank, values, (usual_order(pools), best),
+                       (usual_seconds, seconds({})))
+    return answer, {f"{name}{LINK}": int(value) for name, value in best.letters.items()}
+
+
+def groups_of(evaluator: Evaluator) -> list[str]:
+    """Return groups of ranks whose links the time of a step depends on."""
+    return [name.removesuffix(LINK) for name in link_parameters(evaluator)]
+
+
+def fastest(
+    links: Judged, pools: Sequence[Pool], seconds: Callable[[Mapping[str, float]], float],
+) -> tuple[Arrangement, float]:
+    """Return the fastest order of nodes, that of the file where none is faster; and seconds in the file's order."""
+    best, order = arranged(links, pools, seconds), usual_order(pools)
+    usual = in_order(links, order)
     usual_seconds = seconds(usual)
     if usual_seconds <= best.seconds:
-        best = type(best)(tuple(range(places)), usual, usual_seconds, best.is_exact, best.tried)
+        best = replace(best, nodes=order, letters=usual, seconds=usual_seconds)
+    return best, usual_seconds
+
+
+def placement(
+    links: Links, rows: Sequence[Sequence[int]], wanted: Wanted, node_of_rank: Sequence[int],
+    values: Mapping[str, int], orders: tuple[Sequence[int], Arrangement], times: tuple[float, float],
+) -> Placement:
+    """Return the answer for an order of nodes beside that of the file, with seconds in the latter and the fewest."""
+    usual, best = orders
+    judged, (usual_seconds, least) = Bandwidths(matrix_of(rows), wanted), times
+    before, after = in_order(judged, usual), in_order(judged, best.nodes)
     used = tuple(
-        UsedLink(group, *_slowest(rows, wanted, best.nodes, group, links.name), bandwidth, usual[group])
-        for group, bandwidth in best.letters.items()
+        UsedLink(group, *_slowest(rows, wanted, best.nodes, group, links.name), int(bandwidth), int(before[group]))
+        for group, bandwidth in after.items()
     )
-    ends = _stages(values, places)
-    least = seconds({})
-    answer = Placement(
-        tuple(links.name(node) for node in best.nodes), size, ends, used, best.seconds, usual_seconds, least,
-        best.is_exact or best.seconds <= least, best.tried,
+    of_place = [[rank for rank, node in enumerate(node_of_rank) if node == place] for place in range(len(best.nodes))]
+    per_stage = values["num_gpus"] // values["pipeline_parallel"]
+    return Placement(
+        tuple(links.name(node) for node in best.nodes), tuple((own[0], own[-1]) for own in of_place),
+        tuple(tuple(sorted({rank // per_stage for rank in own})) for own in of_place), used, best.seconds,
+        usual_seconds, least, best.is_exact or best.seconds <= least, best.tried,
     )
-    return answer, {f"{name}{_END}": value for name, value in best.letters.items()}
 
 
-def wanted_links(numbers: Mapping[str, float], values: Mapping[str, int], groups: Sequence[str]) -> Wanted:
-    """Return the links between blocks of ranks that a layout uses, from sizes and strides of its ``groups``."""
-    gpus, block = values["num_gpus"], values["node_size"]
-    rings: dict[str, tuple[tuple[int, int], ...]] = {}
-    paths: set[tuple[tuple[int, int], ...]] = set()
-    for group in groups:
-        if group == "path":
+def wanted_links(
+    numbers: Mapping[str, float], values: Mapping[str, int], node_of_rank: Sequence[int], groups: Sequence[str],
+) -> Wanted:
+    """Return the links between places of nodes that a layout uses, from sizes and strides of its ``groups``."""
+    rings = {group: rings_of(numbers, group, node_of_rank) for group in groups if group not in _OF_STAGES}
+    paths: set[tuple[Pair, ...]] = set()
+    if "pipeline" in groups:
+        chains = chains_of(values, node_of_rank)
+        paths = {tuple((a, b) for a, b in pairwise(chain) if a != b) for chain in chains}
+        rings["pipeline"] = {pair for chain in chains for a, b in neighbours(chain, values) for pair in ((a, b), (b, a))
+                             if a != b}
+    return Wanted({group: tuple(sorted(pairs)) for group, pairs in rings.items() if pairs},
+                  tuple(sorted(path for path in paths if path)) if "path" in groups else ())
+
+
+def rings_of(numbers: Mapping[str, float], group: str, node_of_rank: Sequence[int]) -> set[Pair]:
+    """Return the pairs of places of nodes, sender and receiver, between which ranks of a group send."""
+    size, stride = int(numbers[f"{group}.size"]), int(numbers[f"{group}.stride"])
+    pairs: set[Pair] = set()
+    for start in range(len(node_of_rank)):
+        if start // stride % size or size == 1:
             continue
-        size, stride = int(numbers[f"{group}.size"]), int(numbers[f"{group}.stride"])
-        pairs: set[tuple[int, int]] = set()
-        for start in range(gpus):
-            if start // stride % size:
-                continue
-            blocks = [(start + place * stride) // block for place in range(size)]
-            if group == "pipeline":
-                chain = list(pairwise(blocks))
-                crossed = tuple((a, b) for a, b in chain if a != b)
-                if crossed:
-                    paths.add(crossed)
-                if values.get("virtual_pipeline", 1) > 1 or values.get("tied_embeddings", 0):
-                    chain.append((blocks[-1], blocks[0]))
-                pairs |= {pair for a, b in chain for pair in ((a, b), (b, a))}
-            elif group in _ALL_TO_ALL:
-                pairs |= set(permutations(blocks, 2))
-            elif size > 1:
-                pairs |= set(zip(blocks, [*blocks[1:], blocks[0]], strict=True))
-        rings[group] = tuple(sorted((a, b) for a, b in pairs if a != b))
-    return Wanted({group: pairs for group, pairs in rings.items() if pairs}, tuple(sorted(paths)))
+        nodes = [node_of_rank[start + place * stride] for place in range(size)]
+        pairs |= set(permutations(nodes, 2) if group in _ALL_TO_ALL else
+                     zip(nodes, [*nodes[1:], nodes[0]], strict=True))
+    return {(a, b) for a, b in pairs if a != b}
+
+
+def chains_of(values: Mapping[str, int], node_of_rank: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the places of nodes that each pipeline passes, from its first stage to its last; equal ones once."""
+    width = values["num_gpus"] // values["pipeline_parallel"]
+    return sorted({tuple(node_of_rank[start::width]) for start in range(width)})
+
+
+def neighbours(chain: Sequence[int], values: Mapping[str, int]) -> list[Pair]:
+    """Return the pairs of stages' nodes that send to each other; the last and the first one where both do."""
+    around = values.get("virtual_pipeline", 1) > 1 or values.get("tied_embeddings", 0)
+    return [*pairwise(chain), *([(chain[-1], chain[0])] if around else [])]
 
 
 def _slowest(
@@ -139,13 +188,3 @@ def _slowest(
         return "", ""
     a, b = min(wanted.rings[group], key=lambda pair: rows[nodes[pair[0]]][nodes[pair[1]]])
     return name(nodes[a]), name(nodes[b])
-
-
-def _stages(values: Mapping[str, int], places: int) -> tuple[tuple[int, ...], ...]:
-    """Pipeline stages that have ranks in each block."""
-    per_stage = values["num_gpus"] // values["pipeline_parallel"]
-    gpus, block = values["num_gpus"], values["node_size"]
-    return tuple(
-        tuple(sorted({rank // per_stage for rank in range(start, min(gpus, start + block))}))
-        for start in range(0, places * block, block)
-    )

@@ -112,6 +112,11 @@ class Cluster(Record):
         """GPUs of all kinds; 0 for a cluster of any number of one kind."""
         return sum(kind.gpus for kind in self.kinds)
 
+    @property
+    def nodes_of_kinds(self) -> tuple[int, ...]:
+        """Nodes of each kind; none for one kind."""
+        return tuple(-(-kind.gpus // kind.cluster.node_size) for kind in self.kinds)
+
     def machines(self, num_gpus: int) -> list[tuple[int, Gpu]]:
         """GPUs of a job on so many of them: how many there are of each kind."""
         return [(kind.gpus, kind.cluster.gpu) for kind in self.kinds] or [(num_gpus, self.gpu)]

@@ -46,7 +46,7 @@ def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
     """
     _refuse_unknown("", declared, Cluster.model_fields)
     if "kinds" in declared:
-        return _mixed(declared)
+        return _mixed(declared, folder)
     if "gpu" not in declared:
         raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or a table of own figures")
     gpu = _gpu(declared["gpu"])
@@ -57,14 +57,14 @@ def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
     return Cluster(**{"gpus_per_node": gpu.node_size, **declared, "gpu": gpu, "network": network, "links": links})
 
 
-def _mixed(declared: Mapping[str, Any]) -> Cluster:
+def _mixed(declared: Mapping[str, Any], folder: str) -> Cluster:
     """Get the cluster of several kinds of GPUs; what stands beside the kinds is that of each that does not say it."""
-    kinds, shared = declared["kinds"], {key: value for key, value in declared.items() if key not in ("kinds", "name")}
+    links = links_of(declared["links"], folder) if "links" in declared else None
+    kinds = declared["kinds"]
+    shared = {key: value for key, value in declared.items() if key not in ("kinds", "name", "links")}
     for key in ("gpu", "gpus_per_node"):
         if key in shared:
             raise InputError(key, shared[key], "must be given in each of the kinds, not beside them")
-    if "links" in shared:
-        raise InputError("links", "a table", "must not be given with kinds: measured links are not counted yet there")
     if not isinstance(kinds, list) or not all(isinstance(kind, Mapping) for kind in kinds):
         raise InputError("kinds", kinds, "must be tables, each with gpu and gpus")
     if not 2 <= len(kinds) <= KINDS:
@@ -84,7 +84,13 @@ def _mixed(declared: Mapping[str, Any]) -> Cluster:
                 raise InputError("network", ABSENT, "must be given: stages on different kinds send over it")
             made.append(Kind(gpus=gpus, cluster=cluster_of(own)))
     alike = set.intersection(*({*kind.cluster.parameters.items()} for kind in made))
-    return made[0].cluster.model_copy(update={"kinds": tuple(made), "parameters": dict(sorted(alike))})
+    cluster = made[0].cluster.model_copy(update={"kinds": tuple(made), "parameters": dict(sorted(alike)),
+                                                 "links": links})
+    if links is not None and len(links) != sum(cluster.nodes_of_kinds):
+        rows = " + ".join(map(str, cluster.nodes_of_kinds))
+        rule = f"must have {rows} rows, one for each node of the kinds in their order"
+        raise InputError("links.mb_per_s", f"{len(links)} rows", rule, str(sum(cluster.nodes_of_kinds)))
+    return cluster
 
 
 def write_cluster(cluster: Cluster, path: str) -> None:
@@ -102,7 +108,9 @@ def plain(cluster: Cluster) -> dict[str, Any]:
     """Return a cluster as plain data for ``cluster_of``; entries of the catalogue by their names."""
     if cluster.kinds:
         kinds = [{"gpus": kind.gpus, **plain(kind.cluster)} for kind in cluster.kinds]
-        return {"name": cluster.name, "kinds": [{k: v for k, v in kind.items() if k != "name"} for kind in kinds]}
+        links = {} if cluster.links is None else {"links": cluster.links.model_dump(exclude_defaults=True)}
+        return {"name": cluster.name, **links,
+                "kinds": [{k: v for k, v in kind.items() if k != "name"} for kind in kinds]}
     own = cluster.model_dump(exclude_none=True, exclude_defaults=True)
     own["gpu"]["memory_gib"] = _whole(own["gpu"].pop("memory_bytes") / GIB)
     if _in_catalogue(cluster.gpu):

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import model_validator
@@ -86,9 +86,14 @@ class Links(Record):
         """Bytes/s of one GPU from a node to another one, where all GPUs send; cut to whole bytes, at least 1."""
         return max(1, int(self.mb_per_s[sender][receiver] * 10**6) // gpus_per_node)
 
-    def inside(self) -> int | None:
-        """Bytes/s of one GPU inside the slowest node; None where that was not measured."""
-        slowest = min(row[i] for i, row in enumerate(self.mb_per_s))
+    def of_gpus(self, gpus_of_node: Sequence[int]) -> list[list[int]]:
+        """Return bytes/s of one GPU between all nodes, which share a link with all GPUs of the larger one; 0 inside."""
+        sizes = list(enumerate(gpus_of_node))
+        return [[self.of_gpu(i, j, max(size, other)) if i != j else 0 for j, other in sizes] for i, size in sizes]
+
+    def inside(self, nodes: Iterable[int] | None = None) -> int | None:
+        """Bytes/s of one GPU inside the slowest of all ``nodes``; None where that was not measured."""
+        slowest = min(self.mb_per_s[node][node] for node in (range(len(self)) if nodes is None else nodes))
         return int(slowest * 10**6) or None
 
 

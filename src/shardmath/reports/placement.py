@@ -13,14 +13,13 @@ _ENDS = 8
 
 def show_placement(out: Console, placement: Placement) -> None:
     """Print the node of each block of ranks, the slowest link of each group, and the gain over the file's order."""
-    size = placement.ranks_per_node
     rows = [
-        (node, f"{place * size} to {(place + 1) * size - 1}", _range(stages))
-        for place, (node, stages) in enumerate(zip(placement.nodes, placement.stages, strict=True))
+        (node, f"{first} to {last}", _range(stages))
+        for node, (first, last), stages in zip(placement.nodes, placement.ranks, placement.stages, strict=True)
     ]
     if len(rows) > 2 * _ENDS:
         rows = [*rows[:_ENDS], ("...", "", ""), *rows[-_ENDS:]]
-    out.print(table(("node", "ranks", "stages"), rows, right=(), title="Nodes by their measured links"))
+    out.print(table(("node", "ranks", "stages"), rows, right=(), title="Nodes, placed by links"))
     if placement.links:
         links = [
             (link.group, f"{link.sender} to {link.receiver}" if link.sender else "mean of a pipeline",
