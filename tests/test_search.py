@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import pytest
 from oracles.extent import FULL
 
-from shardmath import explore, recommend, scale, sweep
+from shardmath import InputError, explore, recommend, scale, sweep
 from shardmath.commands.explore.answer import Ranking
 from shardmath.commands.moves import moves
 from shardmath.configuration.settings import recompute_switches
@@ -43,6 +44,32 @@ LATER = pytest.mark.skipif(not FULL, reason="takes minutes: ORACLES=full")
 
 def _sizes(found: Any) -> Mapping[str, Any]:
     return {name: asdict(found)[name] for name in (*AXES, *FOLLOWING)}
+
+
+def test_options_of_kernels_are_searched_together() -> None:
+    """The best is the best of all options, as `explain` has it; recommend, scale and sweep have the same."""
+    options = {"loss": ("vocab_parallel", "te_fused"), "optimizer": ("adamw", "precision_aware")}
+    asked: dict[str, Any] = {"num_gpus": 8, "global_batch_size": 32, "seq_length": 4096, "tensor_parallel": (1, 2),
+                             "pipeline_parallel": (1, 2), "virtual_pipeline": (1,), "context_parallel": (1,)}
+    together = sweep("llama-3.2-1b", "h100-80gb", kernels=options, **asked)
+    apart = [sweep("llama-3.2-1b", "h100-80gb", kernels=dict(zip(options, chosen, strict=True)), **asked)
+             for chosen in product(*options.values())]
+    every = [(item.step_seconds, -item.share) for result in apart for item in result.best]
+    assert together.legal == sum(result.legal for result in apart)
+    assert [(item.step_seconds, -item.share) for item in together.best] == sorted(every)[:10]
+    first = together.best[0]
+    assert first.kernels.keys() == options.keys()
+    advice = recommend("llama-3.2-1b", "h100-80gb", kernels=options, **asked)
+    choice = advice.choices[0]
+    assert {name: choice.layout[name] for name in options} == first.kernels
+    assert choice.time.seconds == pytest.approx(first.step_seconds, rel=1e-12)
+    assert {name: choice.explanation.choices[name] for name in options} == first.kernels
+    point, = scale("llama-3.2-1b", "h100-80gb", kernels=options, **{**asked, "num_gpus": (8,)}).points
+    assert point.layout == choice.layout
+    with pytest.raises(InputError, match=r"kernels\.loss = .*: must be one option here"):
+        sweep("llama-3.2-1b", "h100-80gb", kernels=options, on_layouts=print, **asked)
+    with pytest.raises(InputError, match=r"huggingface_freed.*must be one of"):
+        sweep("llama-3.2-1b", "h100-80gb", kernels={"loss": ("te_fused", "huggingface_freed")}, **asked)
 
 
 @pytest.mark.parametrize("job", [pytest.param(job, marks=LATER if job in LONG else ()) for job in JOBS])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from shardmath.cli.options import device, kernel_choices, pairs, without_absent
+from shardmath.cli.options import device, kernel_choices, kernel_options, pairs, without_absent
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE, OTHERS
 from shardmath.reports.waiting import quiet, silence
@@ -61,15 +61,16 @@ def search_arguments(model: str, options: Mapping[str, Any]) -> tuple[Model | st
 
     Raises InputError for a file that cannot be read, and for options that are not legal.
     """
-    return _of_machine(model, without_absent(options), _without_layout)
+    return _of_machine(model, without_absent(options), _without_layout, kernel_options)
 
 
 def _of_machine(
     model: str, options: dict[str, Any], read: Callable[..., tuple[Model | str, dict[str, Any]]],
+    choices: Callable[[tuple[str, ...]], Mapping[str, object]] = kernel_choices,
 ) -> tuple[Model | str, Any, dict[str, Any]]:
     """Return the model, the GPU, and the arguments that ``read`` makes of the model and all other options."""
     gpu, gpu_memory, node_size = (options.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
-    settings, kernels = pairs("set", options.pop("settings"), "key=value"), kernel_choices(options.pop("kernels"))
+    settings, kernels = pairs("set", options.pop("settings"), "key=value"), choices(options.pop("kernels"))
     chosen, arguments = read(model, settings, {**options, "kernels": kernels})
     return chosen, device(gpu, gpu_memory, node_size), {**arguments, "node_size": node_size}
 

@@ -121,6 +121,8 @@ def _sizes_of_system(name: str) -> Any:
 class Layouts(Training):
     """Fields of a search: sizes to try for each axis; None tries all legal ones."""
 
+    kernels: Mapping[str, str | Sequence[str]] | None = declared(  # type: ignore[assignment]  # a run has one of each
+        "kernel choices, an option or several to try by axis; generated/formulas.md lists them", absent=_OWN)
     tensor_parallel: Sequence[int] | None = declared(absent="all legal ones")
     context_parallel: Sequence[int] | None = declared(absent="all legal ones")
     pipeline_parallel: Sequence[int] | None = declared(absent="all legal ones")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,6 +97,8 @@ class Layout(Answer):
     """Layers of every stage where stages are on several kinds of GPUs; empty elsewhere."""
     host_bytes: int = 0
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Kernels by axis, of which several options were tried."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -118,6 +121,7 @@ def layout_of(configuration: Configuration) -> Layout:
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
+        kernels=configuration.part.labels,
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
         pipeline_layout=",".join(map(str, configuration.layers)), host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )

@@ -27,7 +27,9 @@ from shardmath.models.model import Model
 from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.standard import ranked, space_of
+from shardmath.search.spaces.declared import options_from
+from shardmath.search.spaces.programs import LeftOut, combined
+from shardmath.search.spaces.standard import ranked, single_kernels, space_of
 from shardmath.search.stages import chunk_counts, has_uneven, with_uneven
 
 #: Choices of kernels that follow from the layout.
@@ -43,20 +45,58 @@ def offered(model: Model, gpu: Any, num_gpus: int, *, rank_by: str | None = None
 
 
 def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
-    """Return the spaces of a search, ranked.
+    """Return the spaces of a search, ranked: those of each combination of the options of kernels that can be.
 
     Axes without asked sizes have all candidates of the implementation. The best is the fastest where all speeds are
     known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
     """
+    programs = programs_of(search)
+    if not programs:
+        return _ranked(_spaces(search), search, rank_by)
+
+    def make(options: dict[str, str]) -> list[Space]:
+        own = _spaces(replace(search, kernels={**(search.kernels or {}), **options}))
+        labels = {axis: (option,) for axis, option in options.items()}
+        return [replace(space, kernels={**space.kernels, **labels}) for space in own]
+
+    return _ranked(combined(programs, make)[0], search, rank_by)
+
+
+def programs_of(search: Search) -> dict[str, tuple[str, ...]]:
+    """Return the axes of kernels with several options. Raises InputError for options that are there twice."""
+    return {axis: options_from(axis, options) for axis, options in (search.kernels or {}).items()
+            if not isinstance(options, str)}
+
+
+def left_out(search: Search) -> tuple[LeftOut, ...]:
+    """Return the combinations of options of kernels that cannot be, each with the reason."""
+    programs = programs_of(search)
+    if len(programs) < 2:
+        return ()
+    return combined(programs, lambda options: _spaces(
+        replace(search, kernels={**(search.kernels or {}), **options}))[0].parts())[1]
+
+
+def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tuple[Space, ...]:
+    cluster = any_cluster(search.gpu, search.network)
+    if cluster.kinds and rank_by == "memory":
+        rule = "must be time on several kinds of GPUs: layers are shared out by it"
+        raise InputError("rank_by", rank_by, rule, "time")
+    firsts = {repr(space.programs): space for space in reversed(spaces)}  # one of each combination of options
+    timed = rank_by == "time" or (rank_by is None and not any(
+        time_unknown(space.parts()[0].evaluator, cluster, search.num_gpus) for space in firsts.values()))
+    return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in spaces)
+
+
+def _spaces(search: Search) -> list[Space]:
+    """Return the spaces of a search with one option for each axis of kernels."""
     model, cluster = as_model(search.model), any_cluster(search.gpu, search.network)
     implementation = search.implementation or default_implementation(model)
     changed_choices(implementation)
-    kernels = kernels_on(cluster, implementation, search.kernels, {**search.others, "node_size": search.node_size})
+    declared = {**search.others, "node_size": search.node_size}
+    kernels = kernels_on(cluster, implementation, single_kernels(search), declared)
     search = replace(search, model=model, gpu=cluster, network=None, kernels=kernels)
     if cluster.kinds:
-        if rank_by == "memory":
-            rule = "must be time on several kinds of GPUs: layers are shared out by it"
-            raise InputError("rank_by", rank_by, rule, "time")
         search = replace(search, virtual_pipeline=search.virtual_pipeline or (1,))
     spaces = []
     for pipeline in _pipelines(search, model, implementation):
@@ -66,9 +106,7 @@ def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
             if pipeline["virtual_pipeline"] != (1,) or pipeline["pipeline_parallel"] != (1,):
                 space = with_uneven(space) if has_uneven(implementation, search) else space
             spaces.append(space if mode else _with_modes(space, search))
-    timed = rank_by == "time" or (
-        rank_by is None and not time_unknown(spaces[0].parts()[0].evaluator, cluster, search.num_gpus))
-    return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in spaces)
+    return spaces
 
 
 def _pipelines(search: Search, model: Model, implementation: str) -> Iterator[dict[str, Any]]:
@@ -76,7 +114,7 @@ def _pipelines(search: Search, model: Model, implementation: str) -> Iterator[di
     stages = None if search.pipeline_parallel is None else tuple(search.pipeline_parallel)
     several = tuple(size for size in stages or divisors(checked("num_gpus", search.num_gpus)) if size > 1)
     allowed = options_of(implementation, "schedule")
-    schedule = search.schedule or (search.kernels or {}).get("schedule")
+    schedule = search.schedule or (single_kernels(search) or {}).get("schedule")
     chunks = search.virtual_pipeline
     if has_own_pipeline(implementation):  # FSDP2 without a pipeline is another program than with one
         if schedule is None and (stages is None or 1 in stages) and 1 in (chunks or (1,)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardmath.generated.definitions import ABSENT_DEGREES
+from shardmath.generated.definitions import ABSENT_DEGREES, CHOICES
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import schedule_of
 from shardmath.search.nests.configurations import Configuration
@@ -18,17 +18,28 @@ FOLLOWING = (*UNEVEN, "schedule")
 
 
 def sizes_of(configuration: Configuration) -> dict[str, int | str]:
-    """Return the sizes of a configuration."""
+    """Return the sizes of a configuration, and its kernels where several options were tried."""
     recompute = configuration.labels["recompute"]
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
     sizes = {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
     layers = ",".join(map(str, configuration.layers))
+    sizes |= configuration.part.labels
     return {**sizes, "pipeline_layout": layers} if layers else sizes
+
+
+def kernels_in(layout: Mapping[str, int | str]) -> dict[str, str]:
+    """Return the kernels among sizes, by axis."""
+    return {name: option for name, option in layout.items()
+            if isinstance(option, str) and name in CHOICES and name not in FOLLOWING}
 
 
 def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
     """Return the arguments of ``explain`` for some sizes, without zeros and without an order where no stages are."""
-    arguments: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
+    kernels = kernels_in(layout)
+    arguments: dict[str, Any] = {name: size for name, size in layout.items()
+                                 if name not in kernels and (name not in FOLLOWING or size)}
+    if kernels:
+        arguments["kernels"] = kernels
     if layout["pipeline_parallel"] == 1:
         arguments.pop("schedule", None)
     return {**arguments, "sequence_parallel": bool(layout["sequence_parallel"])}

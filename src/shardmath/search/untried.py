@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from shardmath.answers import Answer
 from shardmath.configuration.choosing import has_own_pipeline, options_of
+from shardmath.configuration.run import Search
 from shardmath.input.parameters import UNEVEN
+from shardmath.search.offered import left_out
 from shardmath.search.spaces import Part
 from shardmath.search.stages import ACCOUNTED
 
@@ -28,6 +30,12 @@ _OTHERS = Untried("other kernels, optimizers and precisions", "--kernel, --gradi
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
     """Return the untried parts of a search that the implementation has."""
     return tuple(_untried(parts))
+
+
+def impossible(search: Search) -> tuple[Untried, ...]:
+    """Return the combinations of options of kernels that cannot be."""
+    return tuple(Untried(f"{', '.join(f'{axis} {option}' for axis, option in item.options.items())}: {item.reason}",
+                         "--kernel") for item in left_out(search))
 
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:

@@ -10,9 +10,9 @@ from rich.table import Table
 from shardmath.account.time import EQUAL
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
-from shardmath.generated.definitions import SPENT
+from shardmath.generated.definitions import CHOICES, SPENT
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
+from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import within
@@ -53,7 +53,7 @@ def show(advice: Advice, launched: bool = True) -> None:
 def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
-    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak",
+    titles = ["", *map(title, shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak",
               "reserved", "margin", RUNS_OUT, "", RULE]
     rows = [
         [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
@@ -66,7 +66,8 @@ def _choices(choices: Iterable[Choice]) -> Table:
         titles.insert(-2, "on host")
         for row, item in zip(rows, choices, strict=True):
             row.insert(-2, gib(item.explanation.host_bytes))
-    right = set(range(len(titles) - 2)) - {titles.index("SP"), titles.index("recompute")}
+    texts = {titles.index("SP"), titles.index("recompute"), *(titles.index(name) for name in shown if name in CHOICES)}
+    right = set(range(len(titles) - 2)) - texts
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
                  spare=(RULE, "MFU", "margin", "accum"))
 

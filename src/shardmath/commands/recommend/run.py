@@ -31,7 +31,7 @@ from shardmath.search.refusals import refusal
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
 from shardmath.search.spaces.standard import layouts
 from shardmath.search.switches import switches
-from shardmath.search.untried import untried
+from shardmath.search.untried import impossible, untried
 
 
 @typed_like(layouts)
@@ -60,6 +60,7 @@ def recommend(
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
     asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
                                         global_batch_size=times * global_batch_size, **training))
+    search = search_of(chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training)
     with as_arguments(num_gpus):
         answers = asked.answers
     if not answers.legal:
@@ -75,8 +76,7 @@ def recommend(
         chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal,
         risk_of(with_parts(arguments)), choices,
         _excluded(answers, first), () if first is None or first.layers else tuple(changes(asked, first)),
-        untried(answers.parts), None if choices else switches(search_of(
-            chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training), "out of memory"),
+        (*untried(answers.parts), *impossible(search)), None if choices else switches(search, "out of memory"),
     )
 
 
@@ -86,6 +86,8 @@ def _explained(
     """Return the account of one layout, with a replay of its steps where those are known."""
     sizes, values = as_arguments_of_explain(sizes_of(configuration)), configuration.values
     others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
+    if "kernels" in sizes:
+        sizes["kernels"] = {**training["kernels"], **sizes["kernels"]}
     return replayed(configured_on_any(
         model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
         **{**others, **sizes}))

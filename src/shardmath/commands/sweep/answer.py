@@ -132,8 +132,9 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
     values = {name: value for name, value in nests[0].part.fixed.items()
               if (name, value) in shared and name not in _OF_STAGES}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
+    title = nests[0].part.evaluator.title((*VARIED, *nests[0].part.labels))
     return SweepResult(
-        space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
+        space.model, space.cluster.gpu, title, values, answered.size,
         answered.legal, _broken(answered), verdicts, risk_of(nests[0].part.fixed),
         RULES["time" if nests[0].part.timed else "memory"], time_unknown, untried(answered.parts),
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},

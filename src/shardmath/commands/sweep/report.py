@@ -9,7 +9,8 @@ from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
+from shardmath.reports.sizes import shown_sizes, sizes_of
+from shardmath.reports.sizes import title as title_of
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.untried import show_untried
@@ -79,13 +80,18 @@ def _figures(item: Layout) -> list[str]:
     return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]
 
 
+def _sizes(item: Layout) -> dict[str, int | str]:
+    """Return the sizes of a layout, and its kernels where several options were tried."""
+    return {**asdict(item), **item.kernels}
+
+
 def _layouts(layouts: Iterable[Layout], title: str) -> object:
     layouts = tuple(layouts)
-    names = shown_sizes(map(asdict, layouts))
+    names = shown_sizes(map(_sizes, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
     rows, offloaded = [], any(item.host_bytes for item in layouts)
     for item in layouts:
-        sizes = sizes_of(asdict(item), names)
+        sizes = sizes_of(_sizes(item), names)
         rows.append([
             *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
             gib(item.peak_bytes), f"{item.share:.1%}", gib(round(item.peak_bytes / item.share) - item.peak_bytes),
@@ -100,8 +106,8 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     if any(item.placed_seconds is not None for item in layouts):
         figures = ("placed", *figures)
     figures = (*figures, RUNS_OUT, RULE, *[_HOST] * offloaded)
-    shown = [TITLES[name] for name in names]
+    shown = [title_of(name) for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
-    words = {titles.index("SP"), titles.index("recompute"), titles.index(RULE)}
+    words = {titles.index(name) for name in ("SP", "recompute", RULE, *layouts[0].kernels)}
     spare = (RULE, "MFU", "margin", "share", RUNS_OUT)
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=spare)

@@ -18,7 +18,9 @@ from shardmath.search.layout import RULES
 from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
+from shardmath.search.spaces.standard import single_kernels
 from shardmath.search.switches import switches
+from shardmath.search.untried import impossible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ def _result(asked: Sweep) -> SweepResult:
     """
     if asked.rank_by not in (None, *RULES):
         raise InputError("rank_by", asked.rank_by, "must be time or memory")
+    if asked.on_layouts is not None:
+        single_kernels(asked)  # columns of layouts do not say which options they have
     with as_arguments(asked.num_gpus):
         spaces = spaces_of(asked, asked.rank_by)
         answers = answered(spaces, progress=asked.progress)
@@ -47,6 +51,7 @@ def _result(asked: Sweep) -> SweepResult:
     assert isinstance(machine, Cluster)
     unknown = "" if asked.rank_by else time_unknown(first.evaluator, machine, asked.num_gpus)
     result = result_of(spaces[0], answers, unknown)
+    result = replace(result, untried=(*result.untried, *impossible(asked)))
     if asked.on_layouts is not None:
         for part in answers.parts:
             for columns in legal_layouts(part, asked.progress):

@@ -90,7 +90,8 @@ class Space:
             long_name(name): long_names(text) if isinstance(text, str) else text for name, text in self.derived.items()
         })
         object.__setattr__(self, "kernels", {
-            name: option if isinstance(option, str) else _options(name, option) for name, option in self.kernels.items()
+            axis: option if isinstance(option, str) else options_from(axis, option)
+            for axis, option in self.kernels.items()
         })
         if not self.axes.keys() - {"implementation"}:
             raise InputError("axes", ABSENT, "must be given: at least one symbol with its candidates")
@@ -156,7 +157,7 @@ def size_of(axes: Sequence[Axis]) -> int:
     return size
 
 
-def _options(name: str, options: object) -> tuple[str, ...]:
+def options_from(name: str, options: object) -> tuple[str, ...]:
     """Return the options of an axis of kernels. Raises InputError for anything but a list of different texts."""
     if not isinstance(options, Sequence) or not options or not all(isinstance(option, str) for option in options):
         raise InputError(f"kernels.{name}", options, "must be an option, or a list of options")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 from types import ModuleType
 
 from shardmath.account.kinds import Fleet
@@ -26,6 +25,7 @@ from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
 from shardmath.search.spaces.kinds import any_stage, of_kinds
 from shardmath.search.spaces.machine import with_machine, with_servers
+from shardmath.search.spaces.programs import LeftOut, combined
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
 from shardmath.search.spaces.usual import model_parallel
@@ -96,14 +96,6 @@ class Part:
         return {**self.labels, **{axis.name: axis.labels[place] for axis, place in pairs}}
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A combination of options by axis that cannot be, and the reason."""
-
-    options: Mapping[str, str]
-    reason: str
-
-
 def resolved(space: Space) -> tuple[Part, ...]:
     """Return the parts of ``space``. Raises InputError as ``Space.parts`` says."""
     try:
@@ -152,23 +144,12 @@ def _combined(space: Space) -> tuple[list[_Family], tuple[LeftOut, ...]]:
     """
     if "implementation" in space.axes:
         _refuse_no_names(space)
-    counted, refused, errors = list[_Family](), list[LeftOut](), list[InputError]()
-    for options in product(*space.programs.values()):
-        labels = dict(zip(space.programs, options, strict=True))
+
+    def make(labels: dict[str, str]) -> list[_Family]:
         kernels = {name: option for name, option in labels.items() if name in space.kernels}
-        try:
-            counted += _families(space, labels, Asked.of(
-                space, labels.get("implementation", space.implementation), kernels))
-        except InputError as error:
-            refused.append(LeftOut(labels, str(error)))
-            errors.append(error)
-    for name, names in space.programs.items():
-        for option in names:
-            if not any(family.labels[name] == option for family in counted):
-                raise next(error for item, error in zip(refused, errors, strict=True) if item.options[name] == option)
-    if not counted:
-        raise errors[0]
-    return counted, tuple(refused)
+        return _families(space, labels, Asked.of(space, labels.get("implementation", space.implementation), kernels))
+
+    return combined(space.programs, make)
 
 
 def _families(space: Space, labels: Mapping[str, str], asked: Asked) -> list[_Family]:

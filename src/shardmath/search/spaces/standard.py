@@ -39,7 +39,7 @@ def space_of(search: Search) -> Space:
     # A single size of these is no axis: where it is the usual one, formulas need not have it.
     single = {name: sizes[name][0] for name, usual in _AXES.items() if not usual and len(sizes[name]) == 1}
     usual = {**_AXES, **({"expert_parallel": DivisorsOf("num_experts")} if model.num_experts else {}),
-             **dict.fromkeys(degrees_of(search.kernels), DivisorsOf("num_gpus"))}
+             **dict.fromkeys(degrees_of(single_kernels(search)), DivisorsOf("num_gpus"))}
     axes = {name: sizes[name] or usual[name] for name in _AXES if name not in single}
     fixed = {
         "num_gpus": search.num_gpus, "global_batch_size": search.global_batch_size,
@@ -60,7 +60,7 @@ def space_of(search: Search) -> Space:
             Best("smallest", ("peak",), 1, among="legal"),
             Best("largest", ("-peak",), 1, among="legal"),
         ),
-        kernels=search.kernels or {}, schedule=search.schedule, zero_stage=search.zero_stage,
+        kernels=single_kernels(search) or {}, schedule=search.schedule, zero_stage=search.zero_stage,
         gradients=search.gradients,
     )
 
@@ -82,6 +82,14 @@ def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
         for question in space.questions
     )
     return replace(space, questions=questions)
+
+
+def single_kernels(search: Search) -> Mapping[str, str] | None:
+    """Return the kernel choices of a search that has one option for each axis. Raises InputError for several."""
+    for axis, option in (search.kernels or {}).items():
+        if not isinstance(option, str):
+            raise InputError(f"kernels.{axis}", list(option), "must be one option here", option[0] if option else None)
+    return search.kernels  # type: ignore[return-value]
 
 
 def _candidates(name: str, candidates: int | Sequence[int] | None) -> tuple[int, ...]:
