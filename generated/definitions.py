@@ -315,6 +315,9 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
+        "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
+        "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
+        "value": "one value of every token in place of logits, compared with returns (verl's critic)",
     }),
     "precision": ("weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",

@@ -81,6 +81,9 @@ AXES: tuple[Axis, ...] = (
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
+        "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
+        "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
+        "value": "one value of every token in place of logits, compared with returns (verl's critic)",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -358,8 +361,10 @@ RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
 )
+#: Losses of actors in reinforcement learning.
+ACTORS: tuple[str, ...] = ("verl", "verl_entropy")
 #: Losses of a head with one output, and all others, whose head has the vocabulary.
-SCORES: tuple[str, ...] = ("reward",)
+SCORES: tuple[str, ...] = ("reward", "value")
 OF_WORDS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in SCORES
 )

@@ -110,7 +110,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "qk_norms": ("heads", "width"), "mlp": ("xielu",), "capping": ("tanh",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
-             "log_probs", "reward"),
+             "log_probs", "reward", "verl", "verl_entropy", "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",), "dispatch": ("huggingface", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),
 }

@@ -192,6 +192,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/trl",
     ),
     Source(
+        "verl", "verl project", "verl 0.9.1, losses of actors and critics, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/verl-project/verl",
+    ),
+    Source(
         "megatron_bridge", "NVIDIA", "Megatron-Bridge 0.3.1, LoRA and CanonicalLoRA",
         2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     ),

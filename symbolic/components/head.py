@@ -55,6 +55,7 @@ COMPONENTS = (
                 Integer(1) - tied * Iverson(Eq(p, 1)), loss=OF_WORDS,
             ),
             weight("score", "head", (SCORE, HIDDEN), "trl", "output matrix of one row, never tied", loss=SCORES),
+            weight("score_bias", "head", (SCORE,), "verl", "bias of the one output", loss=("value",)),
             weight("bias", "head", (VOCAB,), "transformers", "bias of the logits", hbias, loss=OF_WORDS),
             saved("logits_bounded", "head", (SEQUENCE, BATCH, VOCAB), 2, "transformers", "bf16 tanh of the logits",
                   lifetime=Lifetime.ONCE, when=lcap, loss=OF_WORDS),

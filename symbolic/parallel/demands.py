@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import ACTORS, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -53,7 +53,7 @@ def _optimizer(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def _pairs(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    if choices["loss"] not in SCORES:
+    if choices["loss"] != "reward":
         return ()
     return (Rule("pairs", "b", Divides(Integer(2), b), f"must be even with loss = {choices['loss']}: of every pair both"
                  " sequences"),)
@@ -205,7 +205,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
     packed = choices["documents"] == "packed"
-    plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES)
+    plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
         ("two norms of one tensor in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
@@ -245,7 +245,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
             choices[axis] for axis in ("window", "sinks", "heads", "fp8")) != ("none", "none", "grouped", "none")),
         ("packed documents with learned positions", packed and choices["positions"] == "learned"),
         (f"packed documents with loss = {choices['loss']}: pairs are sequences of their own",
-         packed and choices["loss"] in (*SCORES, "log_probs")),
+         packed and choices["loss"] in ("reward", "log_probs")),
         (f"packed documents with peak = {choices['peak']}: choose peak = saved", packed and choices["peak"] == "torch"),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
          " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (

@@ -155,7 +155,7 @@ def _field_option(kind: type[Training], name: str) -> Command:
     elif "Sequence[str]" in hint:
         how = {"type": Names(), "metavar": "MODE,...", "shell_complete": last_of(_COMPLETED[name])}
     elif hint.startswith("int"):
-        how["type"] = Tokens() if name == "seq_length" else Count()
+        how["type"] = Tokens() if name in ("seq_length", "document_length") else Count()
     if name in _METAVARS and "metavar" not in how:
         how["metavar"] = _METAVARS[name]
     if field.default not in (None, MISSING):
