@@ -212,7 +212,7 @@ TORCHTITAN = Implementation(
         "router_precision": ("fp32",), "dispatch": ("torchtitan",), "weighting": ("results", "input"),
         "permute": ("fused",), "balance": ("none", "bias"), "expert_products": ("grouped",),
     },
-    replayed={},
+    replayed={"optimizer_step": ("after",)},
 )
 NANOTRON = Implementation(
     "nanotron", "nanotron 2411b022", "nanotron with flash-attn kernels",

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from shardmath import explain
 from shardmath.errors import InputError
 from shardmath.formats import read
+from shardmath.formats.torchtitan_written import configuration
 from shardmath.models.model import Model
 
 DATA = Path(__file__).parent / "data" / "formats"
@@ -240,6 +242,18 @@ def test_a_compiled_loss_of_torchtitan(values: dict[str, str], loss: str | None,
     assert run.arguments["kernels"].get("loss") == loss
     assert run.warnings == tuple(
         f"compile.enable of {part} is not counted yet: what compilation changes" for part in warned)
+
+
+@pytest.mark.slow
+def test_an_optimizer_in_the_backward_pass_is_read_and_written(tmp_path: Path) -> None:
+    run = read(DATA / "torchtitan_llama3_8b.toml", {"optimizer.early_step_in_backward": "true"})
+    assert run.arguments["kernels"]["optimizer_step"] == "backward"
+    made = explain(run.model, "h100-80gb", **run.changed({"num_gpus": 8}))
+    (path := tmp_path / "written.toml").write_text(configuration(made, None))
+    assert "early_step_in_backward = true" in path.read_text()
+    assert read(path).arguments["kernels"]["optimizer_step"] == "backward"
+    with pytest.raises(InputError, match="with optimizer_step = backward: gradients of several micro-batches"):
+        explain(run.model, "h100-80gb", **{**run.changed({"num_gpus": 8}), "global_batch_size": 16})
 
 
 def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:

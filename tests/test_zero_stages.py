@@ -117,20 +117,37 @@ def test_gathered_parameters_are_at_most_what_the_ledger_says() -> None:
         assert terms(known_of(row))["stage.gathered_ahead"] == 2 * int(row["v"]) * int(row["h"])
 
 
+def of_optimizer(row: dict[str, str]) -> dict[str, Any]:
+    """Every term of a row that was counted with some optimizer."""
+    known = {letter: int(row[letter]) for letter in ("h", "a", "k", "d", "f", "u", "L", "tied", "s")}
+    limits = {"pt": 0, "bk": 10**5, "mr": int(row["ahead"]), "pf": int(row["ahead"])}
+    evaluator = deepspeed(optimizer=row["optimizer"], precision=row["precision"])
+    return terms({**known, **limits, "D": int(row["ranks"]), "B": int(row["ranks"]),
+                  "w": 4 if row["precision"] == "fp32" else 2, **stage_switches(int(row["stage"]))}, evaluator)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [name for name, item in OPTIMIZERS.items() if item.parts and item.whole_tensors])
 def test_states_of_a_part_are_those_counted(optimizer: str) -> None:
     rows = [row for row in table("deepspeed_optimizers") if row["optimizer"] == optimizer]
     assert {row["stage"] for row in rows} == {*"0123"}
     for row in rows:
-        known = {letter: int(row[letter]) for letter in ("h", "a", "k", "d", "f", "u", "L", "tied", "s")}
-        ranks = int(row["ranks"])
-        width = 4 if row["precision"] == "fp32" else 2
-        whole = terms({**known, "D": ranks, "B": ranks, "pt": 0, "w": width, **stage_switches(int(row["stage"]))},
-                      deepspeed(optimizer=optimizer, precision=row["precision"]))
+        whole = of_optimizer(row)
         assert int(row["states"]) == whole["stage.optimizer"] - 4 * whole["stage.shard_elements"], row
         if int(row["stage"]):
             assert whole["stage.part.optimizer"] == int(row["states"]), row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["mixed", "fp32"])
+def test_bucket_and_gathered_weights_of_stage_3_are_those_counted(precision: str) -> None:
+    rows = [row for row in table("deepspeed_optimizers") if (row["stage"], row["precision"]) == ("3", precision)]
+    assert {row["ahead"] for row in rows} == {"0", str(10**9)}
+    for row in rows:
+        whole = of_optimizer(row)
+        assert int(row["bucket"]) == whole["stage.stage3_bucket.optimizer_step"], row
+        gathered = whole["stage.gathered_ahead"]
+        assert int(row["gathered"]) <= gathered if int(row["ahead"]) else int(row["gathered"]) == gathered, row
 
 
 def test_table_has_every_stage_and_both_widths_of_gradients() -> None:

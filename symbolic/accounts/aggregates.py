@@ -113,8 +113,12 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
+        Aggregate(name, title, sites, size, "pytorch", options)
+        for name, title, sites, size, options in torch_gradients.SIZES
+    ),
+    *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
-        for moments in (torch_gradients, torch_gathered, torch_pipeline, torch_temporaries)
+        for moments in (torch_gathered, torch_pipeline, torch_temporaries)
         for name, title, sites, size, options in moments.SIZES
     ),
     *(

@@ -15,7 +15,7 @@ from ..implementations import Implementation
 from ..parallel.deepspeed import KEEPS_TENSORS, compute_bytes
 from ..parameters import symbols
 from ..terms import TermSet, total
-from .frozen_moments import units_of, weight_rows
+from .frozen_moments import largest_matrix
 
 D, c, R, w, m, rfull = symbols("D c R w m rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
@@ -23,13 +23,6 @@ bk, pf, ml, mr, sg, ovl = symbols("bk pf ml mr sg ovl")
 
 #: 1 in stages 1 and 2.
 _FLAT = zero1 * (1 - zero3)
-
-
-def _largest(implementation: Implementation, inside: bool, trained: bool = False) -> Expr:
-    """Return the elements of the largest matrix in the layers, or of all others; ``trained``: no frozen ones."""
-    return Max(Integer(0), *(
-        size for row in weight_rows(implementation, inside, trained) for size in units_of(row, implementation, True)
-    ))
 
 
 def _width(implementation: Implementation) -> Expr:
@@ -44,7 +37,7 @@ def _part(terms: TermSet) -> Expr:
 
 def _cut(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
-    inner, outer = _largest(implementation, True, True), _largest(implementation, False, True)
+    inner, outer = largest_matrix(implementation, True, True), largest_matrix(implementation, False, True)
     parameters, part = terms["stage.parameters"].symbol, _part(terms)
     other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
     return _width(implementation) * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
@@ -81,7 +74,7 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     follows in the forward pass; with recompute a third. Every module gathers some ahead as long as fewer are there
     than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
     """
-    inner, outer = _largest(implementation, True), _largest(implementation, False)
+    inner, outer = largest_matrix(implementation, True), largest_matrix(implementation, False)
     parts = ("stage.buffer_elements", "stage.frozen_buffer_elements")
     whole = total(*(terms[name].symbol for name in parts if name in terms))
     stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
@@ -93,7 +86,8 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters."""
     parameters, part = terms["stage.parameters"].symbol, _part(terms)
-    largest = CeilDiv(Max(_largest(implementation, True, True), _largest(implementation, False, True)), shards)
+    matrices = (largest_matrix(implementation, inside, True) for inside in (True, False))
+    largest = CeilDiv(Max(*matrices), shards)
     narrow = Iverson(Eq(w, 2))
     group = Min(part, sg + largest)
     return (1 - zero1) * 4 * parameters + _FLAT * 6 * narrow * part + zero3 * (4 + 2 * narrow) * group

@@ -46,6 +46,13 @@ def units_of(row: Contribution, implementation: Implementation, matrices: bool =
     return tuple(product(*shape) for shape in sizes)
 
 
+def largest_matrix(implementation: Implementation, inside: bool, trained: bool = False) -> Expr:
+    """Return the elements of the largest matrix in the layers, or of all others; ``trained``: no frozen ones."""
+    return Max(Integer(0), *(
+        size for row in weight_rows(implementation, inside, trained) for size in units_of(row, implementation, True)
+    ))
+
+
 def is_packed(row: Contribution, implementation: Implementation) -> bool:
     """Return True for a weight that is kept in 4 bits."""
     choices = implementation.choices

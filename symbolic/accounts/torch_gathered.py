@@ -17,7 +17,7 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Place, Role
-from ..parallel.data import bytes_per_element, states
+from ..parallel.data import bytes_per_element, gradients_are_freed, states
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product
@@ -148,9 +148,10 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
     ends = choices["units"] == "ends"
     held_root = Integer(0) if ends else _root(terms, implementation)
     before_layers = _first(terms, implementation) if ends else Integer(0)
-    reduced = OWN_MEMORY * gradient_bytes(choices) / SHARDS
+    kept = Integer(not gradients_are_freed(choices))
+    reduced = kept * OWN_MEMORY * gradient_bytes(choices) / SHARDS
     reduced_layer = reduced * per_layer(terms, "aligned")
-    reduced_end = gradient_bytes(choices) * reduced_ends(terms, implementation) / SHARDS
+    reduced_end = kept * gradient_bytes(choices) * reduced_ends(terms, implementation) / SHARDS
     reducing_layer = w * per_layer(terms, "aligned")
     reducing_end = w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP) if ends else Integer(0)
     freed = freed_with_a_layer(terms, implementation)

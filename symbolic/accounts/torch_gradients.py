@@ -1,6 +1,7 @@
 """PyTorch's gradients: made by the backward pass, there for the optimizer step, and gone with it.
 
-With several micro-batches to a step, the sums over the earlier ones exist at every moment.
+With several micro-batches to a step, the sums over the earlier ones exist at every moment. Where the backward pass
+updates parameters itself, gradients live until their parameter or their unit of FSDP2 is updated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
 from ..terms import TermSet, product
+from .frozen_moments import largest_matrix
 from .rows import local_shape
 from .torch_gathered import (
     ACCUMULATED,
@@ -89,8 +91,35 @@ def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:
     return _TIED * Max(Integer(0), gradient - product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
 
 
-_FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
-_PLAIN: Any = {"data_parallel": ("ddp",), "precision": ("bf16", "autocast")}
+def _of_the_head(terms: TermSet, implementation: Implementation) -> Expr:
+    return gradient_bytes(implementation.choices) * largest_matrix(implementation, False)
+
+
+def _of_a_matrix(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest matrix of a layer; the head's gradient waits for the embedding's where both are one."""
+    waiting = _TIED * largest_matrix(implementation, False)
+    return gradient_bytes(implementation.choices) * (largest_matrix(implementation, True) + waiting)
+
+
+def _of_both_ends(terms: TermSet, implementation: Implementation) -> Expr:
+    embedding = _of_the_head(terms, implementation)
+    return (1 + _TIED) * embedding + _sum_of_both(terms, embedding)
+
+
+def _of_a_unit(terms: TermSet, implementation: Implementation) -> Expr:
+    return gradient_bytes(implementation.choices) * per_layer(terms, "aligned") / SHARDS
+
+
+def _of_the_root(terms: TermSet, implementation: Implementation) -> Expr:
+    return gradient_bytes(implementation.choices) * outside(terms, implementation, "aligned") / SHARDS
+
+
+_AFTER: Any = {"peak": ("torch",), "optimizer_step": ("after",)}
+_FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",), "peak": ("torch",)}
+_PLAIN: Any = {"data_parallel": ("ddp",), "precision": ("bf16", "autocast"), **_AFTER}
+_FREED: Any = {"peak": ("saved",), "optimizer_step": ("backward",)}
+_ONE: Any = {**_FREED, "data_parallel": ("ddp",)}
+_UNIT: Any = {**_FREED, "data_parallel": ("fsdp",)}
 _BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 
 #: Name, title, moments, size and options of each.
@@ -102,11 +131,17 @@ SIZES: tuple[Any, ...] = (
     ("accumulated_gradients", "Gradients of earlier micro-batches", _BEFORE, _accumulated, _PLAIN),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
      {**_FSDP, "units": ("root",)}),
-    ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers, _FSDP),
+    ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
+     {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),
     ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
      _PLAIN),
     ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN),
-    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",)}),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",), **_AFTER}),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN),
+    ("one_gradient", "Gradient of the parameter that is updated", ("head_backward",), _of_the_head, _ONE),
+    ("one_gradient", "Gradient of the parameter that is updated", ("layer_backward",), _of_a_matrix, _ONE),
+    ("one_gradient", "Gradient of the parameter that is updated", ("embedding_backward",), _of_both_ends, _ONE),
+    ("unit_gradients", "Gradients of the unit that is updated", ("layer_backward",), _of_a_unit, _UNIT),
+    ("unit_gradients", "Gradients of the unit that is updated", ("last_reduce",), _of_the_root, _UNIT),
 )

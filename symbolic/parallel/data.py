@@ -103,7 +103,13 @@ def _bucket(kept: tuple[State, ...]) -> State:
 
 def gradients_are_made(choices: Mapping[str, str]) -> bool:
     """Return True if gradients exist from the backward pass to the end of a step only, in no lasting buffer."""
-    return choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
+    own_step = choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
+    return own_step or gradients_are_freed(choices)
+
+
+def gradients_are_freed(choices: Mapping[str, str]) -> bool:
+    """Return True if the backward pass itself frees every gradient, with which it updates a parameter."""
+    return any(system.gradients_freed(choices) for system in SYSTEMS)
 
 
 #: Ranks that hold the same routed experts: those of the stage that are left beside EP and expert TP.

@@ -78,6 +78,7 @@ class System:
     * ``rules``: what a legal layout keeps; ``refused``: further combinations that have not been counted;
     * ``fixed``: letters that have one legal value;
     * ``states``: kept by a rank for every trained parameter, besides those of precision and optimizer;
+    * ``gradients_freed``: True if a gradient lives no longer than its parameter's update in the backward pass;
     * ``share``: the part of the states of a role that stays on the GPU;
     * ``moved``: 1 or 0, whether a saved tensor of so many elements leaves the GPU in layers where any does;
     * ``passes``: passes of the pipeline that a micro-batch is cut into;
@@ -109,6 +110,7 @@ class System:
     refused: Callable[[Choices], Sequence[Refusal]] = _nothing
     fixed: Callable[[Choices], Mapping[str, int]] = lambda choices: {}
     states: Callable[[Choices], Sequence[State]] = _nothing
+    gradients_freed: Callable[[Choices], bool] = lambda choices: False
     share: Callable[[Role, Choices], Expr] = lambda role, choices: Integer(1)
     moved: Callable[[Expr, Place, Choices], Expr] = lambda elements, place, choices: Integer(0)
     passes: Callable[[Choices], Expr] = lambda choices: Integer(1)

@@ -1,4 +1,4 @@
-"""States of optimizers on the parts that DeepSpeed's ZeRO gives them, on ranks with Gloo.
+"""States of optimizers on the parts that DeepSpeed's ZeRO gives them, bucket and gathered weights, on ranks with Gloo.
 
 ``cd tests && python -m oracles.deepspeed_optimizers`` prints the rows of ``tests/data/deepspeed_optimizers.csv``; it
 needs DeepSpeed, bitsandbytes and torchao.
@@ -25,7 +25,6 @@ from torch import Tensor
 
 Case = dict[str, Any]
 LETTERS = ("h", "a", "k", "d", "f", "u", "L", "tied", "s", "b")
-
 #: Optimizers by the ledger's names: module and class, and how it is made other than by default.
 OPTIMIZERS: dict[str, tuple[str, str, dict[str, float]]] = {
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
@@ -35,6 +34,9 @@ OPTIMIZERS: dict[str, tuple[str, str, dict[str, float]]] = {
     "sgd_momentum": ("torch.optim", "SGD", {"momentum": 0.9}),
     "sgd": ("torch.optim", "SGD", {}),
 }
+COUNTED = ("elements", "states", "bucket", "gathered")
+#: Elements of a bucket of gradients.
+BUCKET = 10**5
 #: Names of states that are no moments, or that all tensors share.
 LEFT_OUT = ("step", "qmap1", "qmap2")
 
@@ -51,20 +53,40 @@ def optimizer_of(name: str) -> Callable[..., torch.optim.Optimizer]:
     return lambda parameters: getattr(import_module(module), kind)(parameters, **options)
 
 
+class Gathered:
+    """The most bytes of weights that stage 3 has gathered at once, seen after every module and at every gradient."""
+
+    def __init__(self, model: Any) -> None:
+        self.most, self._parameters = 0, list(model.parameters())
+        for module in model.modules():
+            module.register_forward_hook(self.look)
+            module.register_full_backward_pre_hook(self.look)
+        for parameter in self._parameters:
+            parameter.register_hook(self.look)
+
+    def look(self, *_: Any) -> None:
+        """Add up what is whole now."""
+        whole = (one for one in self._parameters if one.ds_status.name == "AVAILABLE")
+        self.most = max(self.most, sum(one.data.numel() * one.data.element_size() for one in whole))
+
+
 def run(rank: int, case: Case) -> dict[str, int]:
-    """Train two steps; return the bytes of all states of the rank, and the elements of the model."""
+    """Train two steps; return elements, and bytes of the rank: states, stage 3's bucket, the most gathered weights."""
     os.dup2(2, 1)  # the program's own words
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(case["ranks"])}
     deepspeed = import_module("deepspeed")
     deepspeed.init_distributed("gloo")
     shape: Shape = {letter: case[letter] for letter in LETTERS}
-    narrow = case["precision"] == "mixed"
+    narrow, ahead = case["precision"] == "mixed", case["ahead"]
     model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16 if narrow else torch.float32)
     optimizer = optimizer_of(case["optimizer"])(list(model.parameters()))
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
+    engine, zero, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
         "train_micro_batch_size_per_gpu": shape["b"], "bf16": {"enabled": narrow},
-        "zero_optimization": {"stage": case["stage"], "reduce_bucket_size": 10**5},
+        "zero_optimization": {
+            "stage": case["stage"], "reduce_bucket_size": BUCKET, "stage3_param_persistence_threshold": 0,
+            "stage3_prefetch_bucket_size": ahead, "stage3_max_reuse_distance": ahead},
         "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False})
+    gathered = Gathered(model) if case["stage"] == 3 else None
     ids = token_ids(shape)
     for _ in range(2):
         engine.backward(engine(input_ids=ids, labels=ids).loss)
@@ -72,7 +94,9 @@ def run(rank: int, case: Case) -> dict[str, int]:
     states = [state for states in optimizer.state.values() for name, state in states.items()
               if isinstance(state, Tensor) and name not in LEFT_OUT]
     elements = sum(getattr(one, "ds_numel", one.numel()) for one in model.parameters())
-    return {"elements": elements, "states": sum(map(bytes_of, states))}
+    buckets = [bucket.buffer for bucket in zero.ipg_buckets.values()] if gathered else []
+    return {"elements": elements, "states": sum(map(bytes_of, states)), "bucket": sum(map(bytes_of, buckets)),
+            "gathered": gathered.most if gathered else 0}
 
 
 def cases() -> list[Case]:
@@ -86,7 +110,7 @@ def cases() -> list[Case]:
         drawn.append({
             "optimizer": optimizer, "stage": stage,
             "precision": draw.choice(("mixed", "fp32")) if stage == 3 else "mixed",
-            "ranks": 2 if blocks else draw.choice((2, 3)),
+            "ranks": 2 if blocks else draw.choice((2, 3)), "ahead": draw.choice((0, 10**9)),
             **dict(zip(LETTERS, (*sizes, draw.choice((1, 2)), draw.randrange(2), 8, 1), strict=True))})
     return drawn
 
@@ -95,11 +119,11 @@ def main() -> None:
     """Print one row for each case."""
     get_context("forkserver").set_forkserver_preload(["deepspeed", "transformers.models.llama.modeling_llama"])
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["optimizer", "stage", "precision", "ranks", *LETTERS, "elements", "states"])
+    table.writerow(["optimizer", "stage", "precision", "ranks", "ahead", *LETTERS, *COUNTED])
     for case in cases():
         with TemporaryDirectory() as folder:
             first, *_ = on_ranks(run, case["ranks"], Path(folder), case)
-        table.writerow([*case.values(), first["elements"], first["states"]])
+        table.writerow([*case.values(), *(first[name] for name in COUNTED)])
         sys.stdout.flush()
 
 

@@ -187,10 +187,11 @@ class _Llama(nn.Module):
         return self.output(self.norm(value))
 
 
-def recorded(sizes: dict[str, int], ranks: int, steps: int = 2) -> Recorder:
+def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: bool = False) -> Recorder:
     """Record training steps with fused AdamW, fp32 gradients and nothing recomputed.
 
-    ``sizes`` are L, h, a, k, d, f, v, s and b.
+    ``sizes`` are L, h, a, k, d, f, v, s and b. ``in_backward``: every parameter has an optimizer of its own, which its
+    hook runs in the backward pass, as in torchtitan's ``OptimizersInBackwardContainer``.
     """
     recorder = Recorder()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
@@ -209,22 +210,37 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2) -> Recorder:
                 module.set_gradient_divide_factor(1.0)
             with recorder:
                 model.to_empty(device="cpu")
-                optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+                optimizers = _in_backward(model) if in_backward else [torch.optim.AdamW(model.parameters(), fused=True)]
                 for _ in range(steps):
-                    _step(model, optimizer, sizes)
+                    _step(model, [] if in_backward else optimizers, sizes)
     dist.destroy_process_group()
     return recorder
 
 
-def _step(model: Any, optimizer: Any, sizes: dict[str, int]) -> None:
-    optimizer.zero_grad()
+def _in_backward(model: Any) -> list[torch.optim.Optimizer]:
+    """Give every parameter an optimizer, which updates it and frees its gradient as soon as that is there."""
+    optimizers = {one: torch.optim.AdamW([one], fused=True) for one in model.parameters()}
+
+    def update(parameter: Any) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for one in model.parameters():
+        one.register_post_accumulate_grad_hook(update)
+    return [*optimizers.values()]
+
+
+def _step(model: Any, optimizers: list[Any], sizes: dict[str, int]) -> None:
+    for optimizer in optimizers:
+        optimizer.zero_grad()
     tokens = torch.zeros(sizes["b"], sizes["s"], dtype=torch.int64)
     labels = torch.zeros_like(tokens)
     logits = model(tokens)
     loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
     del logits
     loss.backward()
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
 
 
 def _instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:

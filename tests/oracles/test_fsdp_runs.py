@@ -12,6 +12,8 @@ from random import Random
 
 import pytest
 from oracles.extent import FULL
+from oracles.fsdp_freed import run as freed
+from oracles.fsdp_freed import run_all as run_freed
 from oracles.fsdp_lora import run_all as run_adapted
 from oracles.fsdp_run import run_all
 from oracles.huggingface import random_shape
@@ -60,6 +62,25 @@ def test_sharded_bytes_with_adapters(draws: list[Random], ranks: int, tmp_path: 
             assert found["parameters"] == weights
             assert found["gradients"] == gradients
             assert found["moments"] == states if rank == 0 else found["moments"] <= states
+
+
+@pytest.mark.cases(3, 20)
+def test_gradients_that_the_backward_pass_frees(draws: list[Random], tmp_path: Path) -> None:
+    """Alone one parameter's gradient is alive when it is updated, with FSDP2 those of its unit."""
+    shapes = [shape_for(draw, 2) | {"tied": 0} for draw in draws]
+    sharded = on_ranks(run_freed, 2, tmp_path, shapes)[0]
+    for shape, unit in zip(shapes, sharded, strict=True):
+        alone = HUGGINGFACE.with_choices(precision="autocast", optimizer_step="backward")
+        names = [f"stage.one_gradient.{site}_backward" for site in ("layer", "head", "embedding")]
+        layer, *ends = ledger(alone, *names, **shape)
+        assert freed(shape, False) == {"layers": layer, "ends": ends[0]}
+        assert ends[0] == ends[1]
+        shared = alone.with_choices(data_parallel="fsdp")
+        names = ["unit_gradients.layer_backward", "unit_gradients.last_reduce", "static", "weight", "optimizer",
+                 "input", "buffer"]
+        terms = ledger(shared, *(f"stage.{name}" for name in names), **shape, **fixed_values(shared) | {"D": 2})
+        assert (unit["layers"], unit["ends"]) == terms[:2]
+        assert terms[2] == sum(terms[3:])  # no gradient lasts
 
 
 def shape_for(draw: Random, ranks: int) -> dict[str, int]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from oracles.sharded_steps import recorded
 
+from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
 from shardmath.allocator.trace import Replay, replay
 from shardmath.compiler.evaluators import terms_at
@@ -25,6 +28,19 @@ def by_stream(replayed: Replay) -> dict[int, int]:
         stream = blocks[0].segment.stream
         streams[stream] = streams.get(stream, 0) + sum(block.size for block in blocks)
     return streams
+
+
+@pytest.mark.parametrize(("ranks", "batch", "layers", "length"), [(8, 2, 6, 4096), (4, 1, 4, 256), (2, 1, 2, 1024)])
+def test_peak_with_an_optimizer_in_the_backward_pass(ranks: int, batch: int, layers: int, length: int) -> None:
+    model = Model.named("llama-3.1-8b").model_copy(update={"num_layers": layers})
+    sizes = {"L": layers, "h": 4096, "a": 32, "k": 8, "d": 128, "f": 14336, "v": model.vocab_size, "s": length,
+             "b": batch}
+    job: dict[str, Any] = {"implementation": "torchtitan", "seq_length": length, "micro_batch_size": batch,
+                           "global_batch_size": batch * ranks, "data_parallel": ranks}
+    after, freed = (explain(model, "h100-80gb", kernels={"optimizer_step": when}, **job).peak
+                    for when in ("after", "backward"))
+    assert freed.total == pytest.approx(recorded(sizes, ranks, in_backward=True).peak, abs=64)
+    assert freed.total <= after.total
 
 
 @pytest.mark.parametrize(("ranks", "batch", "layers"), [(8, 2, 6), (64, 1, 4)])

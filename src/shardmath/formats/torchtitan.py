@@ -43,7 +43,6 @@ _ONLY = {
     "training.enable_cpu_offload": ("false", "offloading is not counted yet with torchtitan"),
     "training.dtype": ("float32", "weights of 16 bits are not counted yet with torchtitan"),
     "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted yet"),
-    "optimizer.early_step_in_backward": ("false", "an optimizer in the backward pass is not counted yet"),
     "model.converters": ("", "FP8 is not counted yet with torchtitan"),
 }
 
@@ -203,4 +202,5 @@ def _kernels(options: Options) -> dict[str, str]:
     rotate = options.word("parallelism.context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
     if rotate == "alltoall":
         options.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
-    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard}
+    step = {"optimizer_step": "backward"} if options.is_on("optimizer.early_step_in_backward") else {}
+    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard, **step}

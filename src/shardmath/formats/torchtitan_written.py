@@ -29,6 +29,7 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
                   (REPLACE, "by the folder of your tokenizer"), ("hf_assets_path", "./assets/hf/Llama-3.1-8B")],
         "optimizer": [("name", "AdamW"),
                       ("implementation", _key(OPTIMIZER_KERNELS, explanation.choices["optimizer_kernel"])),
+                      *([("early_step_in_backward", True)] if explanation.choices["optimizer_step"] != "after" else []),
                       (REPLACE, "by your learning rate"), ("lr", 3e-4)],
         "training": [*_training(explanation), (REPLACE, "by your iterations"), ("steps", 1000),
                      (REPLACE, "by your data"), ("dataset", "c4_test")],

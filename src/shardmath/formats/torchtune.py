@@ -69,6 +69,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     inner = Options(words, shown=lambda own: _KEYS.get(own, own), source=options.source)
     model, arguments, replica = trainer.described(inner, name, num_gpus)
     options.warnings += inner.warnings
+    if options.is_on("optimizer_in_bwd"):
+        arguments["kernels"] |= {"optimizer_step": "backward"}
     return model, arguments, replica
 
 

@@ -1,0 +1,40 @@
+"""A Llama whose parameters are updated in the backward pass, alone or under FSDP2: bytes of gradients alive at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from oracles.huggingface import Shape, causal_lm, token_ids
+from oracles.storages import storages_in
+from torch.distributed.fsdp import fully_shard
+
+
+def run(shape: Shape, shared: bool) -> dict[str, int]:
+    """Train one step; return the most bytes of gradients at an update in the layers and at one outside of them."""
+    model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.float32)
+    if shared:
+        for layer in model.model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+    optimizers = {one: torch.optim.AdamW([one], fused=True) for one in model.parameters()}
+    inner, most = {*model.model.layers.parameters()}, {"layers": 0, "ends": 0}
+
+    def update(parameter: Any) -> None:
+        gradients = [one.grad.to_local() if shared else one.grad for one in optimizers if one.grad is not None]
+        place = "layers" if parameter in inner else "ends"
+        most[place] = max(most[place], storages_in(gradients).bytes())
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for one in optimizers:
+        one.register_post_accumulate_grad_hook(update)
+    ids = token_ids(shape)
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert all(one.grad is None for one in optimizers)
+    return most
+
+
+def run_all(rank: int, shapes: list[Shape]) -> list[dict[str, int]]:
+    """Run one shape after another on this rank, sharded."""
+    return [run(shape, True) for shape in shapes]
