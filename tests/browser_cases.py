@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from shardmath.catalogue import read
-from shardmath.commands.page.catalogue import models
+from shardmath.commands.page.catalogue import gpu_data, models
 from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
 from shardmath.models.model import Model
 
@@ -17,7 +17,9 @@ PHONE, SCREEN = (390, 844), (1280, 900)
 MODELS = ("llama-3.1-70b", "llama-3.2-1b", "llama-3.1-8b", "llama-2-13b", "llama-3.1-405b", "qwen2.5-7b", "qwen3-8b",
           "mixtral-8x7b-v0.1")
 _MODELS = models(MODELS[:-1], only=True)
-_GPUS = tuple(read("gpus"))
+_GPUS, _NETWORKS = tuple(read("gpus")), tuple(read("networks"))
+#: GPUs whose servers can be joined by any network: all figures of them are known.
+_JOINED = tuple(gpu["name"] for gpu in gpu_data() if len(gpu["networks"]) == len(_NETWORKS))
 
 
 def states(random: Random, count: int) -> list[dict[str, Any]]:
@@ -39,8 +41,11 @@ def _state(random: Random) -> dict[str, Any]:
     modes = ["none", "full"] if "recompute_mlp" in fixed else [*RECOMPUTE_MODES]
     sequence = random.random() < 0.8 and degrees["tensor_parallel"] > 1
     micro = random.choice((1, 1, 2, 4))
+    machine = {"gpu": random.choice(_GPUS), "risk": random.choice(("1%", "1%", "0.1%", "10%"))}
+    if machine["gpu"] in _JOINED and random.random() < 0.5:
+        machine["network"] = random.choice(_NETWORKS)
     return {
-        "model": model.name, "gpu": random.choice(_GPUS), "implementation": implementation, **degrees,
+        "model": model.name, **machine, "implementation": implementation, **degrees,
         "num_gpus": ranks * data + (random.random() < 0.05), "micro_batch_size": micro,
         "global_batch_size": data * micro * random.choice((1, 5, 64, 256)),
         "seq_length": random.choice((1024, 4096, 8192, 12288, 131072)),
@@ -59,6 +64,7 @@ def jobs(random: Random, count: int) -> Iterator[dict[str, Any]]:
         gpus = random.choice((8, 16, 24, 32, 64))
         yield {
             "model": model, "gpu": random.choice(("h100-80gb", "a100-40gb", "h200-141gb")),
+            "network": random.choice(_NETWORKS), "risk": random.choice(("1%", "5%")),
             "implementation": implementation,
             "num_gpus": gpus, "global_batch_size": gpus * random.choice((1, 2, 4)),
             "seq_length": random.choice((2048, 4096)),

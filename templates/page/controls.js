@@ -1,5 +1,6 @@
 // Controls of the job, the layout and the shape, made from the parameters.
-const TITLES = { model: "Model", gpu: "GPU", implementation: "Implementation", recompute: "Recompute",
+const TITLES = { model: "Model", gpu: "GPU", network: "Network between nodes", risk: "Accepted risk of running out",
+  implementation: "Implementation", recompute: "Recompute",
   schedule: "Order of passes" };
 
 function label(name) {
@@ -30,7 +31,8 @@ function checkFor(name) {
 // A control for each parameter that any evaluator of the page takes.
 function build() {
   const taken = (names) => names.filter((name) => name in DATA.parameters);
-  byId("job").append(...["model", "implementation", "gpu"].map(selectFor), ...taken(JOB).map(sliderFor));
+  byId("job").append(...["model", "implementation", "gpu", "network"].map(selectFor),
+    ...taken(JOB).map(sliderFor), selectFor("risk"));
   byId("layout").append(...taken(LAYOUT).map(sliderFor), checkFor("sequence_parallel"),
     ...["recompute", "schedule"].map(selectFor));
   byId("stages-uneven").append(...taken(STAGES).map(sliderFor), ...taken(SWITCHES.slice(1)).map(checkFor));

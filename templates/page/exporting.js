@@ -17,6 +17,7 @@ function commandOf(own) {
   const shape = Object.keys(usual).filter((name) => own.numbers[name] !== usual[name]).map((name) => `${flag(name)} ${own.numbers[name]}`);
   const schedule = schedulesOf(own).length > 1 && own.numbers.pipeline_parallel > 1 ? [`--schedule ${own.schedule}`] : [];
   return [`shardmath explain ${own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
+    ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
     ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
     ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...shape].join(" ");
 }

@@ -32,7 +32,7 @@ function showMap() {
   );
   byId("map-legend").replaceChildren(
     ...evaluator.VERDICTS.map(([name, meaning], place) => element(
-      "li", {}, element("span", { class: `key ${VERDICT_CLASS[place]}` }, `${VERDICT_SIGN[place]}70`), `${name}: ${meaning}`,
+      "li", {}, element("span", { class: `key ${VERDICT_CLASS[place]}` }, `${VERDICT_SIGN[place]}70`), `${name}: ${meaning.replace("1 % (or --risk)", state.risk)}`,
     )),
     element("li", {}, element("span", { class: "key illegal" }, "·"), "breaks a rule"),
   );

@@ -38,7 +38,8 @@ const AXES = [...LAYOUT, ...JOB.slice(0, 3)];
 const PERHAPS = ["virtual_pipeline", "expert_parallel", "expert_tensor_parallel", ...STAGES, ...SWITCHES.slice(1),
   "num_experts", "moe_topk", "moe_ffn_hidden_size"];
 
-const CHOSEN = ["model", "implementation", "gpu", "schedule", "recompute", "across", "down"];
+const USUAL = "usual"; // the network of the GPU's vendor
+const CHOSEN = ["model", "implementation", "gpu", "network", "risk", "schedule", "recompute", "across", "down"];
 let START;
 const START_NUMBERS = {
   num_gpus: 512, global_batch_size: 1024, seq_length: 8192, cents_per_gpu_hour: 0, tensor_parallel: 8,
@@ -50,8 +51,8 @@ let state = { numbers: {} };
 let kept; // the layout that it is compared with
 
 function startOf(model) {
-  START = { model, gpu: "h100-80gb", implementation: MODELS.get(model).implementation, schedule: "1f1b",
-    recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
+  START = { model, gpu: "h100-80gb", network: USUAL, risk: Object.keys(DATA.risks)[0],
+    implementation: MODELS.get(model).implementation, schedule: "1f1b", recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
   return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values } };
 }
 
@@ -63,6 +64,8 @@ function schedulesOf(chosen) {
 function optionsOf(name) {
   if (name === "model") return [...MODELS.keys()];
   if (name === "gpu") return [...GPUS.keys()];
+  if (name === "network") return [USUAL, ...Object.keys(GPUS.get(state.gpu).networks)];
+  if (name === "risk") return Object.keys(DATA.risks);
   if (name === "implementation") return Object.keys(MODELS.get(state.model).parts);
   if (name === "schedule") return schedulesOf(state);
   if (name === "across" || name === "down") return axes();

@@ -5,7 +5,7 @@ function timeUnknown(state, values) {
   const { untimed } = DATA.evaluators[evaluatorName(state)];
   const gpu = GPUS.get(state.gpu);
   const inside = gpu.timed === "in a node" && values.num_gpus <= values.node_size;
-  return untimed || (gpu.timed === "everywhere" || inside ? "" : gpu.unknown);
+  return untimed || (state.network in gpu.networks || gpu.timed === "everywhere" || inside ? "" : gpu.unknown);
 }
 
 // The step on the slowest rank, the first of ranks that differ by rounding only, in seconds.

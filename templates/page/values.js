@@ -59,11 +59,17 @@ function evaluatorName(state) {
   return partOf(state).evaluator;
 }
 
+// Values set by the GPU, the network between nodes and the accepted risk.
+function machineOf({ gpu, network, risk }) {
+  const { values, networks } = GPUS.get(gpu);
+  return { ...values, ...networks[network], process_parts: DATA.risks[risk] };
+}
+
 // Every parameter by name, as `shardmath explain` puts defaults in.
 function valuesOf(state) {
   const part = partOf(state);
   const known = DATA.evaluators[part.evaluator];
-  const values = { ...known.defaults, ...GPUS.get(state.gpu).values, ...known.machine, ...state.numbers };
+  const values = { ...known.defaults, ...machineOf(state), ...known.machine, ...state.numbers };
   for (const name of part.modes[state.recompute] ?? []) values[name] = 1;
   for (const [name, leader] of Object.entries(known.following)) if (!values[name]) values[name] = values[leader];
   if (values.tensor_parallel === 1) values.sequence_parallel = 0;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from oracles.extent import FULL, SEED
 
 import shardmath
 from shardmath.commands.page import page
-from shardmath.errors import InputError
+from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import ROLES, VERDICTS
 from shardmath.reports.tables import chance
 
@@ -40,7 +41,9 @@ ACCOUNTS = """async (links) => {
 def explained(state: dict[str, Any]) -> Any:
     """What ``shardmath explain`` says; None if it refuses."""
     try:
-        return shardmath.explain(**state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # the network asked for wins over the usual one
+            return shardmath.explain(**state)
     except InputError:
         return None
 

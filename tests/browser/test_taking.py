@@ -154,13 +154,14 @@ def test_two_layouts_side_by_side(opened: Callable[..., Any]) -> None:
 
 def test_exports_say_what_the_page_says(opened: Callable[..., Any]) -> None:
     tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=2"
-                 "&virtual_pipeline=2&sequence_parallel=0&recompute=mlp")
+                 "&virtual_pipeline=2&sequence_parallel=0&recompute=mlp&network=hdr-200&risk=5%25")
     tab.wait_for_selector("#best[aria-busy=false]", state="attached")
     arguments = shlex.split(tab.evaluate("commandOf(state)"))
     assert arguments[:3] == ["shardmath", "explain", "llama-3.1-8b"]
     asked = dict(zip(arguments[3::2], arguments[4::2], strict=False))
     assert {name: asked[name] for name in ("--tensor-parallel", "--pipeline-parallel", "--virtual-pipeline")} == {
         "--tensor-parallel": "4", "--pipeline-parallel": "2", "--virtual-pipeline": "2"}
+    assert (asked["--network"], asked["--risk"]) == ("hdr-200", "5%")
     assert "--no-sequence-parallel" in arguments
     expected = shardmath.explain("llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64, tensor_parallel=4,
                                  pipeline_parallel=2, virtual_pipeline=2, sequence_parallel=False, recompute="mlp")

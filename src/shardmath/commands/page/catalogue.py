@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -11,6 +11,7 @@ from shardmath.catalogue import read
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import following
 from shardmath.configuration.job import without_effect
+from shardmath.configuration.risk import parts_for
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import DEFAULTS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES
@@ -23,6 +24,8 @@ from shardmath.steps.step import refuse_unreplayed
 
 #: Parameters of a layout where nothing is said of them.
 _SINGLE = {"virtual_pipeline": 1, "expert_parallel": 1, **RECOMPUTE_MODES["none"]}
+#: Probabilities of running out that can be chosen; the first is the usual one.
+_ACCEPTED = ("1%", "0.1%", "0.5%", "2%", "5%", "10%", "20%", "50%")
 
 
 def models(asked: Sequence[str | PathLike[str]], only: bool = False) -> list[Model]:
@@ -58,7 +61,25 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     except InputError:
         inside = {}
     return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside}, "error": cluster.error,
+            "networks": _networks(gpu, {**memory, **inside}),
             "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
+
+
+def _networks(gpu: Gpu, usual: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return what each network of the catalogue sets otherwise than the ``usual`` values; those without figures not."""
+    changed = {}
+    for name in read("networks"):
+        try:
+            values = Cluster.named(gpu, name).values()
+        except InputError:  # a figure of the GPU itself is not known
+            continue
+        changed[name] = {key: value for key, value in values.items() if value != usual.get(key)}
+    return changed
+
+
+def risk_data() -> dict[str, int]:
+    """Return the share of the memory that a process may take, in millionths, by the accepted risk."""
+    return {risk: parts_for(risk) for risk in _ACCEPTED}
 
 
 def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:

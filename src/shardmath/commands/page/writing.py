@@ -10,7 +10,14 @@ from os import PathLike
 from typing import Any
 
 from shardmath.account.time import EQUAL
-from shardmath.commands.page.catalogue import evaluator_data, gpu_data, model_data, models, parameter_data
+from shardmath.commands.page.catalogue import (
+    evaluator_data,
+    gpu_data,
+    model_data,
+    models,
+    parameter_data,
+    risk_data,
+)
 from shardmath.commands.page.imports import config_data, family_data, flag_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
@@ -59,7 +66,7 @@ def page(
         "start": chosen[0].name if asked else _START,
         "models": listed,
         "parts": [json.loads(part) for part in parts],
-        "gpus": gpu_data(),
+        "gpus": gpu_data(), "risks": risk_data(),
         "parameters": parameter_data(evaluators.values()),
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
