@@ -1163,6 +1163,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.tables.buffer": ("tables", "buffer", "", "NOTHING"),
     "stage.latent_shared_tables.buffer": ("latent_shared_tables", "buffer", "", "NOTHING"),
     "stage.layer_steps.buffer": ("layer_steps", "buffer", "", "NOTHING"),
+    "stage.sliced_tables.buffer": ("sliced_tables", "buffer", "", "NOTHING"),
     "stage.first_steps.buffer": ("first_steps", "buffer", "", "NOTHING"),
     "stage.mtp_embedding.weight": ("mtp_embedding", "weight", "", "NOTHING"),
     "stage.mtp_embedding.gradient": ("mtp_embedding", "gradient", "", "NOTHING"),

@@ -241,6 +241,8 @@ def large(asked: Asking) -> Iterator[float]:
 HERD = (herd(8192, 1, 64, 8192), herd(16384, 1, 128, 8192), herd(16384, 16, 8, 131_072))
 READ = (
     Read("systems.md", r"as much \((\S+) s against (\S+) s\)", three_axes(64)),
+    Read("systems.md", r"accepted risk of (\S+) % .*? and take (\S+) s: then", lambda asked: iter([2.0, asked.swept(
+        f"{LLAMA} --num-gpus 64 --global-batch-size 256 {OVERLAP} --risk 2%")])),
     Read("systems.md", r"its all-reduces \((\S+) s against (\S+) s\)", three_axes(16)),
     Read("systems.md", r"sequences loses too \((\S+) s against (\S+) s\)",
          three_axes(256, "llama-3.1-70b --gpu h100-80gb --num-gpus 256 --top 1")),
@@ -261,6 +263,8 @@ READ = (
     Read("systems/deep_optimizer_states.md", r"13B is (\S+) times .*? and (\S+) times here", four_gpus),
     Read("systems/deep_optimizer_states.md", r"takes (\S+) s, of which (\S+) s are the update, and (\S+) s with k ="
          r" 2, of which (\S+) s are\. .*? pass, (\S+) s shorter", one_gpu),
+    Read("systems/deep_optimizer_states.md", r"step takes (\S+) s against (\S+) s with the same", searches(*(
+        f"{LLAMA} --num-gpus 4 --global-batch-size 64 {more}" for more in ("", "--gpu-update-stride 2")))),
     Read("systems/karma.md", r"takes (\S+) % less than that, .*? which takes (\S+) % longer", gain),
     Read("systems/host.md", r"each: (\S+) GB/s for eight GPUs, (\S+) GB/s for one, and (\S+) TiB", host),
     Read("systems/local_updates.md", r"gain less than (\S+) % here", lambda asked: (

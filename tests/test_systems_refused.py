@@ -40,6 +40,7 @@ REFUSED = {
         "optimizer_offload_percent = 50: must be 0: optimizer_offload = interleaved does not have it; nearest legal: 0",
     "--kernel optimizer_offload=none --optimizer-offload-percent 50":
         "optimizer_offload_percent = 50: *; nearest legal: 0",
+    "--kernel local_updates=diloco --inner-steps 0": "inner_steps = 0: *; nearest legal: 1",
     "--inner-steps 100 --data-parallel-replicas 3": "data_parallel_replicas = 3: *; nearest legal: 2 or 4",
     "--inner-steps 10 --fragments 3 --data-parallel-replicas 2": "fragments = 3: *; nearest legal: 2 or 5",
     "--inner-steps 100 --fragments 64 --data-parallel-replicas 2": "fragments = 64: *; nearest legal: 50 or 100",

@@ -84,13 +84,9 @@ COMPONENTS = (
         (
             *(Tensor(f"rope.frequencies{end}{suffix}", "rope", Role.BUFFER, (length, width), 4, Lifetime.ONCE,
                      "megatron_core", f"fp32 rotary angles of every position{words}",
-                     options={**_ANGLES, "slices": ("one",), "positions": (positions,), "documents": (documents,)})
+                     options={**_ANGLES, "positions": (positions,), "documents": (documents,)})
               for documents, end, length, words in (
                   ("one", "", SEQUENCE, ""), ("packed", "_document", DOCUMENT, " of the longest document"))
-              for positions, suffix, width in _ROTARY),
-            *(Tensor(f"rope.frequencies_whole{suffix}", "rope", Role.BUFFER, (ALL_POSITIONS, width), 4, Lifetime.ONCE,
-                     "megatron_core", "fp32 rotary angles of every position of all slices",
-                     options={**_ANGLES, "slices": ("tokens", "1f1b"), "positions": (positions,)})
               for positions, suffix, width in _ROTARY),
             *_shared("bf16", 2, ("mixed", "bf16", "fp32")),
             *_shared("fp32", 4, ("autocast",)),

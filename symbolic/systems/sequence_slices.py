@@ -128,7 +128,7 @@ SYSTEM = System(
         "one": "whole micro-batches",
         "tokens": "slices of sequences, all forward passes before all backward passes (TeraPipe)",
         "1f1b": "slices of sequences, one forward, one backward (Seq1F1B)",
-    }, absent={"one": ("sn",)}, rowless=("tokens", "1f1b"), asked={"1f1b": "sn"},
+    }, absent={"one": ("sn",)}, rowless=("one", "tokens", "1f1b"), asked={"1f1b": "sn"},
        needs={option: {"peak": "saved"} for option in _SLICED}),
     ("megatron",),
     words="slices of a sequence", changes=(Aspect.PASSES,), apart=(Aspect.RANKS, Aspect.SAVED),

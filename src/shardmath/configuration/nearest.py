@@ -47,7 +47,8 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
     """Name the values nearest to what ``error`` blames with which ``arguments`` keep every rule.
 
     Where no value of that argument suffices, name another argument with its values, or several that change together.
-    Return None where none are found, and what the error says itself where it blames no parameter.
+    Return what the error says itself where it blames no parameter, or a value out of its range and more is wrong beside
+    it; else None where none are found.
     """
     if error.field not in {*PARAMETERS, *_OPTIONS}:
         return error.nearest
@@ -58,7 +59,16 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
             text = " or ".join(map(str, values))
             return text if name == error.field else f"{name} {text}"
     sets = [f"{name} {value}" for name, value in search.together().items()]
-    return " with ".join(part for part in (*sets[:1], ", ".join(sets[1:])) if part) or None
+    named = " with ".join(part for part in (*sets[:1], ", ".join(sets[1:])) if part)
+    return named or (error.nearest if _is_outside(error) else None)
+
+
+def _is_outside(error: InputError) -> bool:
+    """Tell whether a parameter is out of the range that it has on its own."""
+    if error.field not in PARAMETERS or not isinstance(error.value, int):
+        return False
+    minimum, largest = limits(error.field)
+    return not minimum <= error.value <= largest
 
 
 class _Search:
