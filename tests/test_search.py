@@ -83,6 +83,8 @@ def test_sweep_recommend_scale_and_moves_agree(job: str) -> None:
     assert dict(first.layout) == _sizes(best)
     assert first.time.seconds == pytest.approx(best.step_seconds, rel=1e-12)
     assert first.explanation.peak.total == best.peak_bytes
+    assert swept.error == first.time.error
+    assert swept.equally_fast == sum(item.step_seconds <= 1.03 * best.step_seconds for item in swept.best)
 
     point, = scale(model, "h100-80gb", **{**asked, "num_gpus": (asked["num_gpus"],)}).points
     assert (point.layout, point.peak_bytes, point.legal) == (_sizes(best), best.peak_bytes, swept.legal)

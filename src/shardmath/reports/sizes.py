@@ -52,6 +52,12 @@ def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]
     return [("on" if layout[name] else "off") if name == "sequence_parallel" else str(layout[name]) for name in names]
 
 
+def model_parallel(layout: Mapping[str, int]) -> tuple[int, int]:
+    """Return ranks that share a model, and of equally many the largest micro-batch first."""
+    ranks = layout["tensor_parallel"] * layout["pipeline_parallel"] * layout["context_parallel"]
+    return ranks, -layout["micro_batch_size"]
+
+
 def in_words(layout: Mapping[str, int | str]) -> str:
     """Return a layout in one line; what is usual is left out."""
     on, order = int(layout["tensor_parallel"] != 1), layout.get("schedule")

@@ -12,7 +12,7 @@ from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES, SPENT
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of, title
+from shardmath.reports.sizes import TITLES, in_words, model_parallel, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import within
@@ -93,16 +93,9 @@ def _show_error(out: Console, choices: Sequence[Choice]) -> None:
              if item.verdict == choices[0].verdict and item.time.seconds <= longest]
     if len(equal) > 1:
         alike = f"{', '.join(map(str, equal[:-1]))} and {equal[-1]}"
-        simplest = min(equal, key=lambda place: _model_parallel(choices[place - 1]))
+        simplest = min(equal, key=lambda place: model_parallel(choices[place - 1].explanation.inputs))
         out.print(f"{alike} are equally fast: less than {EQUAL:.0%} apart. {simplest} has the least TP x PP x CP.",
                   markup=False)
-
-
-def _model_parallel(choice: Choice) -> tuple[int, int]:
-    """Return ranks that share a model, and of equally many the largest micro-batch first."""
-    values = choice.explanation.inputs
-    ranks = values["tensor_parallel"] * values["pipeline_parallel"] * values["context_parallel"]
-    return ranks, -values["micro_batch_size"]
 
 
 def _why(choice: Choice) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shardmath.account.time import EQUAL
 from shardmath.answers import Answer, Reported
 from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
@@ -107,6 +108,11 @@ class SweepResult(Reported, room="sweep", table="best"):
     """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
     tried, on several kinds of GPUs."""
 
+    error: float | None = None
+    """Share of the predicted time that nine of ten measured steps on such GPUs were within; null where unknown."""
+    equally_fast: int = 0
+    """How many of the best are as fast as the first, itself among them: less than 3 % slower. 0 without times."""
+
     @property
     def machines(self) -> list[tuple[int, Gpu]]:
         """GPUs of the job: how many there are of each kind."""
@@ -140,7 +146,15 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
         next(iter(layouts["smallest"]), None),
         tuple(GpusOfKind(kind.gpus, kind.cluster.gpu) for kind in space.cluster.kinds), str(refusal(answered) or ""),
+        error=space.cluster.error if nests[0].part.timed else None, equally_fast=_equally_fast(layouts["best"]),
     )
+
+
+def _equally_fast(best: Sequence[Layout]) -> int:
+    """Count the layouts that are hardly slower than the first, which no model of time tells apart."""
+    times = [item.step_seconds if item.placed_seconds is None else item.placed_seconds for item in best]
+    known = [seconds for seconds in times if seconds is not None]
+    return sum(seconds <= (1 + EQUAL) * known[0] for seconds in known)
 
 
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
+from rich.console import Console
+
+from shardmath.account.time import EQUAL
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import shown_sizes, sizes_of
+from shardmath.reports.sizes import in_words, model_parallel, shown_sizes, sizes_of
 from shardmath.reports.sizes import title as title_of
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
+from shardmath.reports.time import within
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 
@@ -44,6 +49,7 @@ def show(result: SweepResult) -> None:
             proved = is_fastest(result.best, result.verdicts["fits"])
             out.print("Seconds are those with each link as fast as the fastest; placed, with the nodes in their best"
                       f" order by measured links. {_PROVED if proved else _OPEN}", markup=False)
+        _show_error(out, result)
         title = f"Best that fits for each recompute mode, {_unit(result.best[0])}"
         out.print(_layouts(result.best_by_recompute.values(), title))
     elif result.smallest is not None:
@@ -65,6 +71,16 @@ def show(result: SweepResult) -> None:
     show_untried(out, result.untried)
 
 
+def _show_error(out: Console, result: SweepResult) -> None:
+    """Say how far times err, and which of the best are as fast as the first."""
+    if result.error is not None:
+        out.print(within(result.error), markup=False)
+    if result.equally_fast > 1:
+        simplest = min(map(_sizes, result.best[: result.equally_fast]), key=model_parallel)
+        out.print(f"The first {result.equally_fast} are equally fast: less than {EQUAL:.0%} apart. Of them"
+                  f" {in_words(simplest)} has the least TP x PP x CP.", markup=False)
+
+
 def _gpus(result: SweepResult) -> str:
     return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in result.machines)
 
@@ -80,7 +96,7 @@ def _figures(item: Layout) -> list[str]:
     return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]
 
 
-def _sizes(item: Layout) -> dict[str, int | str]:
+def _sizes(item: Layout) -> dict[str, Any]:
     """Return the sizes of a layout, and its kernels where several options were tried."""
     return {**asdict(item), **item.kernels}
 
