@@ -7,8 +7,10 @@ that are rounded to nearest, as in a sweep.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,8 +31,11 @@ from shardmath.search.spaces import Part
 
 #: The place of every axis, one row for a box; behind the last place stands a free axis.
 Places: TypeAlias = NDArray[np.int16]
-#: Boxes that are bounded in one call of the machine, and in one block of it.
+#: Boxes that are bounded in one call of ``children``, and in one block of the machine.
 BATCH, BLOCK = 1 << 13, 128
+#: Threads that share out a call: the machine runs without the lock of the interpreter.
+_THREADS = 2
+_POOL = ThreadPoolExecutor(_THREADS)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,23 @@ class Boxes:
         """Return the boxes of all ``parts``."""
         return Boxes(*(np.concatenate([getattr(part, name) for part in parts])
                        for name in ("places", "low", "high", "may", "surely")))
+
+
+class _Room:
+    """The memory of a thread of the machine, for blocks of so many boxes and so many tables."""
+
+    def __init__(self, width: int, tables: int) -> None:
+        self._width = width
+        self._slots = [np.empty((0, width)) for _ in range(4)]
+        self.scratch = (*(np.empty((tables, width), np.int64) for _ in "co"),
+                        *(np.empty(width, np.int64) for _ in range(3)))
+
+    def slots_for(self, stages: Stages) -> list[NDArray[np.float64]]:
+        """Return the slots of children and of parents, least and largest values."""
+        for place, slots in enumerate((stages.slots, stages.outer_slots)):
+            if len(self._slots[2 * place]) < slots:
+                self._slots[2 * place: 2 * place + 2] = [np.empty((slots, self._width)) for _ in "lh"]
+        return self._slots
 
 
 class Bounds:
@@ -91,10 +113,9 @@ class Bounds:
         self._known = Known(self._common, self._columns, least_anywhere(self._every, self._common, ends))
         self._stages: dict[int, Stages] = {}
         self._children_of = native(blocks, "children")
-        self._width = max(BLOCK, *self.sizes)
-        self._slots = [np.empty((0, self._width)) for _ in range(4)]
-        self._scratch = (*(np.empty((len(self._made), self._width), np.int64) for _ in "co"),
-                         *(np.empty(self._width, np.int64) for _ in range(3)))
+        self._rooms = SimpleQueue[_Room]()
+        for _ in range(_THREADS):
+            self._rooms.put(_Room(max(BLOCK, *self.sizes), len(self._made)))
 
     @property
     def root(self) -> Places:
@@ -111,22 +132,25 @@ class Bounds:
 
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
-        step = max(1, BATCH // self.sizes[axis])
-        return Boxes.joined([self._children(parents[start: start + step], axis)
-                             for start in range(0, len(parents), step)] or [self._none()])
+        step, stages = max(1, BATCH // _THREADS // self.sizes[axis]), self._stages_of(axis)
+        pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
+        work = map if len(pieces) < _THREADS else _POOL.map
+        return Boxes.joined([*work(lambda piece: self._children(piece, axis, stages), pieces)] or [self._none()])
 
-    def _children(self, parents: Places, axis: int) -> Boxes:
-        stages, size = self._stages_of(axis), self.sizes[axis]
+    def _children(self, parents: Places, axis: int, stages: Stages) -> Boxes:
+        size = self.sizes[axis]
         count = len(parents) * size
         rows, places = np.empty(count, np.int64), np.empty(count, np.int64)
         low, high = np.empty((count, len(self._keys))), np.empty((count, len(self._keys)))
         may, surely = (np.empty((count, len(self._counting)), np.int8) for _ in range(2))
+        room = self._rooms.get()
         done = self._children_of(
             parents.astype(np.int64), axis, size, self._idle_of[axis], self._checked[axis], self._starts, self._members,
             self._strides, self._legal, stages.code, stages.stages, stages.numbers, self._low, self._high,
-            *self._room(stages), *self._scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
+            *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
             may, surely,
         )
+        self._rooms.put(room)
         boxes = parents[rows[:done]]
         boxes[:, axis] = places[:done]
         return Boxes(boxes, low[:done], high[:done], may[:done].astype(np.bool_), surely[:done].astype(np.bool_))
@@ -193,13 +217,6 @@ class Bounds:
             self._stages[axis] = Stages.of(
                 nodes, self._known, self._conditions, self._counting, self._keys)
         return self._stages[axis]
-
-    def _room(self, stages: Stages) -> list[NDArray[np.float64]]:
-        """Return room for the slots of children and of parents, least and largest values."""
-        for place, slots in enumerate((stages.slots, stages.outer_slots)):
-            if len(self._slots[2 * place]) < slots:
-                self._slots[2 * place: 2 * place + 2] = [np.empty((slots, self._width)) for _ in "lh"]
-        return self._slots
 
     def _moves(self, node: Node, axis: int) -> bool:
         """Tell whether bounds of a node change with the place on an axis: those of its table, or of an argument."""
