@@ -20,6 +20,8 @@ from shardmath.search.boxes import programs
 from shardmath.search.boxes.answered import bounded
 from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
+from shardmath.search.boxes.prepared import Prepared
+from shardmath.search.boxes.preparing import prepare
 from shardmath.search.boxes.programs import ranged
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer
 from shardmath.search.nests.columns import ColumnNest
@@ -216,9 +218,29 @@ def test_idle_axes_are_not_cut() -> None:
                   fixed={"num_gpus": 64, "global_batch_size": 64, "tensor_parallel": 4}, **base)
     part, = space.parts()
     problem, _ = posed(posing_of(part, space.questions, literal=True), evaluator_source(part), verdict_source())
-    bounds = Bounds(part, problem)
+    bounds = Bounds(part, prepare(part, problem))
     modes = bounds.children(bounds.root, 0)
     assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
+
+
+def test_what_is_prepared_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs and tables are kept for large parts, and other bounds are not taken for them."""
+    from shardmath.search.boxes import preparing
+
+    contents = dict[tuple[str, str], bytes]()
+    monkeypatch.setattr(preparing, "is_large", lambda part: True)
+    monkeypatch.setattr(preparing, "kept", lambda *name: contents.get(name))
+    monkeypatch.setattr(preparing, "keep", lambda kind, name, content: contents.update({(kind, name): content}))
+    part, = drawn("dense", random.Random(5)).parts()
+    made, again = (preparing.prepared_for(part, QUESTIONS) for _ in "ma")
+    assert len(contents) == 1
+    assert made.written() == again.written() == Prepared.read(made.written()).written()
+    assert np.array_equal(made.low, again.low)
+    assert [stages.slots for stages in made.stages] == [stages.slots for stages in again.stages]
+    preparing.prepared_for(replace(part, fixed={**part.fixed, "seq_length": 2048}), QUESTIONS)
+    monkeypatch.setattr(programs, "_FOLDED", {**programs._FOLDED, ops.MIN: programs._FOLDED[ops.MAX]})
+    preparing.prepared_for(part, QUESTIONS)
+    assert len(contents) == 3
 
 
 def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +248,7 @@ def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest
 
     part, = drawn("dense", random.Random(4)).parts()
     problem, _ = posed(posing_of(part, QUESTIONS, literal=True), evaluator_source(part), verdict_source())
-    bounds = Bounds(part, problem)
+    bounds = Bounds(part, prepare(part, problem))
     parents = bounds.root
     for axis in range(len(bounds.sizes)):
         together = bounds.children(parents, axis)

@@ -18,7 +18,7 @@ PATIENCE = 0.7
 _MADE = {
     "evaluators": "deriving formulas for these choices", "kernels": "deriving formulas for these choices",
     "scripts": "typesetting formulas", "problems": "ordering loops", "nests": "writing loops",
-    "nests_cuda": "writing loops", "objects": "compiling loops",
+    "nests_cuda": "writing loops", "objects": "compiling loops", "bounds": "writing bounds",
 }
 #: The spinner of the command that runs, if it has one.
 _running: list[Line] = []

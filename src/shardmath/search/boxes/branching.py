@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardmath.compiler.expressions.intervals import Bounds as Exact
-from shardmath.compiler.nests.order import nested_order
-from shardmath.compiler.nests.posing import posed
-from shardmath.compiler.nests.problem import Problem
 from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes
 from shardmath.search.boxes.kept import Kept, kept_for
 from shardmath.search.boxes.order import begin, opened, order_of
-from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.boxes.preparing import prepared_for
 from shardmath.search.spaces import Part, Question
 
 #: Times that an order is chosen: which axis closes most depends on answers, and a better order finds better ones.
@@ -40,16 +36,12 @@ def branched(
     All parts get first answers before any is cut: an answer of one part closes boxes of the others. No more than about
     ``most`` boxes of a part are bounded, and none once ``stopped`` says so: then boxes are left.
     """
-    problems = [posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())[0]
-                for part in parts]
-    answers = kept_for(tuple(questions), np.all([_whole(problem) for problem in problems], axis=0))
-    bounds, orders = [Bounds(part, problem) for part, problem in zip(parts, problems, strict=True)], []
-    for own, problem in zip(bounds, problems, strict=True):
-        first, axes = nested_order(problem), [axis.name for axis in own.part.axes]
-        orders.append([axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)])
+    bounds = [Bounds(part, prepared_for(part, questions)) for part in parts]
+    answers = kept_for(tuple(questions), np.all([own.prepared.whole for own in bounds], axis=0))
+    orders, cuts = [own.prepared.order.tolist() for own in bounds], []
+    for own, order in zip(bounds, orders, strict=True):
         if not stopped():
-            begin(own, answers, orders[-1])
-    cuts = []
+            begin(own, answers, order)
     for place, own in enumerate(bounds):
         for _ in range(0 if stopped() else _ORDERS):
             orders[place] = order_of(own, answers)
@@ -91,9 +83,3 @@ def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, 
         boxes = opened(boxes.taken(np.flatnonzero(~decided)), answers)
     if len(boxes):
         levels[level].append(boxes.taken(np.argsort(boxes.low[:, 0], kind="stable")))
-
-
-def _whole(problem: Problem) -> list[bool]:
-    """Tell which keys are whole numbers, so that floats have them exactly."""
-    exact = Exact(problem.graph, {})
-    return [exact.is_integer(node) for question in problem.questions for node in question.keys]
