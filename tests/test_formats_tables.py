@@ -105,6 +105,8 @@ def test_settings_and_their_absence(
     ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
     ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
     ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
+    ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
+    ({**TRAINER, "packing": True, "document_length": 512, "global_batch_size": 64}, "global_batch_size", "as many"),
     ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
     ({"hidden": 1}, "model", "it has the keys of none"),
 ])
@@ -277,3 +279,32 @@ def test_a_key_has_one_row() -> None:
         assert table.title
         assert table.signs
         assert table.release
+
+
+#: Flags of scripts in the projects' own repositories: slime's for Qwen3 4B (05a0752), OpenRLHF's for PPO with Ray.
+UNREAD = {
+    "slime": "ARGS=(--num-layers 36 --hidden-size 2560)\npython3 train.py --actor-num-gpus-per-node 8 --hf-checkpoint x"
+             " ${ARGS[@]} --rollout-batch-size 32 --use-dynamic-batch-size --max-tokens-per-gpu 9216\n",
+    "openrlhf": "ray job submit -- python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 8 --pretrain x"
+                " --reward_pretrain y --micro_train_batch_size 8\n",
+}
+
+
+@pytest.mark.parametrize("program", list(UNREAD))
+def test_scripts_of_programs_that_are_not_read(program: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"model = '{program}': must be a file that is read: .* not read yet; .*model"):
+        script(tmp_path, UNREAD[program])
+
+
+@pytest.mark.parametrize("settings", [
+    {**TRAINER, "packing": True}, {**AXOLOTL, "micro_batch_size": 2, "sample_packing": True},
+    {**TRAINER, "dataset_name": "x", "padding_free": True},
+])
+def test_packed_documents(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Two sequences of a micro-batch are full ones, or one of documents of the length that is given."""
+    full, packed = run(tmp_path, settings), run(tmp_path, settings, document_length="512")
+    sizes = ("seq_length", "micro_batch_size", "document_length")
+    assert [full.arguments.get(name) for name in sizes] == [2048, 2, None]
+    assert [packed.arguments.get(name) for name in sizes] == [4096, 1, 512]
+    assert full.replica_batch == 2 * (packed.replica_batch or 0)
+    assert len(full.warnings) == len(packed.warnings) + 1

@@ -51,12 +51,17 @@ def format_of(words: Mapping[str, Words]) -> Table | None:
 
     Raises InputError for a file of a program that is known and not read.
     """
+    refuse_unread(words)
+    marked = [(len(signs), format) for format in tables() for signs in format.signs if _has(words, signs)]
+    return max(marked, key=lambda item: item[0])[1] if marked else None
+
+
+def refuse_unread(words: Mapping[str, Words]) -> None:
+    """Raise InputError for settings of a program that is known and not read."""
     for name, row in _unread().items():
         if any(_has(words, signs) for signs in row["signs"]):
             raise InputError("model", name, f"must be a file that is read: this is one of {row['title']}, not read yet;"
                                             f" {row['advice']}")
-    marked = [(len(signs), format) for format in tables() for signs in format.signs if _has(words, signs)]
-    return max(marked, key=lambda item: item[0])[1] if marked else None
 
 
 def _has(words: Mapping[str, Words], signs: tuple[str, ...] | list[str]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardmath.errors import InputError
 from shardmath.formats import bridge
 from shardmath.formats.arithmetic import Value
-from shardmath.formats.described import beside, format_of, read_settings, words_of
+from shardmath.formats.described import beside, format_of, read_settings, refuse_unread, words_of
 from shardmath.formats.launch import flags_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -105,6 +105,7 @@ def _started(path: str, command: Sequence[str]) -> Iterator[_Started]:
         if _place(command, start) is not None:
             rule = f"must start a training that is counted: {noun} is not read yet"
             raise InputError("script", " ".join(start), rule)
+    refuse_unread(flags_of(command))
     for start, format, files in _STARTS:
         place = _place(command, start)
         if place is not None:

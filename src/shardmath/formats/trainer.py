@@ -40,6 +40,11 @@ OPTIMIZERS: dict[str, dict[str, str]] = {
 }
 
 
+#: Said of a file whose documents have no length.
+_PACKED = ("packed documents are counted as full sequences: give the mean length of one with"
+           " --set document_length=TOKENS, for attention within each")
+
+
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
     """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     model = model_of(options)
@@ -50,6 +55,11 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         "implementation": "huggingface", "seq_length": _length(options), "micro_batch_size": micro,
         "recompute": "full" if options.is_on("gradient_checkpointing") else "none", **_gpus(options, num_gpus),
     }
+    if length := options.size("document_length", 0):
+        arguments |= _flattened(options, length, arguments["seq_length"] * micro)
+        micro = 1
+    elif options.is_on("packing") or options.is_on("padding_free"):
+        options.warnings.append(_PACKED)
     adapted = adapters_of(options)
     if options.is_on("reference") and not (adapted or _has_reference(options)):
         kernels["reference"] = "copy"
@@ -110,6 +120,16 @@ def _length(options: Options) -> int:
         key = options.shown("max_length")
         raise options.error("max_length", f"must be given: the longest sequence, with --set {key}=TOKENS")
     return length
+
+
+def _flattened(options: Options, document: int, tokens: int) -> dict[str, int]:
+    """Return a micro-batch as one sequence of packed documents. Raises InputError for files that do not pack."""
+    if not (options.is_on("packing") or options.is_on("padding_free")):
+        raise options.error("document_length", "must be given with packing or padding_free alone")
+    if "global_batch_size" in options:
+        raise options.error("global_batch_size", "must not be given with document_length: a step has as many sequences"
+                            " of packed documents as ranks and passes")
+    return {"seq_length": tokens, "micro_batch_size": 1, "document_length": document}
 
 
 def _gpus(options: Options, launched: int | None) -> dict[str, int]:
