@@ -11,7 +11,7 @@ from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
 from shardmath.account.kinds import kernels_on
-from shardmath.account.mixed import Mixed, Pipeline, StageOnGpu, mixed_job, with_links
+from shardmath.account.mixed import Mixed, Pipeline, StageOnGpu, mixed_job
 from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
 from shardmath.configuration.job import Job, job
@@ -68,7 +68,7 @@ class Configuration:
     def _pipeline(self) -> tuple[Pipeline, Placement | None]:
         """All values of each stage on several kinds of GPUs, and where their nodes go."""
         assert self.mixed is not None
-        return with_links(self.mixed.pipeline(self.job), self.mixed.fleet)
+        return self.mixed.pipeline(self.job).placed()
 
     def switches(self) -> dict[str, int]:
         """Return the switches of the machine by name, which are known where its speeds are not."""

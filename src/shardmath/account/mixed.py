@@ -15,7 +15,7 @@ from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.stage_links import placed_stages
 from shardmath.account.time import StepTime, step_time
 from shardmath.answers import Answer
-from shardmath.compiler.evaluators import Evaluator, terms_at, times_at
+from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
@@ -64,6 +64,7 @@ class Pipeline:
 
     evaluator: Evaluator
     stages: tuple[Mapping[str, int], ...]
+    fleet: Fleet
 
     @cached_property
     def numbers(self) -> tuple[Mapping[str, int | Fraction], ...]:
@@ -95,6 +96,19 @@ class Pipeline:
                 "peak": fullest["stage.total"], "process.peak": fullest["process.total"],
                 **dict(zip(LIMITS, (fullest[name] for name in RANK_LIMITS), strict=True))}
 
+    def placed(self) -> tuple[Pipeline, Placement | None]:
+        """Return the pipeline with its nodes placed by measured links, and their order; itself without such links."""
+        if self.evaluator.choices["links"] != "measured":
+            return self, None
+        stages, placement = placed_stages(self.evaluator, self.fleet, self.stages)
+        return replace(self, stages=tuple(stages)), placement
+
+    def placed_seconds(self) -> float:
+        """Return seconds of a step with the nodes placed, of a pipeline that was counted with the fastest links."""
+        own = self.evaluator
+        evaluator = find(own.implementation, {**own.choices, "links": "measured"})
+        return placed_stages(evaluator, self.fleet, self.fleet.timed(evaluator, self.stages))[1].seconds
+
     def time(self) -> StepTime:
         """Return the time of a step."""
         evaluator, stages = self.evaluator, self.stages
@@ -119,7 +133,7 @@ class Mixed:
     def pipeline(self, asked: Job) -> Pipeline:
         """Return all values of each stage. Raises InputError where a figure is not known."""
         ranks = [{**asked.on_rank(rank), **self.machine} for rank in range(len(asked.by_rank))]
-        return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)))
+        return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)), self.fleet)
 
     def stages(self, asked: Job, step: StepTime | None, pipeline: Pipeline | None) -> tuple[StageOnGpu, ...]:
         """Return every stage with its GPU, its layers and, where the time of a step is known, its own time."""
@@ -132,14 +146,6 @@ class Mixed:
                        None if own is None or step is None else microbatches * own / step.seconds)
             for rank, (kind, own) in enumerate(zip(kinds, seconds, strict=True))
         )
-
-
-def with_links(pipeline: Pipeline, fleet: Fleet) -> tuple[Pipeline, Placement | None]:
-    """Return the pipeline with its nodes placed by measured links, and their order; itself without such links."""
-    if pipeline.evaluator.choices["links"] != "measured":
-        return pipeline, None
-    stages, placement = placed_stages(pipeline.evaluator, fleet, pipeline.stages)
-    return replace(pipeline, stages=tuple(stages)), placement
 
 
 def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
@@ -202,7 +208,7 @@ def pipeline_of(evaluator: Evaluator, fleet: Fleet, values: Mapping[str, int]) -
 
     chunks = values["virtual_pipeline"]
     stages = with_layers(even(values["num_layers"] // chunks, len(memory)) * chunks)
-    return Pipeline(evaluator, with_layers(in_chunks(best_layers(evaluator, stages), values)))
+    return Pipeline(evaluator, with_layers(in_chunks(best_layers(evaluator, stages), values)), fleet)
 
 
 def refuse_other_chunks(layout: str | Sequence[int] | None, ranks: int, chunks: int, layers: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from shardmath.account.placement import placed
-from shardmath.account.stage_links import placed_stages
 from shardmath.account.time import link_parameters
 from shardmath.compiler.evaluators import find
 from shardmath.machines import Cluster
@@ -29,10 +28,10 @@ def _placed_seconds(configuration: Configuration, cluster: Cluster) -> float | N
     """Return seconds of a step in the best order of the nodes; None where no time is known."""
     if not configuration.part.timed or cluster.links is None:
         return None
-    own, fleet = configuration.part.evaluator, configuration.part.fleet
+    if configuration.pipeline is not None:
+        return configuration.pipeline.placed_seconds()
+    own = configuration.part.evaluator
     evaluator = find(own.implementation, {**own.choices, "links": "measured"})
-    if fleet is not None and configuration.pipeline is not None:
-        return placed_stages(evaluator, fleet, fleet.timed(evaluator, configuration.pipeline.stages))[1].seconds
     values = configuration.values
     fastest = dict.fromkeys(link_parameters(evaluator), values["network_bandwidth"])
     return placed(evaluator, cluster, {**values, **fastest, "pipeline_rank": 0})[0].seconds
