@@ -292,8 +292,9 @@ AXES: tuple[Axis, ...] = (
         "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
         "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
         "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
+        "huggingface_sent": "Hugging Face Transformers: sent all at once to the experts of other ranks (ep_size)",
         "torchtitan": "torchtitan: sent all at once, in padded groups for a grouped matrix product",
-    }),
+    }, untimed={"huggingface_sent": "tokens that Transformers sends to experts"}),
     Axis("expert_products", "products of the experts of one rank", {
         "grouped": "one grouped product for all of them, in streams with workspaces of their own (Transformer Engine)",
         "sequential": "one expert after another",

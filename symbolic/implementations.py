@@ -111,7 +111,8 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
              "log_probs", "reward", "verl", "verl_entropy", "value"),
-    "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",), "dispatch": ("huggingface", "torchtitan"),
+    "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",),
+    "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
@@ -163,13 +164,14 @@ HUGGINGFACE = Implementation(
     defaults={"g": 1, "og": 1, "ow": 1},
     uncounted={
         "t": "tensor parallelism of Transformers (tp_size)",
-        "e": "expert parallelism of Transformers (ep_size), which exchanges tokens or sums results,",
+        "e": "expert parallelism of Transformers with dispatch = huggingface (choose huggingface_sent)",
         "c": "context parallelism of Transformers",
     },
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", "weights"),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
-             "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface",), "weighting": ("separate",),
+             "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
+             "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
              "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),

@@ -251,6 +251,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               " width of weights (AxoNN)", Kind.LAYOUT, latex="t_{y}", default=1, short="TPY"),
     Parameter("tz", "tensor_parallel_z", "ranks", 1, "third axis of tensor parallelism, which shares out sequences and"
               " gathers weights (AxoNN)", Kind.LAYOUT, latex="t_{z}", default=1, short="TPZ"),
+    Parameter("xb", "shared_batch", "ranks", 1, "expert-parallel ranks that work on one batch (tp_size of Transformers,"
+              " without a plan of tensor parallelism)", Kind.LAYOUT, latex="x_{b}", default=1, short="shared"),
     Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT, short="CP"),
     Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT, short="PP"),
     Parameter("sn", "sequence_slices", "slices", 1, "slices of a sequence, which pass the pipeline one after another",

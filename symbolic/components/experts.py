@@ -117,6 +117,24 @@ def _sorted() -> tuple[Tensor, ...]:
     )
 
 
+def _sent() -> tuple[Tensor, ...]:
+    """Return the rows of Transformers' exchange, after which every token that arrived has one expert and no weight."""
+    at = "dispatch"
+    on: Any = {"dispatch": ("huggingface_sent",)}
+    hf = "transformers"
+    return (
+        saved("sent_numbers", at, (SENT,), 8, hf, "int64 numbers of the tokens sent", **on),
+        saved("sent_order", at, (SENT,), 8, hf, "int64 places that results are sorted back to", **on),
+        saved("sent_results", at, (SENT, HIDDEN), 2, hf, "results before they are weighted", **on),
+        *_by_precision("sent_weights", at, (SENT,), "weights of the results", hf, **on),
+        saved("received_numbers", at, (RECEIVED,), 8, hf, "int64 places of tokens sorted by expert", **on),
+        saved("received_order", at, (RECEIVED,), 8, hf, "int64 places that their results are sorted back to", **on),
+        saved("received_weights", at, (RECEIVED,), 2, hf, "16-bit ones that their results are multiplied with", **on),
+        saved("received_mask", at, (RECEIVED,), 1, hf, "bool mask of tokens for other ranks' experts", **on),
+        saved("received_offsets", at, (EXPERTS,), 4, hf, "int32 ends of the tokens of the rank's experts", **on),
+    )
+
+
 def _projections() -> tuple[Tensor, ...]:
     core, hf = "megatron_core", "transformers"
     received, inner = (RECEIVED, HIDDEN), (RECEIVED, EXPERT_FFN)
@@ -215,10 +233,10 @@ def _work() -> tuple[Work, ...]:
 COMPONENTS = (
     Component(
         "experts", "Routed experts", 50, Place.EXPERTS,
-        (*_alltoall(), *_allgather(), *_sorted(), *_projections()),
+        (*_alltoall(), *_allgather(), *_sorted(), *_sent(), *_projections()),
         note="Tokens are weighted by the router between the activation and the down projection, so the results are"
         " not kept (Megatron-Core); Hugging Face weights the results.",
-        options={"layers": ("experts",), "dispatch": (*_MEGATRON, "huggingface")},
+        options={"layers": ("experts",), "dispatch": (*_MEGATRON, "huggingface", "huggingface_sent")},
         work=_work(),
     ),
 )

@@ -14,6 +14,7 @@ from ..systems import SYSTEMS
 from . import deepspeed
 from .fp8 import fp8_states, fp8_weight
 from .groups import GROUPS, Group
+from .mesh import SAME_SEQUENCES
 from .nf4 import nf4_states
 from .optimizers import WHOLE_TENSORS, optimizer_states
 from .weights import State
@@ -112,6 +113,8 @@ def gradients_are_freed(choices: Mapping[str, str]) -> bool:
     return any(system.gradients_freed(choices) for system in SYSTEMS)
 
 
+#: Ranks that share out all but the routed experts.
+SHARDS = D * c / (R * SAME_SEQUENCES)
 #: Ranks that hold the same routed experts: those of the stage that are left beside EP and expert TP.
 EXPERT_DATA_PARALLEL = D * c * t / (e * et)
 
@@ -121,7 +124,7 @@ def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
 
     The states are shared out over data times context parallelism, in as many groups as there are replicas.
     """
-    formulas = {"shards": _over(zero1, D * c / R)}
+    formulas = {"shards": _over(zero1, SHARDS)}
     if choices["layers"] == "experts":
         # Without expert parallelism Megatron-Core lays experts into the buffer of all other parameters.
         ranks = De if choices["data_parallel"] == "fsdp" else Iverson(e > 1) * De + Iverson(Eq(e, 1)) * D * c
@@ -138,7 +141,8 @@ def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
     if role is Role.OPTIMIZER:
         return eshards if expert else shards
     switch = {Role.GRADIENT: "zero2", Role.WEIGHT: "zero3"}[role]
-    ranks = (De if expert else D * c) / R
+    ranks = De / R if expert else SHARDS.xreplace({
+        degree: Integer(fixed[degree.name]) for degree in SAME_SEQUENCES.free_symbols if degree.name in fixed})
     return _over(Integer(fixed[switch]) if switch in fixed else {"zero2": zero2, "zero3": zero3}[switch], ranks)
 
 

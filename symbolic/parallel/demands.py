@@ -226,6 +226,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["balance"] != "none" and choices["router"] in TRANSFORMERS_ROUTERS
          and (choices["heads"] == "latent" or choices["scores"] == "sigmoid"
               or choices["router"] in ("huggingface_mixer", "huggingface_top", "huggingface_bounded"))),
+        ("balance = loss where Transformers sends tokens to other ranks' experts: choose balance = none",
+         choices["balance"] != "none" and choices["dispatch"] == "huggingface_sent"),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
         (f"{special} with the moments of PyTorch's own step: choose peak = saved",
          bool(special) and choices["peak"] == "torch"),
@@ -357,6 +359,8 @@ def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
         ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
         ("adapters for routers of Transformers without a softmax of all logits",
          transformers and (choices["router"], choices["scores"] == "sigmoid") != ("huggingface", False)),
+        ("adapters where Transformers sends tokens to other ranks' experts: choose dispatch = huggingface",
+         choices["dispatch"] == "huggingface_sent"),
         ("adapters with a load-balancing loss in Transformers: choose balance = none",
          transformers and choices["balance"] != "none"),
         ("adapters of separate projections for experts: choose adapter_parts = joined",

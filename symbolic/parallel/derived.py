@@ -11,14 +11,14 @@ from ..functions import Max, pad_to
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from . import data, dispatch, pipeline
-from .mesh import OWN_SEQUENCES, STAGE_RANKS, VOCABULARY_RANKS
+from .mesh import OWN_SEQUENCES, SAME_SEQUENCES, STAGE_RANKS, VOCABULARY_RANKS
 
 a, k, d, u, g, t, p, sp, B, b, D, R = symbols("a k d u g t p sp B b D R")
 
 #: Ranks that hold one replica of the model together.
 MODEL_RANKS = STAGE_RANKS * p
 #: Sequences of one micro-batch on every rank that works on its own.
-SEQUENCES = b * D * OWN_SEQUENCES
+SEQUENCES = b * D * OWN_SEQUENCES / SAME_SEQUENCES
 #: Micro-batches of one step and rank.
 MICROBATCHES = B / SEQUENCES
 

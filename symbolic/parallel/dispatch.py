@@ -31,3 +31,8 @@ def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
         "xs": _DROPLESS * _CHOSEN + E * ec,
         "xn": et * (_DROPLESS * CeilDiv(s * b * q * load, 100 * c * ts) + E * ec),
     }
+
+
+def freed(choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Return letters that have several legal values where Transformers sends tokens to the experts of other ranks."""
+    return ("e",) if choices["dispatch"] == "huggingface_sent" else ()

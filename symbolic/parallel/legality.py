@@ -16,7 +16,7 @@ from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS, QKV_FEATURES
 from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
-from . import deepspeed, megatron_fsdp
+from . import deepspeed, dispatch, megatron_fsdp
 from .data import fixed_by_choices
 from .demands import state_rules
 from .derived import MODEL_RANKS
@@ -29,7 +29,7 @@ from .schedules import SCHEDULES, SPLIT_BACKWARD
 
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
-E, e, et, fe, fs, ld, step, De = symbols("E e et fe fs ld step De")
+E, e, et, fe, fs, ld, step, De, xb = symbols("E e et fe fs ld step De xb")
 h, lk, mtp, load, cf, rn, q, gq, pos, lbias, win, wstep = symbols(
     "h lk mtp load cf rn q gq pos lbias win wstep")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
@@ -107,6 +107,14 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                           "must be 0 with linear_bias: Megatron-Core has no shared experts with biases"))
     if choices["precision"] == "autocast":
         rules.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
+    if choices["dispatch"] == "huggingface_sent":
+        rules += [
+            Rule("whole_experts", "e", Divides(e * De / R, E),
+                 "times the ranks that share out the same experts must divide num_experts: cut experts are not counted"
+                 " yet"),
+            Rule("wrapped", "D", Eq(D, xb.xreplace(absent_values(choices))),
+                 "must be that of one batch without data_parallel = fsdp: Transformers wraps other ranks in FSDP2"),
+        ][:1 if choices["data_parallel"] == "fsdp" else 2]
     if choices["dispatch"] == "torchtitan":
         rules.append(Rule("expert_width", "et", Or(Eq(et, t), And(Ge(e, 2), Eq(et, 1))),
                           "must be tensor_parallel, or 1 with expert parallelism: torchtitan has nothing else"))
@@ -280,7 +288,8 @@ def _named(count: Expr) -> str:
 
 def fixed_values(implementation: Implementation) -> dict[str, int]:
     """Return letters that have only one legal value in ``implementation``, with that value."""
-    free = (*deepspeed.freed(implementation.choices), *megatron_fsdp.freed(implementation.choices))
+    rooms = (dispatch, deepspeed, megatron_fsdp)
+    free = tuple(letter for room in rooms for letter in room.freed(implementation.choices))
     fixed = {letter: value for letter, value in implementation.fixed.items() if letter not in free}
     return {**fixed, **fixed_by_choices(implementation.choices)}
 

@@ -40,3 +40,5 @@ TENSOR_RANKS = before(CONTEXT)
 VOCABULARY_RANKS = ranks(rule for rule in SHAPE_RULES if VOCAB in rule.splits)
 #: Ranks of a stage that work on sequences of their own.
 OWN_SEQUENCES = ranks(rule for rule in SHAPE_RULES if rule.own_sequences)
+#: Data-parallel ranks that work on the same sequences.
+SAME_SEQUENCES = ranks(rule for rule in SHAPE_RULES if rule.shares_sequences)

@@ -73,7 +73,8 @@ class ParallelRule:
     ``options`` restrict them to the choices that have such a dimension.
 
     ``place`` is for a dimension that multiplies the GPUs of a model: its place in their order, neighbours first; it
-    is 0 for those that have ranks of others, or none. ``own_sequences``: its ranks work on sequences of their own.
+    is 0 for those that have ranks of others, or none. ``own_sequences``: its ranks work on sequences of their own;
+    ``shares_sequences``: its data-parallel ranks do not.
     ``groups`` exchange something, ``projected`` are transfers for two projections, and ``over_vocabulary`` gives what
     becomes of a transfer between tensor-parallel ranks that share out the vocabulary.
     """
@@ -89,6 +90,7 @@ class ParallelRule:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     place: int = 0
     own_sequences: bool = False
+    shares_sequences: bool = False
     groups: tuple[GroupOfRanks, ...] = ()
     projected: Callable[[Projections], tuple[Transfer, ...]] = lambda projections: ()
     over_vocabulary: Callable[[Transfer], Iterable[Transfer]] = lambda row: (row,)

@@ -20,7 +20,7 @@ from shardmath.cli.names import (
 from shardmath.cli.titled import under
 from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import ABSENT_RANKS, ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS
 from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
 
 Command = Callable[..., Any]
@@ -252,9 +252,10 @@ LAYOUT_PARAMETERS = tuple(name for name in OTHERS
                           and name not in (*names_of(Layouts), *RECOMPUTE_REGIONS.values()))
 #: Options that restrict the layouts of a search.
 axis_options = _apply([
-    under("Job and layout", *_field_options(
-        Layouts, *(name for name in names_of(Layouts) if name not in (*names_of(Training), "top")))),
-    under("Rarely set", lambda command: parameter_options(command, LAYOUT_PARAMETERS)),
+    under("Job and layout", *_field_options(Layouts, *(
+        name for name in names_of(Layouts) if name not in (*names_of(Training), *ABSENT_RANKS, "top")))),
+    under("Rarely set", *_field_options(Layouts, *ABSENT_RANKS),
+          lambda command: parameter_options(command, LAYOUT_PARAMETERS)),
 ])
 
 

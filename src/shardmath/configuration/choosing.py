@@ -31,6 +31,8 @@ _WINDOWS: Mapping[str, str] = {"attention": "flash"}
 #: How Megatron-LM balances experts: a bias of each expert needs sigmoids. Unbalanced routers send all tokens to a few
 #: experts.
 _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
+#: Where Transformers sends tokens to the experts of other ranks.
+_SENT = "huggingface_sent"
 #: Full recompute layer by layer; other methods take layers in groups.
 _EACH_LAYER = "each"
 #: Parameters that only the precision-aware optimizer has.
@@ -58,6 +60,8 @@ def evaluator_for(
         chosen["schedule"] = "interleaved"
     if staged and has_own_pipeline(implementation):
         chosen["pipeline"] = "torch"
+    if values["expert_parallel"] > 1 and _SENT in options_of(implementation, "dispatch"):
+        chosen["dispatch"] = _SENT
     if layout is not None:
         chosen["stages"] = "listed"
     elif any(values[name] for name in UNEVEN):
