@@ -31,11 +31,10 @@ OTHER_MODELS = {
 _ADAPTED = {"llama3 8b": "llama3_8b_peft_config", "llama3 70b": "llama3_70b_peft_config",
             "llama31 405b": "llama31_405b_peft_config"}
 #: Another reading of a row, by the name that the table of runs has for it, in words.
-READINGS = {known.AS_FSDP2: "as torchtitan's FSDP2", known.AS_ZERO1: "as Megatron-LM with ZeRO-1",
-            known.AS_BF16: "in 16 bits"}
+READINGS = {known.AS_ZERO1: "as Megatron-LM with ZeRO-1", known.AS_BF16: "in 16 bits"}
 #: Why a recipe that ran is estimated above its GPU, by model and GPU; every such row has one.
 CAUSES: Mapping[str, str] = {
-    "nemo-rec/gb200-10": "FSDP2 is counted with eager kernels in 16 bits; the recipe has fused ones in FP8",
+    "nemo-rec/gb200-10": "Megatron-FSDP is counted in 16 bits; the recipe has FP8",
 }
 
 _TEXT = """# Public recipes that ran
@@ -94,7 +93,13 @@ def _verdict(row: dict[str, str], case: Case) -> Verdict:
         if isinstance(answer, Estimate):
             said = "; ".join(filter(None, (reading, CAUSES.get(row["id"], "") if answer.verdict == OUT else "")))
             return Verdict(row, case, answer.verdict, answer.rule_80, max(answer.peaks) / GIB, said)
-    return Verdict(row, case, REFUSED, REFUSED, None, str(answers[0][1]))
+    return Verdict(row, case, REFUSED, REFUSED, None, _reason(str(answers[0][1])))
+
+
+def _reason(refusal: str) -> str:
+    """Return the combination that is not counted, without the choices that have it."""
+    _, _, combination = refusal.partition("not counted yet: ")
+    return f"{combination.partition(';')[0]}, not counted yet" if combination else refusal
 
 
 def _trained_further(row: dict[str, str], case: Case) -> tuple[Case, str]:

@@ -249,8 +249,7 @@ def _known(cases: Sequence[Case]) -> list[str]:
 
 def _known_refusals(left: Sequence[Case]) -> list[str]:
     text = []
-    for reading, advice in ((known_to_run.AS_FSDP2, "use Megatron-Core's FSDP"),
-                          (known_to_run.AS_ZERO1, "are Llama 3.1 405B as Meta trained it")):
+    for reading, advice in ((known_to_run.AS_ZERO1, "are Llama 3.1 405B as Meta trained it"),):
         cases = [case for case in left if reading in case.others]
         said = [(case, other) for case in cases if isinstance(other := other_estimate(case, reading), Estimate)]
         if said:
