@@ -122,12 +122,21 @@ def test_no_legal_layout_is_better_or_left_out(job: str) -> None:
 
 
 def test_the_largest_jobs_have_layouts() -> None:
-    """The largest public model on as many GPUs as it was trained on."""
+    """The largest public model on as many GPUs as it was trained on, with Megatron-LM's overlaps off, then on.
+
+    Its authors report an MFU of 41 %. Without overlaps a step takes 0.87 s longer, and a risk below 1 % takes as much:
+    the fastest runs out in one of twelve cases.
+    """
     job = {"global_batch_size": 2048, "recompute": ["none"]}
-    for risk, seconds in (("1%", 8.2), ("10%", 7.5)):  # the fastest runs out in one of twelve cases
-        best = sweep("llama-3.1-405b", "h100-80gb", 16384, risk=risk, **job).best[0]
-        assert best.step_seconds is not None
-        assert best.step_seconds < seconds
+    overlaps = dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap"), 1)
+    for risk, without, seconds in (("1%", 8.2, 7.3), ("10%", 7.3, 6.4)):
+        best = [sweep("llama-3.1-405b", "h100-80gb", 16384, risk=risk, **asked).best[0]
+                for asked in (job, {**job, **overlaps, "sequence_parallel": (1,)})]
+        assert best[0].step_seconds is not None
+        assert best[1].step_seconds is not None
+        assert best[0].step_seconds < without
+        assert best[1].step_seconds < seconds
+    assert best[1].mfu == pytest.approx(0.41, abs=0.01)
     space, = offered(load_model("deepseek-v3"), "h100-80gb", 2048, global_batch_size=15360, seq_length=4096)
     part, = space.parts()
     assert 10**9 < part.size < 10**10  # what a nest sweeps in a minute
