@@ -18,8 +18,8 @@ from shardmath.search.spaces import Best, Front, Part
 
 #: Difference of equal keys, as a share of a key that is not a whole number.
 SLACK = 1e-9
-#: Boxes that are bounded at a time: columns of them stay in the processor's cache.
-_BATCH = 1 << 12
+#: Boxes that are bounded at a time: fewer take longer, as each operation on a column has a cost of its own.
+_BATCH = 1 << 14
 #: Boxes of one level at most, and bytes of a tree.
 _BOXES, _BYTES = 1 << 25, 1 << 26
 
