@@ -30,6 +30,10 @@ class Axis:
     asked: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
+    def without(self, *left_out: str) -> tuple[str, ...]:
+        """Return the options without some."""
+        return tuple(option for option in self.options if option not in left_out)
+
     @property
     def by_word(self) -> dict[str, str]:
         """The options by what files call them."""

@@ -177,6 +177,12 @@ HUGGINGFACE = Implementation(
              "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",)},
+    replayed={
+        "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16",),
+        "attention": ("sdpa",),
+        "optimizer": ("adamw",), "data_parallel": ("ddp",),
+        **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
+    },
 )
 
 #: Switches that are 0 where a framework recomputes whole layers or nothing.

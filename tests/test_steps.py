@@ -34,6 +34,8 @@ DEGREES: dict[str, dict[str, tuple[int, ...]]] = {
     "torchtitan": {"tensor_parallel": (1, 2, 4, 8), "context_parallel": (1, 2)},
     "huggingface": {},
 }
+#: Kernels with which steps of an implementation are replayed, where not with its own.
+KERNELS: dict[str, dict[str, str]] = {"huggingface": {"peak": "torch"}}
 RECOMPUTE = {name: ("none", "none", "full", *(("selective",) if name == "torchtitan" else ())) for name in DEGREES}
 CASES = 400 if FULL else 12
 
@@ -45,6 +47,7 @@ def drawn(implementation: str, random: Random) -> Iterator[dict[str, Any]]:
         micro, steps, data = random.choice((1, 2, 4)), random.choice((1, 2, 4, 8)), random.choice((1, 2, 8))
         asked = {
             "model": random.choice(MODELS), "gpu": "h100-80gb", "implementation": implementation, **degrees,
+            "kernels": KERNELS.get(implementation, {}),
             "data_parallel": data, "micro_batch_size": micro, "global_batch_size": micro * steps * data,
             "seq_length": random.choice((2048, 4096, 8192)), "recompute": random.choice(RECOMPUTE[implementation]),
             "sequence_parallel": degrees.get("tensor_parallel", 1) > 1 and random.random() < 0.7,

@@ -113,8 +113,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
-        Aggregate(name, title, sites, size, "pytorch", options)
-        for name, title, sites, size, options in torch_gradients.SIZES
+        Aggregate(name, title, sites, size, "pytorch", options, False, *pieces)
+        for name, title, sites, size, options, *pieces in torch_gradients.SIZES
     ),
     *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})

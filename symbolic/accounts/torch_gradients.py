@@ -122,23 +122,23 @@ _ONE: Any = {**_FREED, "data_parallel": ("ddp",)}
 _UNIT: Any = {**_FREED, "data_parallel": ("fsdp",)}
 _BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 
-#: Name, title, moments, size and options of each.
+#: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "backward_start"), _accumulated,
      {**_FSDP, "units": ("root",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated,
      {**_FSDP, "units": ("ends",)}),
-    ("accumulated_gradients", "Gradients of earlier micro-batches", _BEFORE, _accumulated, _PLAIN),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", _BEFORE, _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
      {**_FSDP, "units": ("root",)}),
     ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),
     ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
-     _PLAIN),
-    ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN),
+     _PLAIN, Lr),
+    ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN, Lr),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",), **_AFTER}),
-    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN, Lr),
     ("one_gradient", "Gradient of the parameter that is updated", ("head_backward",), _of_the_head, _ONE),
     ("one_gradient", "Gradient of the parameter that is updated", ("layer_backward",), _of_a_matrix, _ONE),
     ("one_gradient", "Gradient of the parameter that is updated", ("embedding_backward",), _of_both_ends, _ONE),

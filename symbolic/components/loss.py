@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Integer
 
-from ..choices import MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..dimensions import (
     BATCH,
     HIDDEN,
@@ -35,6 +35,9 @@ _AFTER, _FORWARD, _BACKWARD = ("after_forward",), ("loss_forward",), ("loss_back
 _ALL = (*_AFTER, *_FORWARD, *_BACKWARD)
 _HUGGINGFACE = ("huggingface", "huggingface_freed")
 _HEAD = ("head_backward",)
+#: Moments of PyTorch's own step behind the loss, and those of FSDP2 by its units.
+_BEHIND = (*_HEAD, "layer_backward", "embedding_backward")
+_OF_UNITS = {"root": ("backward_start", "last_reduce"), "ends": ("head_reduce", "last_reduce")}
 
 
 def _vocab_parallel() -> tuple[Tensor, ...]:
@@ -110,6 +113,20 @@ def _gathered() -> tuple[Tensor, ...]:
     )
 
 
+def _returned() -> tuple[Tensor, ...]:
+    """Return the logits of the object that the caller holds until its backward pass is over."""
+    def row(name: str, sites: tuple[str, ...], **on: tuple[str, ...]) -> Tensor:
+        return transient(name, "loss", _LOGITS, 2, "transformers", "bf16 logits in the returned object",
+                         (*_ALL, *sites), loss=("huggingface",), **on)
+
+    return (
+        row("returned_logits", (), peak=BY_NAME["peak"].without("torch")),
+        row("held_by_caller", _BEHIND, peak=("torch",), data_parallel=BY_NAME["data_parallel"].without("fsdp")),
+        *(row(f"held_by_caller_{units}", (*_BEHIND, *sites), peak=("torch",), data_parallel=("fsdp",), units=(units,))
+          for units, sites in _OF_UNITS.items()),
+    )
+
+
 def _torch_float() -> tuple[Tensor, ...]:
     """fp32 logits; the Hugging Face loss is the same with labels and logits of its own."""
     on: Any = {"loss": ("float", *_HUGGINGFACE)}
@@ -129,8 +146,7 @@ def _torch_float() -> tuple[Tensor, ...]:
               lifetime=Lifetime.SITE, sites=(*_AFTER, *_FORWARD), when=Iverson(b <= 1), **own),
         transient("padded_labels", "loss", (SHIFTED_SEQUENCE, BATCH), 8, hf,
                   "int64 labels with one more, about to be shifted", _FORWARD, when=Iverson(b > 1), **own),
-        transient("returned_logits", "loss", _LOGITS, 2, hf, "bf16 logits in the returned object", _ALL,
-                  loss=("huggingface",)),
+        *_returned(),
         transient("logits_in_model", "loss", _LOGITS, 2, hf, "bf16 logits, about to be returned", _FORWARD,
                   loss=("huggingface_freed",)),
         transient("held_logits", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD,

@@ -11,7 +11,7 @@ from ..accounts.units import is_layer_input
 from ..implementations import Implementation
 from ..ledger import Role
 from ..orders.fsdp import SAME_MEMORY
-from ..orders.step import BIRTHS, scripts, walked
+from ..orders.step import births, scripts, walked
 from ..orders.words import Birth
 from ..parallel.data import states
 from .evaluator import as_written, evaluator
@@ -20,7 +20,7 @@ from .evaluator import as_written, evaluator
 def row_tables(implementation: Implementation) -> dict[str, Any]:
     """Data of ``rows.py.jinja``."""
     choices = implementation.choices
-    births = {birth.state: birth for birth in BIRTHS[choices["data_parallel"]]}
+    born = {birth.state: birth for birth in births(choices)}
     made, rows = walked(choices), kept_rows(implementation)
     names = {f"{row.component.name}.{row.tensor.name}" for row in rows}
     kept = [state for state in states(choices)
@@ -39,7 +39,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
         "states": [
             {"name": state.name, "role": state.role.value, "piece": birth.piece, "late": birth.late}
             for state in kept
-            for birth in (births.get(state.name, Birth(state.name, late=state.role is Role.OPTIMIZER
+            for birth in (born.get(state.name, Birth(state.name, late=state.role is Role.OPTIMIZER
                                                        and state.name != "master_weight")),)
         ],
         "sums": {

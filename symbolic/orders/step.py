@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer
 
-from . import fsdp, megatron, nanotron
+from . import fsdp, megatron, nanotron, transformers
 from .words import Birth, Passing, Script
 
 PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING)
@@ -39,22 +39,30 @@ SCRIPTS: tuple[Script, ...] = (
     *nanotron.SCRIPTS,
     *fsdp.SCRIPTS,
     *megatron.SCRIPTS,
+    *transformers.SCRIPTS,
 )
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+#: Births in PyTorch's own step.
+_LATE = tuple(Birth(name, late=True) for name in _MOMENTS)
 
-#: Births of states by the kind of data parallelism; a state that is not named is made tensor by tensor at the start,
-#: an optimizer's state in the first step.
-BIRTHS: Mapping[str, tuple[Birth, ...]] = {
+#: Births of states by the kind of data parallelism, as a framework makes them that does not step as PyTorch alone
+#: does; a state that is not named is made tensor by tensor at the start, an optimizer's state in the first step.
+_BIRTHS: Mapping[str, tuple[Birth, ...]] = {
     "torch_ddp": (Birth("main_gradient", "whole"), Birth("bucket", "bucket"), Birth("master_weight", "whole"),
                   *(Birth(name, late=True) for name in _MOMENTS)),
     "ddp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "shard"),
             *(Birth(name, "shard", late=True) for name in _MOMENTS)),
     "megatron_fsdp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "whole"),
                       *(Birth(name, "shard", late=True) for name in _MOMENTS)),
-    "fsdp": tuple(Birth(name, late=True) for name in _MOMENTS),
+    "fsdp": _LATE,
     "deepspeed": (Birth("weight"), *(Birth(name, "whole", late=True) for name in _MOMENTS)),
 }
+
+
+def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
+    """Return the births of states under these choices."""
+    return _LATE if choices["peak"] == "torch" else _BIRTHS[choices["data_parallel"]]
 
 
 def walked(choices: Mapping[str, str]) -> frozenset[str]:

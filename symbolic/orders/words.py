@@ -5,7 +5,8 @@ events at the points of a step. An event is a word:
 
 * ``save``: all saved tensors of the point's components, in the ledger's order; ``save:NAME`` those of one component.
 * ``free``: the same tensors, freed in reverse order; ``free:NAME`` those of one component.
-* ``+NAME``: a tensor of ``PASSING`` or of the point's moment; ``+*`` all others of the moment.
+* ``+NAME``: a tensor of ``PASSING`` or of the point's moment; ``+*`` all others of the moment that do
+  not pass yet.
 * ``-NAME``: it is freed; ``-*`` all of the moment are; ``-all`` all that still pass are.
 * ``~NAME``: it is freed, and with tensor parallelism comes back when the stream of communication, which used it, has
   done so; ``^NAME`` is freed so by what is sent between stages.

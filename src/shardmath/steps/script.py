@@ -68,7 +68,7 @@ class Player:
             self._words[word](name, point)
         elif event == "+*":
             point.here |= {item: trace.allocate(size, item) for item, size in point.moment.items()
-                           if item not in point.here}
+                           if item not in point.here and not self._passing.get(item)}
         elif event == "-*":
             trace.free_all(list(point.here.values()))
             point.here.clear()

@@ -30,6 +30,9 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("layers", choices["layers"], f"must be dense: {more}", "dense")
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {more}", "1f1b")
+    if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp") and values.get("data_parallel", 1) > 1:
+        rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
+        raise InputError("data_parallel", values["data_parallel"], rule, "1")
     if values["recompute_full"] and choices["recompute_method"] != "each":
         raise InputError("recompute_method", choices["recompute_method"], f"must be each: {more}", "each")
     if values.get("recompute_mlp"):
