@@ -40,23 +40,33 @@ function fromConfig(text) {
   }
   const family = DATA.families[config.model_type];
   if (!family) {
+    const why = DATA.unread[config.model_type];
     const known = Object.keys(DATA.families).sort().join(", ");
-    throw new Unread(`model_type = ${config.model_type}: the page reads ${known}. Other files: use shardmath explain ./config.json, `
-      + "or shardmath page ./config.json -o page.html.");
+    const other = why?.endsWith("not counted yet") ? "" : " Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.";
+    throw new Unread(`model_type = ${config.model_type}: ${why ? `must be another family: ${why}` : `the page reads ${known}`}.${other}`);
   }
   for (const key of DATA.config.experts)
     if (config[key] && !family.experts) throw new Unread(`${key} = ${asWritten(config[key])}: must not be there: no model of this model_type has experts.`);
+  for (const names of family.needed)
+    if (!names.some((key) => key in config)) throw new Unread(`${names[0]}: must be given.`);
   if (config.text_config) throw new Unread("text_config: must not be there: paste the config.json of the language model alone.");
   pick("model", family.model);
   Object.assign(state.numbers, family.usual);
   settle();
+  const derived = ["head_dim", "num_kv_heads"].filter((name) => !(name in family.keys));
   for (const [name, keys] of Object.entries(family.keys)) {
     const key = keys.find((item) => item in config && config[item] !== null);
-    if (key === undefined) continue;
+    if (key === undefined) {
+      const stated = keys.some((item) => item in config); // as null, which the program puts another size in for
+      const usual = stated ? null : family.absent[name] ?? null;
+      if (usual !== null) pick(name, Number(usual));
+      else derived.push(name);
+      continue;
+    }
     pick(name, sizeOf(name, key, Number(config[key]), config[key]));
   }
-  if (!family.keys.head_dim?.some((key) => config[key])) pick("head_dim", state.numbers.hidden_size / state.numbers.num_attention_heads);
-  if (!family.keys.num_kv_heads?.some((key) => config[key])) pick("num_kv_heads", state.numbers.num_attention_heads);
+  if (derived.includes("head_dim")) pick("head_dim", state.numbers.hidden_size / state.numbers.num_attention_heads);
+  if (derived.includes("num_kv_heads")) pick("num_kv_heads", state.numbers.num_attention_heads);
   return { notes: noted(...keysLeft(config, family)),
     read: `${config.model_type} model, with the formulas of ${family.model}` };
 }

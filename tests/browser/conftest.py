@@ -44,6 +44,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page with all models, as `make page` writes it."""
+    from shardmath.commands.page import page
+
+    path = tmp_path_factory.mktemp("page") / "whole.html"
+    path.write_text(page(), encoding="utf-8")
+    return path
+
+
 Opener = Callable[..., Any]
 
 

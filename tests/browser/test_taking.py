@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shlex
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 import shardmath
+from shardmath.errors import InputError, InputWarning
+from shardmath.input.parameters import model_values
+from shardmath.models.config_json import read_model
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
@@ -70,6 +74,50 @@ def test_a_config_is_read_as_by_the_commands(family: str, opened: Callable[..., 
     assert f"Read: {family} model" in tab.inner_text("#notice")
 
 
+PUBLIC = json.loads((Path(__file__).parents[1] / "data" / "public_configs.json").read_text(encoding="utf-8"))
+READ = """(text) => {
+  fromLink("");
+  try {
+    const { notes } = fromConfig(text);
+    return { numbers: state.numbers, notes: Object.fromEntries(notes) };
+  } catch (error) {
+    if (!(error instanceof Unread)) throw error;
+    return { unread: error.message };
+  }
+}"""
+
+
+def test_each_published_config_is_read_as_by_the_commands_or_the_reason_is_said(
+    opened: Callable[..., Any], whole: Path, tmp_path: Path, record_property: Any,
+) -> None:
+    tab, families = opened(path=whole), set()
+    for name, item in PUBLIC.items():
+        config = item["config"]
+        told = tab.evaluate(READ, json.dumps(config))
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InputWarning)
+                values = model_values(read_model(path))
+        except InputError:
+            assert "unread" in told, name
+            continue
+        if "unread" in told:
+            assert config["model_type"] in told["unread"], name
+            assert any(why in told["unread"] for why in REASONS), (name, told["unread"])
+            continue
+        families.add(config["model_type"])
+        ignored = told["notes"].get("Ignored: read by shardmath explain, not by this page", [])
+        wrong = {size: (told["numbers"][size], values[size]) for size in SIZES if told["numbers"][size] != values[size]}
+        assert not wrong or ignored, (name, wrong)
+    assert len(families) > 18  # of 54 families; the others have a reason
+    record_property("families", len(families))
+
+
+REASONS = ("no model of this page has its kernels", "sizes are computed from other keys", "is inside text_config")
+
+
 def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
     tab = opened()
     state = paste(tab, FLAGS)
@@ -120,7 +168,10 @@ def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None
     tab = opened()
     before = tab.url
     for text, said in (("hello", "Nothing here is a link"), ("{", "This is no JSON"),
-                       ('{"model_type": "mamba"}', "model_type = mamba: the page reads "),
+                       ('{"model_type": "mamba"}', "model_type = mamba: must be another family: it is llama with"),
+                       ('{"model_type": "glm"}', "model_type = glm: must be another family: no model of this page"),
+                       ('{"model_type": "gpt9"}', "model_type = gpt9: the page reads baichuan, "),
+                       ('{"model_type": "llama"}', "hidden_size: must be given."),
                        (config_of("llama", num_experts=8), "num_experts = 8: must not be there"),
                        (config_of("llama", vocab_size=0), "vocab_size = 0: must be an integer from 1 to"),
                        (f"{FLAGS} --fp4-format e2m1", "--fp4-format: must not be given: FP4 is not counted yet"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,10 +18,11 @@ from shardmath.formats.options import Options
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.input.parameters import model_values
 from shardmath.models.class_kernels import CLASS_KERNELS
-from shardmath.models.config_json import FAMILIES
+from shardmath.models.config_json import FAMILIES, WITH_TEXT
 from shardmath.models.dense_families import KEYS_OF_EXPERTS
 from shardmath.models.model import Model
 from shardmath.models.remarks import CAUSAL, REMARKS, WITHOUT_EFFECT
+from shardmath.models.unread import UNREAD
 
 #: Keys of any small model, to see which kernels a family has and what its keys set.
 _DENSE: Mapping[str, Any] = {
@@ -34,6 +35,13 @@ _CONFIGS: tuple[Mapping[str, Any], ...] = (
     *({**_DENSE, name: 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
       for name in ("num_local_experts", "num_experts")),
 )
+#: Usual values of fields that some family must have; no two sizes are the same.
+_NEEDED: Mapping[str, Any] = {
+    "hidden_size": 1024, "ffn_hidden_size": 2816, "num_layers": 12, "num_attention_heads": 8, "vocab_size": 32000,
+    "max_seq_length": 4096, "num_experts": 16, "moe_topk": 2, "moe_ffn_hidden_size": 512,
+    "shared_expert_ffn_hidden_size": 768, "kv_lora_rank": 448, "qk_nope_head_dim": 112, "qk_rope_head_dim": 48,
+    "v_head_dim": 80, "num_mtp_layers": 1, "norm_topk_prob": True,
+}
 #: Flags of sizes that stand outside of the tables of layout and model.
 _SIZES = {"seq_length": "seq-length", "micro_batch_size": "micro-batch-size", "global_batch_size": "global-batch-size",
           "virtual_pipeline": "num-virtual-stages-per-pipeline-rank",
@@ -72,17 +80,47 @@ def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
         by_kernels.setdefault(_kernels(model), model.name)
     known = {}
     for model_type in FAMILIES:
-        for config in _CONFIGS:
+        for config in (*_CONFIGS, _usual_config(model_type)):
             usual = _read(model_type, config)
             keys = None if usual is None or _kernels(usual) not in by_kernels else _keys(model_type, config)
             if usual is not None and keys is not None:
                 without = {key: value for key, value in config.items() if key != "tie_word_embeddings"}
                 plain = _read(model_type, without) or usual
                 known[model_type] = {"model": by_kernels[_kernels(usual)], "keys": keys, "usual": model_values(plain),
+                                     "absent": _absent(model_type, keys),
+                                     "needed": _needed(model_type),
                                      "read": _other_keys(model_type, config, keys),
                                      "experts": FAMILIES[model_type].has_experts}
                 break
     return known
+
+
+def unread_data(models: Iterable[Model], known: Collection[str]) -> dict[str, str]:
+    """Return why the page reads no file of a family, by ``model_type``; it reads those of ``known`` families."""
+    kernels = {_kernels(model) for model in models}
+    reasons = {name: f"it is {missing.nearest} with {missing.component}, which is not counted yet"
+               for name, missing in UNREAD.items()}
+    reasons |= dict.fromkeys(WITH_TEXT, "its language model is inside text_config, which shardmath explain reads")
+    return reasons | {name: _why_unread(name, kernels) for name in FAMILIES if name not in known}
+
+
+def _why_unread(model_type: str, kernels: Collection[str]) -> str:
+    """Say what of a family stands in the way: its kernels, or sizes that are no key of the file."""
+    config = _usual_config(model_type)
+    usual = _read(model_type, config)
+    if usual is None or _kernels(usual) not in kernels:
+        return "no model of this page has its kernels"
+    derived = [name for name, size in model_values(usual).items() if size > 1 and size not in config.values()]
+    return f"sizes are computed from other keys ({', '.join(derived) or 'they change together'})"
+
+
+def _usual_config(model_type: str) -> dict[str, Any]:
+    """Return a small file of a family: the keys that it must have, and heads that its defaults allow."""
+    family = FAMILIES[model_type]
+    needed = [name for name, info in family.model_fields.items() if info.is_required()]
+    config = {family.keys(name)[0]: _NEEDED[name] for name in needed}
+    usual = {"num_kv_heads": 8, "head_dim": 128, "tied_embeddings": False}
+    return {**config, **{family.keys(name)[0]: size for name, size in usual.items() if name in family.model_fields}}
 
 
 def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | None:
@@ -105,6 +143,22 @@ def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | 
                 if size != before[name]:
                     keys[name] = [*names]
     return keys
+
+
+def _needed(model_type: str) -> list[tuple[str, ...]]:
+    """Return the keys that a file must have, each with its other names."""
+    family = FAMILIES[model_type]
+    return [family.keys(field) for field, info in family.model_fields.items() if info.is_required()]
+
+
+def _absent(model_type: str, keys: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
+    """Return the sizes that a file need not state, each with its default; None for one that follows from others."""
+    family, defaults = FAMILIES[model_type], dict[str, int | None]()
+    for field, info in family.model_fields.items():
+        default = info.default
+        if not info.is_required() and (default is None or isinstance(default, int)):
+            defaults |= {name: default for name, names in keys.items() if tuple(names) == family.keys(field)}
+    return defaults
 
 
 def _other_keys(

@@ -18,7 +18,7 @@ from shardmath.commands.page.catalogue import (
     parameter_data,
     risk_data,
 )
-from shardmath.commands.page.imports import config_data, family_data, flag_data
+from shardmath.commands.page.imports import config_data, family_data, flag_data, unread_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
 from shardmath.compiler.evaluators import Evaluator
@@ -62,6 +62,7 @@ def page(
             progress(done, len(evaluators))
         scripts[name] = lines.of(script_of(evaluator))
         formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
+    families = family_data(chosen)
     data = {
         "start": chosen[0].name if asked else _START,
         "models": listed,
@@ -73,7 +74,8 @@ def page(
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "others": OTHERS, "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
-        "sources": source_data(), "families": family_data(chosen), "config": config_data(),
+        "sources": source_data(), "families": families, "unread": unread_data(chosen, families),
+        "config": config_data(),
         "flags": flag_data(),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
