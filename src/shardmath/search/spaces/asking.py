@@ -91,7 +91,8 @@ def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
     """Return the evaluators that the models of a space need, each with its models."""
     space, families_so_far = asked.space, list[tuple[Evaluator, list[Model]]]()
     values = dict(asked.others)
-    values |= {name: _largest(space.axes[name]) for name in space.axes if name in OTHERS}
+    # Where several sizes of expert parallelism are tried, kernels stay those that have a step time.
+    values |= {name: _largest(space.axes[name]) for name in space.axes if name in OTHERS and name != "expert_parallel"}
     values |= {name: _SEVERAL for name in space.derived if name in OTHERS}
     values.setdefault("virtual_pipeline", asked.virtual_pipeline)
     pipelines = _values(space.axes["pipeline_parallel"]) if "pipeline_parallel" in space.axes else (
