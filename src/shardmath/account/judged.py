@@ -10,6 +10,8 @@ from shardmath.generated.definitions import LIMITS, RULE_80, VERDICTS, rule_80, 
 
 #: Names of the verdicts, the best one first.
 FITS, UNCERTAIN, OUT = NAMES = tuple(name for name, _ in VERDICTS)
+#: Those of the 80 % rule.
+RULE_NAMES = tuple(name for name, _ in RULE_80)
 #: Terms that a verdict compares the peak with, by their names in its function.
 LIMIT_TERMS = {name.replace(".", "_"): name for name in LIMITS}
 
@@ -21,7 +23,7 @@ def verdict_of(estimate: int | Fraction, numbers: Mapping[str, Any], limits: Seq
 
 def rule_of(estimate: int | Fraction, gpu_memory: int) -> str:
     """Return the name of the 80 % rule's verdict on an estimate; both in bytes."""
-    return RULE_80[rule_80(estimate, gpu_memory)][0]
+    return RULE_NAMES[rule_80(estimate, gpu_memory)]
 
 
 def probability_of(numbers: Mapping[str, Any], values: Mapping[str, int]) -> float:

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.judged import NAMES as VERDICT_NAMES
+from shardmath.account.judged import RULE_NAMES
 from shardmath.generated.definitions import ABSENT_DEGREES
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
-from shardmath.search.rule import NAMES as RULES
-from shardmath.search.rule import rules_of
 from shardmath.search.spaces import Part, Rows
 
 #: Terms asked of the nest; the peak and the verdict come with every row.
@@ -74,7 +73,7 @@ def _columns(nest: Nest, folder: Folder) -> Iterator[Columns]:
         fixed = {**dict.fromkeys(ABSENT_DEGREES, 1), **part.fixed}
         columns |= {name: np.full(len(table), fixed[name]) for name in (*COUNTS, *_STAGES) if name not in columns}
         columns["verdict"] = verdicts[table.verdicts]
-        columns["rule_80"] = np.asarray(RULES)[rules_of(part, table.numbers, peak)]
+        columns["rule_80"] = np.asarray(RULE_NAMES)[nest.rules(table.numbers, peak)]
         own = part.evaluator.choices["schedule"]
         columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)
         columns["step_seconds"] = nest.seconds(table.numbers)

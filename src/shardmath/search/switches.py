@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardmath.account.judged import NAMES
-from shardmath.account.time import any_cluster
+from shardmath.account.time import any_cluster, as_cluster
 from shardmath.answers import Answer, Label
 from shardmath.configuration.choosing import options_of
 from shardmath.configuration.defaults import default_implementation
@@ -72,10 +72,12 @@ def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
 
     Of the changes of one kind that is the weakest that fits, or else the weakest that may. Only layouts of little
     memory are tried: full recompute, one sequence in a micro-batch and one chunk of layers on a rank, where no others
-    are asked for. A change that the implementation refuses is passed over. None on several kinds of GPUs, where
-    changes are not tried yet.
+    are asked for. A change that the implementation refuses is passed over. None on a cluster whose changes are not
+    counted yet.
     """
-    if any_cluster(search.gpu, search.network).kinds:
+    try:
+        as_cluster(search.gpu, search.network)
+    except InputError:
         return None
     better = NAMES[:NAMES.index(verdict)]
     tried = (_weakest(search, kind, better) for kind in _kinds(search))

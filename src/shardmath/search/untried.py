@@ -44,13 +44,9 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     axes = {axis.name for part in parts for axis in part.axes}
     pipelines = any(max(axis.labels) != 1 for part in parts for axis in part.axes
                     if axis.name == "pipeline_parallel") and "pipeline_parallel" not in fixed
-    stages = options_of(implementation, "stages")
-    if parts[0].fleet is not None:
-        yield Untried("other orders of the kinds", "kinds of the cluster file")
-        yield Untried("stages without a layer", "explain --pipeline-layout")
-        if "virtual_pipeline" not in axes and "interleaved" in options_of(implementation, "schedule"):
-            yield Untried("several chunks of layers on a GPU", "--vpp")
-        stages = ()
+    own = [item for item in parts[0].untried if all(item in part.untried for part in parts)]
+    yield from (Untried(*item) for item in own)
+    stages = () if own else options_of(implementation, "stages")
     uneven = pipelines and "uneven" in stages and not has_own_pipeline(implementation)
     if uneven and not axes & {*ACCOUNTED}:
         yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))

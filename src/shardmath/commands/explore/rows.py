@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.account.judged import NAMES, RULE_NAMES
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
-from shardmath.generated.definitions import VERDICTS
+from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, Table, regrouped
-from shardmath.search.rule import NAMES as RULES
-from shardmath.search.rule import rules_of
-from shardmath.search.spaces import Part
 
 #: Rows that are decoded at a time, and that a row group of Parquet has.
 GROUP = 1 << 18
@@ -44,7 +42,7 @@ def refuse_unwritable(path: str) -> None:
 
 
 def write_rows(
-    path: str, parts: Sequence[Part], formulas: Sequence[str], folder: Folder,
+    path: str, nests: Sequence[Nest], formulas: Sequence[str], folder: Folder,
     progress: Callable[[int, int], None] | None = None, total: int = 0,
 ) -> int:
     """Write the rows in ``folder`` as one file, part after part, each in the order of its shards; give their number.
@@ -57,19 +55,20 @@ def write_rows(
     if progress is not None:
         progress(count, total)
     with _writer(path)(path) as sink:
-        for part in parts:
-            for table in regrouped(folder.tables(part.number), GROUP):
-                sink(columns_of(part, table, formulas))
+        for nest in nests:
+            for table in regrouped(folder.tables(nest.part.number), GROUP):
+                sink(columns_of(nest, table, formulas))
                 count += len(table)
                 if progress is not None:
                     progress(count, total)
         if not count:
-            sink(columns_of(parts[0], Table.empty(0, 1 + len(formulas)), formulas))
+            sink(columns_of(nests[0], Table.empty(0, 1 + len(formulas)), formulas))
     return count
 
 
-def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
+def columns_of(nest: Nest, table: Table, formulas: Sequence[str]) -> Columns:
     """Return rows as columns by name."""
+    part = nest.part
     places = np.unravel_index(table.numbers, [axis.size for axis in part.axes])
     columns: dict[str, NDArray[Any] | Labels] = {
         "part": np.full(len(table), part.number), "number": table.numbers,
@@ -81,8 +80,8 @@ def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
         else:
             columns[axis.name] = Labels(place, tuple(map(str, axis.labels)))
     columns["peak_bytes"] = peaks = table.values[:, 0].astype(np.int64)
-    columns["verdict"] = Labels(table.verdicts, tuple(name for name, _ in VERDICTS))
-    columns["rule_80"] = Labels(rules_of(part, table.numbers, peaks), RULES)
+    columns["verdict"] = Labels(table.verdicts, NAMES)
+    columns["rule_80"] = Labels(nest.rules(table.numbers, peaks), RULE_NAMES)
     for column, text in enumerate(formulas, 1):
         values = table.values[:, column]
         columns[text] = _integers(text, values) if text.replace(".", "_").isidentifier() else values

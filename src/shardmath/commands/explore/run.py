@@ -106,7 +106,7 @@ def explore(
         written = None
         if table is not None and folder is not None:
             total = _rows(nests, runs, table.question.among)
-            written = write_rows(table.path, parts, table.question.of, folder, writing, total)
+            written = write_rows(table.path, nests, table.question.of, folder, writing, total)
             if kept is not None and all(map(_finished, nests, runs)):
                 kept.written = table.path
         elif table is not None:

@@ -122,8 +122,8 @@ class Advice(Reported, room="recommend", table="choices"):
     untried: tuple[Untried, ...]
     """Layouts that were left out, with the option that tries them."""
     switches: tuple[Switch, ...] | None = None
-    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
-    tried, on several kinds of GPUs."""
+    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and on
+    clusters whose changes are not counted yet."""
 
 
 def choice_of(

@@ -105,8 +105,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     refusal: str = ""
     """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
     switches: tuple[Switch, ...] | None = None
-    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and where none is
-    tried, on several kinds of GPUs."""
+    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and on
+    clusters whose changes are not counted yet."""
 
     error: float | None = None
     """Share of the predicted time that nine of ten measured steps on such GPUs were within; null where unknown."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.account.judged import NAMES
+from shardmath.account.judged import NAMES, RULE_NAMES
 from shardmath.compiler.columns import rules_met
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
@@ -84,6 +84,11 @@ class KindsNest(Nest):
     def seconds(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """See ``Nest``."""
         return np.array([float(Configuration(self.part, number, {}).terms["step.time"]) for number in numbers.tolist()])
+
+    def rules(self, numbers: NDArray[np.int64], peaks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See ``Nest``."""
+        verdicts = [RULE_NAMES.index(Configuration(self.part, number, {}).rule_80) for number in numbers.tolist()]
+        return np.array(verdicts, np.int64)
 
     def _legal_on_first(self, numbers: NDArray[np.int64], answer: Answer) -> list[int]:
         """Return configurations that meet what follows from axes, and the rules of the first kind of GPU."""

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.judged import NAMES
+from shardmath.compiler.columns import branch_column
 from shardmath.files.cached import key_of
+from shardmath.generated.definitions import rule_80
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Best, Part, Question, Rows
 from shardmath.search.spaces.questions import AMONG
-from shardmath.search.spaces.rows import legal_rows
+from shardmath.search.spaces.rows import constrained, legal_rows
 
 
 class Nest(ABC):
@@ -96,6 +98,12 @@ class Nest(ABC):
     def seconds(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the seconds of a step of legal configurations, which no answer of memory has; NaN for others."""
         return legal_rows(self.part, numbers).term("step.time") if self.part.timed else np.full(len(numbers), np.nan)
+
+    def rules(self, numbers: NDArray[np.int64], peaks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the place of the 80 % rule's verdict among its names, for legal configurations and their peaks."""
+        own = self.part.fixed.get("gpu_memory")
+        memory = constrained(self.part, numbers).column("gpu_memory") if own is None else own
+        return branch_column(rule_80, {"estimate": peaks, "gpu_memory": memory}, len(numbers))
 
     def take(
         self, answer: Answer, table: Table | None, numbers: NDArray[np.int64], verdicts: NDArray[np.int64],

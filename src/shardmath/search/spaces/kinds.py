@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardmath.account.kinds import Fleet, kinds_of_stages, largest_stage
 from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.choosing import options_of
 from shardmath.configuration.stages import ANY
-from shardmath.search.spaces.declared import Constraint
+from shardmath.search.spaces.declared import Axis, Constraint
 
 #: The name of the constraint that stages are on one kind of GPU each.
 KINDS = "gpus_of_stages"
@@ -31,3 +32,12 @@ def any_stage(fleet: Fleet, evaluator: Evaluator) -> dict[str, int]:
     for kind in fleet.cluster.kinds:
         fleet.machine(evaluator, kind)
     return ANY
+
+
+def untried_stages(evaluator: Evaluator, axes: Iterable[Axis]) -> tuple[tuple[str, str], ...]:
+    """Return stages that no layout of some axes has, each in words with the option that tries it."""
+    chunks = "interleaved" in options_of(evaluator.implementation, "schedule") and not any(
+        axis.name == "virtual_pipeline" for axis in axes)
+    return (("other orders of the kinds", "kinds of the cluster file"),
+            ("stages without a layer", "explain --pipeline-layout"),
+            *([("several chunks of layers on a GPU", "--vpp")] if chunks else []))

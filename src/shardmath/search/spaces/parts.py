@@ -23,7 +23,7 @@ from shardmath.search.spaces.axes import axes_of
 from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
-from shardmath.search.spaces.kinds import any_stage, of_kinds
+from shardmath.search.spaces.kinds import any_stage, of_kinds, untried_stages
 from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.programs import LeftOut, combined
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
@@ -64,6 +64,11 @@ class Part:
         Raises InputError as ``pipeline_of`` does.
         """
         return None if self.fleet is None else pipeline_of(self.evaluator, self.fleet, values)
+
+    @property
+    def untried(self) -> tuple[tuple[str, str], ...]:
+        """Stages that its list of layers leaves out, each with the option that tries them; none without a list."""
+        return () if self.fleet is None else untried_stages(self.evaluator, self.axes)
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
