@@ -22,7 +22,8 @@ LAST_STAGE = (
     " * ceil_div(num_layers, pipeline_parallel * virtual_pipeline))"
 )
 #: One stage has all layers, whatever else counts as one: only one such layout is looked at.
-ONE_STAGE = Constraint("one_stage_alike", f"pipeline_parallel > 1 or {_COUNTED} == 0")
+ONE_STAGE = Constraint("one_stage_alike", f"pipeline_parallel > 1 or {_COUNTED} == 0", said=(
+    "account_for_embedding", "and account_for_loss change nothing without a pipeline"))
 
 
 def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:

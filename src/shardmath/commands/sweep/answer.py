@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardmath.account.time import EQUAL
-from shardmath.answers import Answer, Reported
+from shardmath.answers import Answer, Hidden, Reported
 from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
 from shardmath.configuration.risk import risk_of
@@ -22,20 +22,9 @@ from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.refusals import refusal
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.conditions import HOST
-from shardmath.search.spaces.kinds import KINDS
-from shardmath.search.stages import ONE_STAGE
 from shardmath.search.switches import Switch
 from shardmath.search.untried import Untried, untried
 
-#: Constraints of the search, in words: the field and the rule.
-_SAID = {
-    ONE_STAGE.name: ("account_for_embedding", "and account_for_loss change nothing without a pipeline"),
-    HOST: (HOST, "must hold what the GPUs of a server offload"),
-    KINDS: ("pipeline_parallel", "must give each kind of GPU whole stages of num_gpus / pipeline_parallel of them, and"
-            " each stage a layer, in equal chunks: tensor, context and data parallelism over several kinds are not"
-            " counted yet"),
-}
 #: Values that are those of one stage.
 _OF_STAGES = ("pipeline_rank", *ANY)
 #: Divisor and dividend of a condition such as ``divides(tensor_parallel, num_gpus)``.
@@ -100,6 +89,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     """The best one of every recompute mode with one that fits."""
     smallest: Layout | None
     """The legal layout of least memory; null if none is legal."""
+    cluster: Hidden[Cluster]
+    """GPUs, servers and network."""
     kinds: tuple[GpusOfKind, ...] = ()
     """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
     refusal: str = ""
@@ -116,7 +107,7 @@ class SweepResult(Reported, room="sweep", table="best"):
     @property
     def machines(self) -> list[tuple[int, Gpu]]:
         """GPUs of the job: how many there are of each kind."""
-        return [(kind.gpus, kind.gpu) for kind in self.kinds] or [(self.values["num_gpus"], self.gpu)]
+        return self.cluster.machines(self.values["num_gpus"])
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
@@ -138,14 +129,15 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
     values = {name: value for name, value in nests[0].part.fixed.items()
               if (name, value) in shared and name not in _OF_STAGES}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
+    machines = space.cluster.machines(values["num_gpus"])
     title = nests[0].part.evaluator.title((*VARIED, *nests[0].part.labels))
     return SweepResult(
         space.model, space.cluster.gpu, title, values, answered.size,
         answered.legal, _broken(answered), verdicts, risk_of(nests[0].part.fixed),
         RULES["time" if nests[0].part.timed else "memory"], time_unknown, untried(answered.parts),
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
-        next(iter(layouts["smallest"]), None),
-        tuple(GpusOfKind(kind.gpus, kind.cluster.gpu) for kind in space.cluster.kinds), str(refusal(answered) or ""),
+        next(iter(layouts["smallest"]), None), space.cluster,
+        tuple(GpusOfKind(*item) for item in machines) if len(machines) > 1 else (), str(refusal(answered) or ""),
         error=space.cluster.error if nests[0].part.timed else None, equally_fast=_equally_fast(layouts["best"]),
     )
 
@@ -166,7 +158,7 @@ def _broken(answered: Answered) -> tuple[BrokenRule, ...]:
             divides = _DIVIDES.fullmatch(constraint.text)
             said[constraint.name] = (
                 (divides[2], f"must be a multiple of {divides[1]}") if divides
-                else _SAID.get(constraint.name) or (constraint.name, f"must meet {constraint.text}")
+                else constraint.said or (constraint.name, f"must meet {constraint.text}")
             )
         for place in nest.tried:
             rule = (nest.conditions[place], *said[nest.conditions[place]])

@@ -90,18 +90,20 @@ def of_host(texts: Texts, axes: Sequence[Axis], derived: Derived) -> tuple[Const
     if OFFLOADED not in texts.known or not any(memory):
         return ()
     holds = f"{OFFLOADED} <= {HOST}"
-    return (Constraint(HOST, holds if all(memory) else f"{HOST} == 0 or {holds}"),)
+    said = (HOST, "must hold what the GPUs of a server offload")
+    return (Constraint(HOST, holds if all(memory) else f"{HOST} == 0 or {holds}", said=said),)
 
 
 def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:
     """Return one constraint for each name."""
     texts: dict[str, list[str]] = {}
+    said = {constraint.name: constraint.said for constraint in automatic}
     for constraint in automatic:
         others = texts.setdefault(constraint.name, [])
         if constraint.text not in others:
             others.append(constraint.text)
     return [
-        Constraint(name, own[0] if len(own) == 1 else " and ".join(f"({text})" for text in own), automatic=True)
+        Constraint(name, own[0] if len(own) == 1 else " and ".join(f"({text})" for text in own), True, said[name])
         for name, own in texts.items()
     ]
 

@@ -34,12 +34,14 @@ _NAMED = (str, Model, Gpu, PathLike)
 class Constraint:
     """A condition over symbols and terms that a configuration must meet, such as ``seq_length <= 2 * hidden_size``.
 
-    ``automatic`` ones follow from axes and derived symbols and are named after the symbol.
+    ``automatic`` ones follow from axes and derived symbols and are named after the symbol. ``said`` are the parameter
+    to blame and the rule in words, where these are not name and text.
     """
 
     name: str
     text: str
     automatic: bool = False
+    said: tuple[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):

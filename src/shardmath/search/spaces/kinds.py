@@ -10,8 +10,10 @@ from shardmath.configuration.choosing import options_of
 from shardmath.configuration.stages import ANY
 from shardmath.search.spaces.declared import Axis, Constraint
 
-#: The name of the constraint that stages are on one kind of GPU each.
-KINDS = "gpus_of_stages"
+#: Parameter and rule, in words, of the constraint that stages are on one kind of GPU each.
+_SAID = ("pipeline_parallel", "must give each kind of GPU whole stages of num_gpus / pipeline_parallel of them, and"
+         " each stage a layer, in equal chunks: tensor, context and data parallelism over several kinds are not counted"
+         " yet")
 
 
 def of_kinds(fleet: Fleet, fixed: Mapping[str, int | str]) -> list[Constraint]:
@@ -23,8 +25,8 @@ def of_kinds(fleet: Fleet, fixed: Mapping[str, int | str]) -> list[Constraint]:
     kinds_of_stages(fleet.cluster, int(fixed.get("num_gpus", total)), int(fixed.get("pipeline_parallel", total)))
     stages = f"divides({total // shared}, pipeline_parallel) and divides(pipeline_parallel, {total})"
     return [Constraint("num_gpus", f"num_gpus == {total}", automatic=True),
-            Constraint(KINDS, f"{stages} and divides(virtual_pipeline, num_layers)"
-                       " and pipeline_parallel * virtual_pipeline <= num_layers", automatic=True)]
+            Constraint("gpus_of_stages", f"{stages} and divides(virtual_pipeline, num_layers)"
+                       " and pipeline_parallel * virtual_pipeline <= num_layers", automatic=True, said=_SAID)]
 
 
 def any_stage(fleet: Fleet, evaluator: Evaluator) -> dict[str, int]:
