@@ -78,7 +78,8 @@ def case_of(row: dict[str, str]) -> Case:
     elif group == COVERED and row["zero_or_fsdp"] == FSDP:
         others[AS_ZERO1] = arguments | SHARDING[ZERO1]
         del others[AS_ZERO1]["sharded_weights"]
-    elif row["precision"] == "fp8" and model and counted_in_fp8(model):
+    in_fp8 = row["precision"] == "fp8" and row["zero_or_fsdp"] != FSDP and model is not None and counted_in_fp8(model)
+    if in_fp8 and not refusal:
         others[AS_BF16] = arguments
         arguments = arguments | {"kernels": {**arguments["kernels"], **SAVED_FP8}, "fp8_amax_history_len": FP8_HISTORY}
     return Case(
