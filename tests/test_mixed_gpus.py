@@ -328,6 +328,11 @@ def test_loops_of_one_kind_are_refused(name: str, value: str) -> None:
         explore(space, **{name: value})  # type: ignore[arg-type]
 
 
+def test_layouts_are_ranked_by_time_alone() -> None:
+    with pytest.raises(InputError, match="rank_by = 'memory': must be time where each layout has a list of layers"):
+        sweep(SMALL, BOTH, 16, global_batch_size=16, rank_by="memory")
+
+
 def test_rows_of_a_space(tmp_path: Path) -> None:
     space = Space({"pipeline_parallel": [2, 4], "micro_batch_size": [1, 2]}, SMALL, cluster=BOTH,
                   fixed={"global_batch_size": 16}, questions=(Best("best", ("step.time",)),))

@@ -10,7 +10,6 @@ from typing import Any, ParamSpec
 from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
-from shardmath.account.kinds import kernels_on
 from shardmath.account.mixed import Mixed, Pipeline, StageOnGpu, mixed_job
 from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
@@ -142,7 +141,7 @@ def _configuration(run: Run) -> Configuration:
     if (run.kernels or {}).get("links") == "measured" and as_cluster(run.gpu, run.network).links is None:
         raise InputError("links", "measured", "must not be given without measured links in a cluster file", "uniform")
     cluster = on_nodes(as_cluster(run.gpu, run.network), run.node_size)
-    kernels_on(cluster, run.implementation or "", run.kernels, {})
+    cluster.kernels(run.implementation or "", run.kernels, {})
     anchor = None if run.anchor is None else anchored(run.anchor)
     others = {**({} if anchor is None else anchor.constants), **cluster.memory_parameters,
               **{name: value for name, value in run.others.items() if name not in machine}}

@@ -10,16 +10,12 @@ from typing import Any
 
 from shardmath.account.time import machine_values
 from shardmath.compiler.evaluators import Evaluator, times_at
-from shardmath.configuration.choosing import options_of
 from shardmath.configuration.settings import libraries
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS, NEEDED
 from shardmath.machines import Cluster, Kind
 from shardmath.machines.cluster import OF_ALL_STAGES
 
-#: The axis that says whether stages have GPUs of their own, and its option for that.
-AXIS, MIXED = "gpus", "mixed"
 #: Picoseconds of a second, the unit of figures of all stages.
 _PICO = 10**12
 #: Term of the seconds of one message to another stage.
@@ -29,35 +25,6 @@ _LARGEST = {"data_waiting": "stage.data_waiting", "optimizer": "stage.optimizer_
 #: The same of a micro-batch, where a GPU has one chunk of layers, and where it may have several.
 _WHOLE = {"slowest": "stage.microbatch_time"}
 _CHUNKS = {"slowest": "stage.first_chunk", "slowest_middle": "stage.middle_chunk", "slowest_last": "stage.last_chunk"}
-#: Parameters that each kind gives, or that mean one GPU: what nobody may declare, with the rule and a legal value.
-_NOT_DECLARED: Mapping[str, tuple[str, str | None]] = {
-    "node_size": ("must be given as gpus_per_node of each kind of GPU", None),
-    "pipeline_place": ("must be 0 on several kinds of GPUs: a stage is on GPUs that follow each other", "0"),
-}
-
-
-def kernels_on(
-    cluster: Cluster, implementation: str, kernels: Mapping[str, str] | None, declared: Mapping[str, object],
-) -> Mapping[str, str] | None:
-    """Return the kernel choices on a cluster, which has one kind of GPU or several.
-
-    Raises InputError for choices and for ``declared`` parameters that contradict it.
-    """
-    asked = (kernels or {}).get(AXIS)
-    if not cluster.kinds:
-        if asked == MIXED:
-            raise InputError(AXIS, MIXED, "must not be given without kinds in a cluster file", "alike")
-        return kernels
-    for name, (rule, near) in _NOT_DECLARED.items():
-        if declared.get(name):
-            raise InputError(name, declared[name], rule, near)
-    known = [name for name in IMPLEMENTATIONS if MIXED in options_of(name, AXIS)]
-    if implementation in IMPLEMENTATIONS and implementation not in known:
-        raise InputError("implementation", implementation, f"must be {' or '.join(known)} on several kinds of GPUs:"
-                         " others are not counted yet", " or ".join(known))
-    if asked not in (None, MIXED):
-        raise InputError(AXIS, asked, "must be mixed with several kinds in the cluster file", MIXED)
-    return {**NEEDED[AXIS][MIXED], **(kernels or {}), AXIS: MIXED}
 
 
 def kinds_of_stages(cluster: Cluster, num_gpus: int, stages: int) -> tuple[Kind, ...]:

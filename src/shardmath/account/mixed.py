@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shardmath.account.judged import LIMIT_TERMS, fullness_of
-from shardmath.account.kinds import Fleet, kernels_on, of_chunks
+from shardmath.account.kinds import Fleet, of_chunks
 from shardmath.account.placement import Placement
 from shardmath.account.sharing import Stages, least_largest, shared_out
 from shardmath.account.stage_links import placed_stages
@@ -158,8 +158,8 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
         raise InputError("anchor", str(run.anchor), "must not be given with several kinds of GPUs: it is of one")
     implementation = default_implementation(as_model(run.model)) if run.implementation is None else run.implementation
     links = {} if cluster.links is None else {"links": "measured"}
-    kernels = kernels_on(cluster, implementation, {**links, **(run.kernels or {})},
-                         {**run.others, "node_size": run.node_size})
+    kernels = cluster.kernels(implementation, {**links, **(run.kernels or {})},
+                              {**run.others, "node_size": run.node_size})
     machine = {name: checked(name, value) for name, value in run.others.items() if name in MACHINE}
     asked = {"num_gpus": cluster.num_gpus if run.num_gpus is None else checked("num_gpus", run.num_gpus),
              "pipeline_parallel": checked("pipeline_parallel", run.pipeline_parallel)}

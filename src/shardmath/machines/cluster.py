@@ -15,6 +15,7 @@ from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
 from shardmath.machines.gpu import Gpu
+from shardmath.machines.kinds import kernels_on
 from shardmath.machines.links import Links
 from shardmath.machines.network import Network
 
@@ -106,6 +107,12 @@ class Cluster(Record):
         if self.network not in (None, named):
             warn(f"network = {named.name} wins over that of the cluster {self.name}", InputWarning, stacklevel=2)
         return self.model_copy(update={"network": named})
+
+    def kernels(
+        self, implementation: str, asked: Mapping[str, str] | None, declared: Mapping[str, object],
+    ) -> Mapping[str, str] | None:
+        """Return the asked kernel choices with those that the cluster needs. Raises InputError as ``kernels_on``."""
+        return kernels_on(self, implementation, asked, declared)
 
     @property
     def num_gpus(self) -> int:

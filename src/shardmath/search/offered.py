@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardmath.account.kinds import kernels_on
 from shardmath.account.time import any_cluster, time_unknown
 from shardmath.compiler.evaluators import changed_choices
 from shardmath.configuration.choosing import has_own_pipeline, options_of
@@ -79,8 +78,8 @@ def left_out(search: Search) -> tuple[LeftOut, ...]:
 
 def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tuple[Space, ...]:
     cluster = any_cluster(search.gpu, search.network)
-    if cluster.kinds and rank_by == "memory":
-        rule = "must be time on several kinds of GPUs: layers are shared out by it"
+    if rank_by == "memory" and spaces[0].kernels.get("stages") == "listed":
+        rule = "must be time where each layout has a list of layers of its own: they are shared out by it"
         raise InputError("rank_by", rank_by, rule, "time")
     firsts = {repr(space.programs): space for space in reversed(spaces)}  # one of each combination of options
     timed = rank_by == "time" or (rank_by is None and not any(
@@ -94,9 +93,9 @@ def _spaces(search: Search) -> list[Space]:
     implementation = search.implementation or default_implementation(model)
     changed_choices(implementation)
     declared = {**search.others, "node_size": search.node_size}
-    kernels = kernels_on(cluster, implementation, single_kernels(search), declared)
+    kernels = cluster.kernels(implementation, single_kernels(search), declared)
     search = replace(search, model=model, gpu=cluster, network=None, kernels=kernels)
-    if cluster.kinds:
+    if (kernels or {}).get("stages") == "listed":  # each layout is looked at alone
         search = replace(search, virtual_pipeline=search.virtual_pipeline or (1,))
     spaces = []
     for pipeline in _pipelines(search, model, implementation):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmath.account.kinds import Fleet, kernels_on
 from shardmath.account.time import any_cluster, as_cluster, on_nodes
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, with_schedule
@@ -59,9 +58,9 @@ class Asked:
         device = gpus(space, declared_by(space))[0]
         cluster = _cluster(space, device, fixed)
         chosen = {name: option for name, option in {**space.kernels, **options}.items() if isinstance(option, str)}
-        on_cluster = kernels_on(cluster, implementation, chosen, {
+        on_cluster = cluster.kernels(implementation, chosen, {
             name: space.shown(name) for name in (*space.axes, *space.fixed, *space.derived)})
-        if cluster.kinds and not declared_by(space) & {"num_gpus", "data_parallel"}:
+        if cluster.num_gpus and not declared_by(space) & {"num_gpus", "data_parallel"}:
             fixed["num_gpus"] = cluster.num_gpus
         kernels, sharded, others_staged = staged(space.zero_stage, implementation, on_cluster, sharded, others)
         kernels = with_schedule(implementation, kernels, space.schedule)
@@ -74,11 +73,6 @@ class Asked:
             device, cluster, _gradients(space, fixed), fixed.get("virtual_pipeline", chunks),
             declared_by(space),
         )
-
-    @property
-    def fleet(self) -> Fleet | None:
-        """The GPUs of the stages on a cluster of several kinds; None where all are alike."""
-        return Fleet(self.cluster, tuple(sorted(self.declared))) if self.cluster.kinds else None
 
 
 def declared_by(space: Space) -> frozenset[str]:

@@ -8,12 +8,18 @@ from shardmath.account.kinds import Fleet, kinds_of_stages, largest_stage
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import options_of
 from shardmath.configuration.stages import ANY
+from shardmath.machines import Cluster
 from shardmath.search.spaces.declared import Axis, Constraint
 
 #: Parameter and rule, in words, of the constraint that stages are on one kind of GPU each.
 _SAID = ("pipeline_parallel", "must give each kind of GPU whole stages of num_gpus / pipeline_parallel of them, and"
          " each stage a layer, in equal chunks: tensor, context and data parallelism over several kinds are not counted"
          " yet")
+
+
+def fleet_of(cluster: Cluster, declared: Iterable[str]) -> Fleet | None:
+    """Return the GPUs of the stages on a cluster of several kinds; None where all are alike."""
+    return Fleet(cluster, tuple(sorted(declared))) if cluster.kinds else None
 
 
 def of_kinds(fleet: Fleet, fixed: Mapping[str, int | str]) -> list[Constraint]:

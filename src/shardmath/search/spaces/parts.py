@@ -23,7 +23,7 @@ from shardmath.search.spaces.axes import axes_of
 from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
-from shardmath.search.spaces.kinds import any_stage, of_kinds, untried_stages
+from shardmath.search.spaces.kinds import any_stage, fleet_of, of_kinds, untried_stages
 from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.programs import LeftOut, combined
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
@@ -192,9 +192,9 @@ def _part(
 ) -> Part:
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
-    times = _times(evaluator, family.asked.fleet is not None)
+    fleet = fleet_of(family.asked.cluster, family.asked.declared)  # by whose times layers are shared out
+    times = _times(evaluator, fleet is not None)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
-    fleet = family.asked.fleet  # by whose times layers are shared out
     timed = fleet is not None or any(
         texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
     servers, axes = with_servers(family.asked, evaluator, axes)
