@@ -213,10 +213,10 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'expert_adapters': 'shared', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'float8': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'reference': 'none', 'slices': 'one', 'shared_batches': 'own', 'optimizer_step': 'after', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'norms': 'pre', 'qk_norms': 'head', 'capping': 'none', 'window': 'none', 'documents': 'one', 'sinks': 'none', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'loading': 'none', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
-        "allowed": {'float8': ('none',), 'reference': ('none',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'zero_offload': ('none',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'loading': ('none',), 'value': ('copy', 'view'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'norm': ('fused', 'eager', 'keeps_output', 'torch'), 'rope': ('fused', 'unfused', 'shared'), 'normalisation': ('rms', 'layer'), 'norms': ('pre',), 'qk_norms': ('head',), 'mlp': ('swiglu', 'geglu', 'gelu', 'relu2', 'swiglu_clamped'), 'capping': ('none',), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'biases': ('qkv', 'linear', 'some'), 'dispatch': ('alltoall', 'allgather'), 'weighting': ('separate', 'fused'), 'balance': ('none', 'bias', 'loss', 'both', 'sinkhorn'), 'data_parallel': ('ddp', 'megatron_fsdp'), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'expert_adapters': ('none', 'shared', 'each'), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
+        "allowed": {'float8': ('none',), 'reference': ('none',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'zero_offload': ('none',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'loading': ('none',), 'value': ('copy', 'view'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'norm': ('fused', 'eager', 'keeps_output', 'torch'), 'rope': ('fused', 'unfused', 'shared'), 'normalisation': ('rms', 'layer'), 'norms': ('pre',), 'qk_norms': ('head',), 'mlp': ('swiglu', 'geglu', 'gelu', 'relu2', 'swiglu_clamped'), 'capping': ('none',), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'biases': ('qkv', 'linear', 'some'), 'dispatch': ('alltoall', 'allgather'), 'weighting': ('separate', 'fused'), 'balance': ('none', 'bias', 'loss', 'both', 'sinkhorn'), 'data_parallel': ('ddp', 'megatron_fsdp'), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'dist_muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'expert_adapters': ('none', 'shared', 'each'), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0, 'shared_batch': 1},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0, 'shared_batch': 1},
-        "replayed": {'peak': ('megatron_te',), 'layers': ('dense',), 'heads': ('grouped',), 'mlp': ('swiglu',), 'dropout': ('none',), 'weight_gradient': ('fused',), 'adapters': ('none',), 'fp8': ('none',), 'data_parallel': ('ddp',), 'documents': ('one',), 'activation_offload': ('none',), 'float8': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'reference': ('none',), 'slices': ('one',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'tensor_axes': ('one',), 'zero_offload': ('none',)},
+        "replayed": {'peak': ('megatron_te',), 'layers': ('dense',), 'heads': ('grouped',), 'mlp': ('swiglu',), 'dropout': ('none',), 'weight_gradient': ('fused',), 'adapters': ('none',), 'fp8': ('none',), 'data_parallel': ('ddp',), 'documents': ('one',), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'activation_offload': ('none',), 'float8': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'reference': ('none',), 'slices': ('one',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'tensor_axes': ('one',), 'zero_offload': ('none',)},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
@@ -335,6 +335,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "adafactor": "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",
         "adafactor_torch": "PyTorch: the same as wide as the precision says",
         "muon": "one moment for matrices, AdamW for vectors and vocabulary matrices",
+        "dist_muon": "muon whose parameters are dealt whole to the data-parallel ranks (Megatron-Core)",
         "sgd_momentum": "one moment (SGD)",
         "sgd": "nothing (SGD without momentum)",
     }),
@@ -691,6 +692,9 @@ UNTIMED: dict[str, dict[str, str]] = {
     "precision": {
         "fp32": "products in fp32",
     },
+    "optimizer": {
+        "dist_muon": "gathers of whole parameters",
+    },
     "dispatch": {
         "huggingface_sent": "tokens that Transformers sends to experts",
     },
@@ -876,7 +880,7 @@ DEGREES: tuple[str, ...] = ('tensor_parallel', 'tensor_parallel_y', 'tensor_para
 
 #: Options of kernel choices by what files that describe a run call them, by choice.
 WORDS: dict[str, dict[str, str]] = {
-    "optimizer": {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'},
+    "optimizer": {'adam': 'adamw', 'muon': 'muon', 'dist_muon': 'dist_muon', 'sgd': 'sgd_momentum'},
     "mlp": {'silu': 'swiglu', 'gelu_pytorch_tanh': 'geglu'},
 }
 
@@ -1438,6 +1442,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gathered_parts.optimizer_step": ("gathered_parts", "transient", "optimizer_step", "NOTHING"),
     "stage.gathered_whole.optimizer_step": ("gathered_whole", "transient", "optimizer_step", "NOTHING"),
     "stage.gradient_copies.optimizer_step": ("gradient_copies", "transient", "optimizer_step", "NOTHING"),
+    "stage.gathered_updates.optimizer_step": ("gathered_updates", "transient", "optimizer_step", "NOTHING"),
     "stage.sent_gradient.after_forward": ("sent_gradient", "transient", "after_forward", "NOTHING"),
     "stage.sent_gradient.loss_forward": ("sent_gradient", "transient", "loss_forward", "NOTHING"),
     "stage.sent_gradient.loss_backward": ("sent_gradient", "transient", "loss_backward", "NOTHING"),

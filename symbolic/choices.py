@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sympy import Expr, Integer, Symbol
 
 from .axis import Axis
-from .parallel.optimizers import OPTIMIZERS
+from .parallel.optimizers import DEALT, OPTIMIZERS
 from .parameters import BY_LETTER, symbol
 from .systems import SYSTEMS
 
@@ -94,7 +94,8 @@ AXES: tuple[Axis, ...] = (
     }, untimed={"fp32": "products in fp32"}),
     Axis("optimizer", "states that the optimizer keeps for each parameter",
          {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",),
-         words={name: item.word for name, item in OPTIMIZERS.items() if item.word}),
+         words={name: item.word for name, item in OPTIMIZERS.items() if item.word},
+         untimed=dict.fromkeys(DEALT, "gathers of whole parameters")),
     Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",

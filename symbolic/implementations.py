@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 
 from .choices import AXES, BY_NAME, TRANSFORMERS_ROUTERS
-from .parallel.optimizers import optimizers_of
+from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
 from .systems.system import Aspect
@@ -145,7 +145,7 @@ MEGATRON = Implementation(
     replayed={
         "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
         "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
-        "documents": ("one",),
+        "documents": ("one",), "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )

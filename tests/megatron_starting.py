@@ -137,7 +137,7 @@ def _switches(given: dict[str, Any], tensor: int) -> None:
     if "optimizer-cpu-offload" in given:
         assert "use-precision-aware-optimizer" in given
         assert "fp8-param-gather" not in given or given["fp8-recipe"] == "delayed"
-    if given.get("optimizer") == "muon":
+    if "muon" in given.get("optimizer", "adam"):
         assert not sharded
         assert not {"overlap-grad-reduce", "overlap-param-gather"} & given.keys()
     if given.get("recompute-granularity") == "full":

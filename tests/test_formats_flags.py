@@ -136,6 +136,7 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
     ("--cp-comm-type a2a", "context", "all_to_all"), ("--cp-comm-type all_gather", "context", "all_gather"),
     ("--optimizer sgd", "optimizer", "sgd_momentum"),
     ("--optimizer sgd --sgd-momentum 0", "optimizer", "sgd"), ("--optimizer muon", "optimizer", "muon"),
+    ("--optimizer dist_muon", "optimizer", "dist_muon"),
     ("--fp8-format hybrid", "fp8", "delayed"), ("--fp8-format e4m3 --fp8-recipe mxfp8", "fp8", "mx"),
     ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", "recompute_method", "block"),
     (EXPERTS, "dispatch", "allgather"), (EXPERTS, "balance", "none"), (EXPERTS, "router_precision", "bf16"),

@@ -147,6 +147,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "precision-aware Adam": ("llama-3.2-1b", {
         "num_gpus": 2, "kernels": {"optimizer": "precision_aware"}, "exp_avg_bytes": 2, "exp_avg_sq_bytes": 1}),
     "Muon": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"optimizer": "muon"}, "distributed_optimizer": False}),
+    "Muon of some parameters each": ("llama-3.2-1b", {
+        "num_gpus": 2, "kernels": {"optimizer": "dist_muon"}, "distributed_optimizer": False}),
     "SGD": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"optimizer": "sgd"}}),
     "offloaded states": ("llama-3.2-1b", {"num_gpus": 2, "optimizer_offload_percent": 50}),
     "offloaded layers": ("llama-3.2-1b", {"num_gpus": 2, "cpu_offloading_num_layers": 2}),

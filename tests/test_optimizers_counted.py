@@ -62,6 +62,51 @@ def test_muon_has_one_moment_for_matrices_and_two_for_all_else() -> None:
     assert weight_tensors(MEGATRON)
 
 
+def test_the_fullest_rank_keeps_the_states_of_whole_parameters() -> None:
+    """Parameters go from the smallest on to rank 0, 1, ... and back; of one size matrices come first."""
+    implementation = MEGATRON.with_choices(optimizer="dist_muon")
+    known = {**DEFAULTS, "h": 4, "a": 1, "k": 1, "d": 4, "f": 8, "L": 1, "u": 4, "tied": 0, "s": 4, "zero1": 0}
+    # Elements and bytes of each: three norms, output projection, embedding, head, down, queries to values, gate and up.
+    for ranks, fullest, largest in (
+        (1, 3 * 48 + 128 + 192 + 192 + 256 + 384 + 512, 204), (2, 48 + 128 + 192 + 384 + 512, 148),
+        (4, 48 + 384 + 512, 116), (16, 512, 64),
+    ):
+        assert bytes_of(implementation, {**known, "D": ranks, "B": ranks}, "stage.optimizer", "stage.shard_elements",
+                        "stage.gathered_updates.optimizer_step") == [
+            fullest, largest, 0 if ranks == 1 else 2 * (204 + largest)]
+
+
+#: ``LETTERS`` of Llama 3.2 1B, 3.1 8B, an eighth of 70B, Llama 2 7B and Qwen3 0.6B without its norms.
+SHAPES = ((2048, 32, 8, 64, 8192, 128256, 16, 1), (4096, 32, 8, 128, 14336, 128256, 32, 0),
+          (8192, 64, 8, 128, 28672, 128256, 10, 0), (4096, 32, 32, 128, 11008, 32000, 32, 0),
+          (1024, 16, 8, 128, 3072, 151936, 28, 1))
+
+
+def deal(shape: tuple[int, ...], ranks: int) -> list[list[tuple[int, int]]]:
+    """Deal elements and bytes of all parameters to the ranks and back, from the smallest on."""
+    h, a, k, d, f, u, layers, tied = shape
+    matrices = [(size, 8 * size) for size in (h * d * (a + 2 * k), h * d * a, 2 * h * f, h * f)] * layers
+    others = [(h, 12 * h)] * (2 * layers + 1) + [(u * h, 12 * u * h)] * (2 - tied)
+    own: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+    for place, one in enumerate(sorted(matrices + others, key=lambda one: one[0])):
+        own[min(place % (2 * ranks), 2 * ranks - 1 - place % (2 * ranks))].append(one)
+    return own
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_of_models_the_rank_with_most_bytes_has_most_elements(shape: tuple[int, ...]) -> None:
+    implementation = MEGATRON.with_choices(optimizer="dist_muon")
+    for ranks in (2, 3, 8, 12, 32, 48, 512):
+        known = {**DEFAULTS, **dict(zip(LETTERS.split(), shape, strict=True)), "zero1": 0,
+                 "s": 4, "D": ranks, "B": ranks}
+        sums = [tuple(map(sum, zip(*own, strict=True))) or (0, 0) for own in deal(shape, ranks)]
+        largest, fullest = (max(sizes) for sizes in zip(*sums, strict=True))
+        assert bytes_of(implementation, known, "stage.optimizer", "stage.shard_elements") == [fullest, largest]
+        assert (largest, fullest) in sums
+    fullest = max(sum(size for _, size in own) for own in deal(SHAPES[1], 32))
+    assert fullest * 32 / sum(size for own in deal(SHAPES[1], 32) for _, size in own) == pytest.approx(3.76, abs=0.01)
+
+
 @pytest.mark.parametrize(("m1", "m2", "wm", "bytes"), [(4, 4, 4, 12), (2, 2, 2, 6), (1, 1, 2, 4), (4, 4, 2, 10)])
 def test_precision_aware_optimizer_keeps_what_it_is_told(m1: int, m2: int, wm: int, bytes: int) -> None:
     """Widths of Transformer Engine's FusedAdam: a 16-bit remainder or master weight, moments of 4, 2 or 1 bytes."""
@@ -84,6 +129,7 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
     {"optimizer": "precision_aware", "precision": "bf16"}, {"optimizer": "muon", "precision": "fp16"},
     {"peak": "torch", "optimizer_kernel": "loop", "optimizer": "sgd"},
     {"peak": "torch", "optimizer_kernel": "foreach", "optimizer": "adamw_8bit"},
+    {"optimizer": "dist_muon", "layers": "experts"}, {"optimizer": "dist_muon", "precision": "fp16"},
     {"optimizer": "adafactor", "data_parallel": "fsdp"}, {"optimizer_offload": "cpu", "optimizer": "sgd"},
     {"layers": "experts", "heads": "latent", "router": "huggingface", "balance": "loss"},
 ])

@@ -22,9 +22,13 @@ WORK = {"optimizer_offload": {"cpu": "the host's updates"}}
 
 
 def test_all_other_work_has_rows() -> None:
-    """PyTorch's switch of TF32 decides how fast products in fp32 are; nobody timed Transformers' exchange of tokens."""
+    """PyTorch's switch of TF32 decides how fast products in fp32 are; nobody timed exchanges of Transformers' tokens.
+
+    Pieces of many sizes are gathered one after another, or not, as NCCL and PyTorch have it.
+    """
     assert {axis: options for axis, options in UNTIMED.items() if options} == {
         "precision": {"fp32": "products in fp32"},
+        "optimizer": {"dist_muon": "gathers of whole parameters"},
         "dispatch": {"huggingface_sent": "tokens that Transformers sends to experts"},
         "shared_batches": {"shared": "work that several ranks do alike"}}
 

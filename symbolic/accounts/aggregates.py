@@ -15,6 +15,7 @@ from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
 from ..parallel.data import bytes_per_element, states
 from ..parallel.groups import GROUPS
+from ..parallel.optimizers import DEALT
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
@@ -24,6 +25,7 @@ from ..systems.system import Transient
 from ..terms import TermSet, product, total
 from . import (
     balance_moments,
+    dealt,
     deepspeed_moments,
     frozen_moments,
     megatron_fsdp_moments,
@@ -141,6 +143,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES,
                                 "data_parallel": ("ddp", "megatron_fsdp")}),
+    Aggregate("gathered_updates", "Updated parameters of all ranks, and the rank's own in one piece",
+              ("optimizer_step",), dealt.gathered, "megatron_core", {"optimizer": DEALT}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),

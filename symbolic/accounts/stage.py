@@ -12,12 +12,13 @@ from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_ma
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.mesh import DEGREES
+from ..parallel.optimizers import DEALT
 from ..parallel.pipeline import held, held_inputs, instances, whole_model
 from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
-from . import megatron_units
+from . import dealt, megatron_units
 from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
@@ -86,6 +87,8 @@ def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
 def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> tuple[Expr, Expr]:
     """Return elements of a group on rank r with their padding, and of the rank's share of their states."""
     choices, ranks = implementation.choices, sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), group.expert)
+    if choices["optimizer"] in DEALT:
+        return terms["stage.parameters"].symbol, dealt.add_shares(terms, implementation)
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
     if choices["data_parallel"] == "megatron_fsdp":
@@ -122,12 +125,14 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
                               f"{component.title}, rank r: {meaning}")
                     sums += by_tensor
             whole = bytes_per_element(states(choices, group), role) * share_on_gpu(role, choices)
-            kept = product(each, terms[f"stage.{prefix}buffer_elements"].symbol)
+            kept, even = product(each, terms[f"stage.{prefix}buffer_elements"].symbol), Integer(0)
             if role is Role.OPTIMIZER:
                 kept = product(whole, terms[f"stage.{prefix}shard_elements"].symbol)
+                if choices["optimizer"] in DEALT:  # lines are even shares, and padding is the rest
+                    kept, even, sums = terms[dealt.BYTES].symbol, total(*sums), []
             if lines:
                 terms.add(f"stage.padding.{prefix}{role.value}",
-                          kept - product(each, terms[f"stage.{prefix}parameters"].symbol), "bytes",
+                          kept - product(each, terms[f"stage.{prefix}parameters"].symbol) - even, "bytes",
                           f"Padding, rank r: {meaning}")
             sums += [kept, *_kept_by_part(terms, group, role, implementation)]
         terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {'; '.join(meanings) or 'nothing'}")
@@ -136,6 +141,8 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
 def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> Expr:
     """Return bytes of rank r for every element of a group, by its states that are shared out evenly."""
     each = bytes_per_element(states(implementation.choices, group), role) * share_on_gpu(role, implementation.choices)
+    if role is Role.OPTIMIZER and implementation.choices["optimizer"] in DEALT:
+        return each / dealt.RANKS
     return each / sharing_ranks(role, fixed_values(implementation), group.expert)
 
 
@@ -143,10 +150,11 @@ def _kept_by_tensor(
     terms: TermSet, group: Group, role: Role, component: Component, implementation: Implementation
 ) -> Iterator[Expr]:
     """Yield bytes of rank r for the states of a component that depend on the shapes of its parameters."""
+    ranks = dealt.RANKS if implementation.choices["optimizer"] in DEALT else Integer(1)
     for state in states(implementation.choices, group):
         name = f"{component.name}.{group.prefix}{state.name}"
         if state.role is role and state.count is not None and not state.of_part and name in terms:
-            yield product(instances(component.place, implementation.choices), terms[name].symbol)
+            yield product(instances(component.place, implementation.choices), terms[name].symbol) / ranks
 
 
 def _kept_by_part(terms: TermSet, group: Group, role: Role, implementation: Implementation) -> Iterator[Expr]:

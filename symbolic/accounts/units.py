@@ -11,7 +11,7 @@ from sympy import Expr, Integer
 from ..choices import absent_values
 from ..dimensions import BATCH, OF_EXPERTS, SEQUENCE
 from ..implementations import Implementation
-from ..ledger import SITES, Component, Lifetime, Place, Role
+from ..ledger import SITES, Component, Lifetime, Place, Role, Tensor
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
@@ -111,7 +111,7 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
         experts = local_shape(tuple(dimension for dimension in shape if dimension in OF_EXPERTS))
         count = state.count(weight_of(row.component, row.tensor, sizes))
-        yield product(state.bytes, _when(row, implementation), *experts, count)
+        yield product(state.bytes, when(row.tensor, implementation), *experts, count)
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
@@ -122,18 +122,19 @@ def _aligned(row: Contribution, implementation: Implementation) -> Expr:
     if implementation.choices["data_parallel"] == "deepspeed":  # every part of a projection is a parameter by itself
         ranks = _optimizer_ranks(row, implementation)
         parts = (local_shape(part, implementation.choices) for part in shapes(row.tensor, implementation.choices))
-        return product(_when(row, implementation),
+        return product(when(row.tensor, implementation),
                        total(*(aligned(part, implementation.choices, ranks) for part in parts)))
     elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation), is_expert(row.tensor))
-    return product(_when(row, implementation), copies, elements)
+    return product(when(row.tensor, implementation), copies, elements)
 
 
 def _optimizer_ranks(row: Contribution, implementation: Implementation) -> Expr:
     return sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
 
 
-def _when(row: Contribution, implementation: Implementation) -> Expr:
-    return row.tensor.when.xreplace(absent_values(implementation.choices))
+def when(tensor: Tensor, implementation: Implementation) -> Expr:
+    """Return the condition under which a row exists with these choices, as a number."""
+    return tensor.when.xreplace(absent_values(implementation.choices))
 
 
 def _unit(component: Component) -> str:

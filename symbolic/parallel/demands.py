@@ -13,7 +13,7 @@ from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
 from ..systems.system import Aspect
-from .optimizers import IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
+from .optimizers import DEALT, IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
@@ -294,6 +294,8 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"optimizer precision_aware with precision {precision}",
          optimizer == "precision_aware" and precision not in ("mixed", "fp16")),
         ("optimizer muon with precision fp16", optimizer == "muon" and precision == "fp16"),
+        *_only(f"optimizer {optimizer}", optimizer in DEALT, choices, {
+            "precision": ("mixed",), "data_parallel": ("ddp",), "layers": ("dense",), "adapters": ("none",)}),
         (f"temporaries of optimizer {optimizer} with optimizer_kernel {choices['optimizer_kernel']}: choose"
          " optimizer_kernel = fused",
          choices["peak"] == "torch" and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
@@ -388,8 +390,14 @@ def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...
         "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
         "recompute_method": ("each",),
     }
-    chosen = choices["data_parallel"] == "megatron_fsdp"
+    return _only("Megatron-FSDP", choices["data_parallel"] == "megatron_fsdp", choices, counted)
+
+
+def _only(
+    words: str, chosen: bool, choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]]
+) -> tuple[tuple[str, bool], ...]:
+    """Refuse all but some options of some axes, and every system that changes more than links and machines."""
     machines = {Aspect.LINKS, Aspect.MACHINES}
     others = {system.axis.name: (system.absent,) for system in SYSTEMS if not machines.issuperset(system.changes)}
-    return tuple((f"Megatron-FSDP with {axis} = {choices[axis]}: counted are {', '.join(options)}",
+    return tuple((f"{words} with {axis} = {choices[axis]}: counted are {', '.join(options)}",
                   chosen and choices[axis] not in options) for axis, options in {**counted, **others}.items())

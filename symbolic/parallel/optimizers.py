@@ -146,7 +146,8 @@ class Optimizer:
     ``states`` makes its states from name, bytes and source of a moment. ``frameworks`` are the implementations that
     have it. ``whole_tensors``: its states follow from whole tensors, so the distributed optimizer, which cuts through
     them, has none. ``shardable``: it works on the sharded matrices of FSDP2. ``parts``: it was counted on the parts of
-    DeepSpeed's ZeRO, vectors that are cut through tensors. ``word``: the value of Megatron-LM's ``--optimizer``.
+    DeepSpeed's ZeRO, vectors that are cut through tensors. ``dealt``: each rank updates some whole parameters and
+    gets the others. ``word``: the value of Megatron-LM's ``--optimizer``.
     """
 
     meaning: str
@@ -155,6 +156,7 @@ class Optimizer:
     whole_tensors: bool = False
     shardable: bool = True
     parts: bool = True
+    dealt: bool = False
     word: str = ""
 
 
@@ -182,12 +184,16 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "muon": Optimizer(
         "one moment for matrices, AdamW for vectors and vocabulary matrices",
         _muon, _BOTH, whole_tensors=True, parts=False, word="muon"),
+    "dist_muon": Optimizer(
+        "muon whose parameters are dealt whole to the data-parallel ranks (Megatron-Core)",
+        _muon, ("megatron",), whole_tensors=True, shardable=False, parts=False, dealt=True, word="dist_muon"),
     "sgd_momentum": Optimizer("one moment (SGD)", _momentum, _BOTH, word="sgd"),
     "sgd": Optimizer("nothing (SGD without momentum)", _nothing, _BOTH),
 }
 
 WHOLE_TENSORS = tuple(name for name, item in OPTIMIZERS.items() if item.whole_tensors)
 NOT_SHARDED = tuple(name for name, item in OPTIMIZERS.items() if not item.shardable)
+DEALT = tuple(name for name, item in OPTIMIZERS.items() if item.dealt)
 IN_PARTS = tuple(name for name, item in OPTIMIZERS.items() if item.parts)
 
 

@@ -21,7 +21,7 @@ _RULES: tuple[tuple[str, Condition, Condition, str], ...] = (
     ("overlap_param_gather", lambda run: bool(run.switches["overlap_param_gather"]),
      lambda run: bool(run.inputs["distributed_optimizer"]), "must be given with distributed_optimizer"),
     ("overlap_grad_reduce", lambda run: bool(run.switches["overlap_grad_reduce"]),
-     lambda run: run.choices["optimizer"] != "muon", "must be 0 with optimizer = muon"),
+     lambda run: run.choices["optimizer"] not in ("muon", "dist_muon"), "must be 0 with optimizer = muon or dist_muon"),
     ("tp_comm_overlap", lambda run: bool(run.switches["tp_comm_overlap"]),
      lambda run: bool(run.inputs["sequence_parallel"]), "must be given with sequence_parallel"),
     ("balance", lambda run: bool(run.model.num_experts) and run.choices["balance"] in ("bias", "both"),
