@@ -28,7 +28,6 @@ Places: TypeAlias = NDArray[np.int16]
 BATCH, BLOCK = 1 << 13, 128
 #: Threads that share out a call: the machine runs without the lock of the interpreter.
 _THREADS = 2
-_POOL = ThreadPoolExecutor(_THREADS)
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,10 @@ class Bounds:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
         step = max(1, BATCH // _THREADS // self.sizes[axis])
         pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
-        work = map if len(pieces) < _THREADS else _POOL.map
-        return Boxes.joined([*work(lambda piece: self._children(piece, axis), pieces)] or [self._none()])
+        if len(pieces) < _THREADS:
+            return Boxes.joined([self._children(piece, axis) for piece in pieces] or [self._none()])
+        with ThreadPoolExecutor(_THREADS) as pool:  # threads do not outlive a call: a process that forks has none
+            return Boxes.joined([*pool.map(lambda piece: self._children(piece, axis), pieces)])
 
     def _children(self, parents: Places, axis: int) -> Boxes:
         known, size = self.prepared, self.sizes[axis]
