@@ -1,20 +1,17 @@
 """Packed documents in Transformers and Megatron-Core: tensors saved, and FLOPs of attention within each document.
 
-Transformers finds the documents from positions, as for ``flash_attn_varlen_func``; in its place stands a function
-that keeps what that one keeps (flash_attn_interface.py: q, k, v, output, log-sum-exp and the bounds) and counts its
-products. Megatron-Core, which is handed the bounds (``PackedSeqParams`` in THD format), has it for attention too.
+Transformers finds the documents from positions, as for ``flash_attn_varlen_func``; ``varlen`` stands in its place.
+Megatron-Core, which is handed the bounds (``PackedSeqParams`` in THD format), has it for attention too.
 """
 
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 import torch
 from counted import MEGATRON_CPU, values
 from megatron.core.packed_seq_params import PackedSeqParams
-from oracles.fused import FlashAttention
 from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
@@ -22,55 +19,14 @@ from oracles.megatron_cpu import Batch, Kernels, config, forward, gpt_model, one
 from oracles.megatron_layouts import random_layout, tables
 from oracles.saved import Saved
 from oracles.times import work
-from torch import Tensor
-from transformers import AttentionInterface, DataCollatorWithFlattening
-from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
+from oracles.varlen import COUNTED, Varlen, VarlenAttention
+from transformers import DataCollatorWithFlattening
 
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.recompute import MODES
 
 FLASH = HUGGINGFACE.with_choices(attention="flash")
 PACKED = FLASH.with_choices(documents="packed")
-
-
-class Varlen(torch.autograd.Function):
-    """Attention within documents; outputs do not matter, saved tensors and pairs of tokens do."""
-
-    pairs = 0
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bounds: Tensor) -> Tensor:
-        out, sums = torch.empty_like(query), query.new_empty(query.shape[1], query.shape[0], dtype=torch.float32)
-        ctx.save_for_backward(query, key, value, out, sums, bounds)
-        for length in bounds.diff().tolist():
-            Varlen.pairs += length * length
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        query, key, value, *_ = ctx.saved_tensors
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), None
-
-
-class VarlenAttention(FlashAttention):
-    """Attention of Transformer Engine in THD format, which is handed the bounds."""
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **settings: Any) -> Tensor:
-        """Keep what the interface keeps; tokens have no dimension of sequences."""
-        output: Tensor = Varlen.apply(query, key, self._kept(value), settings["packed_seq_params"].cu_seqlens_q)
-        return output.flatten(1)
-
-
-def attend(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, position_ids: Any = None, **_: Any,
-) -> Any:
-    """Flatten the one sequence as Transformers does, then attend."""
-    (bounds, _), _ = prepare_fa_kwargs_from_position_ids(position_ids)
-    flat = (part.transpose(1, 2).reshape(-1, part.shape[1], part.shape[3]) for part in (query, key, value))
-    return Varlen.apply(*flat, bounds)[None], None
-
-
-AttentionInterface.register("counted_varlen", attend)
 
 
 @pytest.mark.cases(8, 80)
@@ -80,7 +36,7 @@ def test_packed_documents(draw: Random) -> None:
     shape = random_shape(draw) | FAMILIES[family][2]
     length, count = draw.randint(1, 12), draw.randint(2, 6)
     shape |= {"b": 1, "s": length * count, "doc": length}
-    model = causal_lm(family, shape, "counted_varlen")
+    model = causal_lm(family, shape, COUNTED)
     batch = DataCollatorWithFlattening()([{"input_ids": [0] * length}] * count)
     Varlen.pairs = 0
     with Saved(model, *batch.values()) as saved:
