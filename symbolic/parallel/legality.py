@@ -108,13 +108,13 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["precision"] == "autocast":
         rules.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
     if choices["dispatch"] == "huggingface_sent":
-        rules += [
-            Rule("whole_experts", "e", Divides(e * De / R, E),
-                 "times the ranks that share out the same experts must divide num_experts: cut experts are not counted"
-                 " yet"),
-            Rule("wrapped", "D", Eq(D, xb.xreplace(absent_values(choices))),
-                 "must be that of one batch without data_parallel = fsdp: Transformers wraps other ranks in FSDP2"),
-        ][:1 if choices["data_parallel"] == "fsdp" else 2]
+        rules.append(Rule(
+            "whole_experts", "e", Divides(e * De / R, E),
+            "times the ranks that share out the same experts must divide num_experts: cut experts are not counted yet"))
+        if choices["data_parallel"] != "fsdp":
+            rules.append(Rule(
+                "wrapped", "D", Eq(D, xb.xreplace(absent_values(choices))),
+                "must be that of one batch without data_parallel = fsdp: Transformers wraps other ranks in FSDP2"))
     if choices["dispatch"] == "torchtitan":
         rules.append(Rule("expert_width", "et", Or(Eq(et, t), And(Ge(e, 2), Eq(et, 1))),
                           "must be tensor_parallel, or 1 with expert parallelism: torchtitan has nothing else"))

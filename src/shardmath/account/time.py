@@ -20,6 +20,11 @@ EQUAL = 0.03
 _ROUNDING = 1e-9
 
 
+def as_fast(seconds: float, first: float) -> bool:
+    """Return True if a step is hardly slower than the first one, so that no model of time tells them apart."""
+    return seconds <= (1 + EQUAL) * first
+
+
 @dataclass(frozen=True)
 class StepTime(Answer):
     """The time of one optimizer step, and rates."""

@@ -19,7 +19,7 @@ RULE = ParallelRule(
         Rule("shared_experts_ranks", "xb", Divides(xb, e), "must divide expert_parallel"),
         Rule("shared_tokens", "xb", Divides(xb, s * b),
              "must divide seq_length * micro_batch_size: slices of other sizes are not counted yet"),
-        Rule("shared_load", "load", Divides(xb, xn), "must leave whole tokens on each of shared_batch ranks", ),
+        Rule("shared_load", "load", Divides(xb, xn), "must leave whole tokens on each of shared_batch ranks"),
     ),
     options={"shared_batches": ("shared",)},
     shares_sequences=True,

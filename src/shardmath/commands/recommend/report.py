@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from shardmath.account.time import EQUAL
+from shardmath.account.time import EQUAL, as_fast
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES, SPENT
@@ -88,9 +88,8 @@ def _show_error(out: Console, choices: Sequence[Choice]) -> None:
     first = choices[0].time
     if first.error is not None:
         out.print(within(first.error), markup=False)
-    longest = (1 + EQUAL) * first.seconds
     equal = [place for place, item in enumerate(choices, 1)
-             if item.verdict == choices[0].verdict and item.time.seconds <= longest]
+             if item.verdict == choices[0].verdict and as_fast(item.time.seconds, first.seconds)]
     if len(equal) > 1:
         alike = f"{', '.join(map(str, equal[:-1]))} and {equal[-1]}"
         simplest = min(equal, key=lambda place: model_parallel(choices[place - 1].explanation.inputs))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardmath.account.time import EQUAL
+from shardmath.account.time import as_fast
 from shardmath.answers import Answer, Hidden, Reported
 from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
@@ -143,10 +143,10 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
 
 
 def _equally_fast(best: Sequence[Layout]) -> int:
-    """Count the layouts that are hardly slower than the first, which no model of time tells apart."""
+    """Count the layouts that are as fast as the first."""
     times = [item.step_seconds if item.placed_seconds is None else item.placed_seconds for item in best]
     known = [seconds for seconds in times if seconds is not None]
-    return sum(seconds <= (1 + EQUAL) * known[0] for seconds in known)
+    return sum(as_fast(seconds, known[0]) for seconds in known)
 
 
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:

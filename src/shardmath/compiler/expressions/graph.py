@@ -249,8 +249,8 @@ def ordered(roots: Iterable[Node]) -> list[Node]:
     return ordered_without(roots, ())
 
 
-def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]:
-    """Return the same without nodes that are known already, and what only they need."""
+def ordered_without(roots: Iterable[Node], known: Container[Node], leaves: Container[Node] = ()) -> list[Node]:
+    """Return the same without nodes that are known already, and what only they or ``leaves`` need."""
     ordered: dict[Node, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
@@ -259,7 +259,8 @@ def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]
             ordered[node] = None
         elif node not in ordered and node not in known:
             stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args))
+            if node not in leaves:
+                stack.extend((arg, False) for arg in reversed(node.args))
     return list(ordered)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import constants, operated
-from shardmath.compiler.expressions.graph import Node, ordered
+from shardmath.compiler.expressions.graph import Node, ordered, ordered_without
 from shardmath.compiler.expressions.intervals import Bounds as Exact
 from shardmath.compiler.nests.order import dependencies, nested_order
 from shardmath.compiler.nests.posing import posed
@@ -169,14 +169,4 @@ class _Preparing:
 
     def _needed(self, roots: Sequence[Node]) -> list[Node]:
         """Return the nodes that ``roots`` are computed from, arguments first, without those inside of tables."""
-        seen: dict[Node, None] = {}
-        stack = [(root, False) for root in reversed(roots)]
-        while stack:
-            node, complete = stack.pop()
-            if complete:
-                seen[node] = None
-            elif node not in seen and node not in self._common:
-                stack.append((node, True))
-                if node not in self._columns:
-                    stack.extend((arg, False) for arg in reversed(node.args))
-        return list(seen)
+        return ordered_without(roots, self._common, self._columns)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import Step, steps_of
-from shardmath.compiler.expressions.graph import Node, ordered
+from shardmath.compiler.expressions.graph import Node, ordered, ordered_without
 from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.search.boxes.idle import idle_places
@@ -205,17 +205,7 @@ class Enclosure:
 
     def _outside(self, roots: Iterable[Node]) -> list[Node]:
         """Return the nodes that ``roots`` are computed from, arguments first, without those inside of tables."""
-        seen: dict[Node, None] = {}
-        stack = [(root, False) for root in reversed(list(roots))]
-        while stack:
-            node, complete = stack.pop()
-            if complete:
-                seen[node] = None
-            elif node not in seen and node not in self._common:
-                stack.append((node, True))
-                if node not in self._home:
-                    stack.extend((arg, False) for arg in reversed(node.args))
-        return list(seen)
+        return ordered_without(roots, self._common, self._home)
 
 
 def _taken(value: Outward, rows: NDArray[np.int64]) -> Outward:
