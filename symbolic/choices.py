@@ -37,10 +37,14 @@ AXES: tuple[Axis, ...] = (
         "flash": "FlashAttention: keeps q, k, v, the output and the log-sum-exp",
         "flash_bshd": "FlashAttention with batch-first output: one more copy for b > 1",
         "sdpa": "PyTorch scaled dot product attention: the same tensors as flash",
-        "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities; GPT-2: bf16 alone",
+        "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities",
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
         "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
         "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
+    }),
+    Axis("softmax", "softmax of eager attention in Transformers", {
+        "fp32": "in fp32, and a 16-bit copy",
+        "low": "in the precision of queries and keys (GPT-2)",
     }),
     Axis("value", "memory of v", {
         "copy": "v lies in a tensor of its own",
@@ -161,6 +165,7 @@ AXES: tuple[Axis, ...] = (
     Axis("position_ids", "numbers of learned positions", {
         "batch": "from the data loader, for every token of every sequence",
         "shared": "made by the model once for all sequences (Hugging Face)",
+        "shifted": "made by the model for every sequence, and added to (OPT)",
     }),
     Axis("recompute_saves", "what full recompute keeps of a layer", {
         "input": "its input",
@@ -231,6 +236,7 @@ AXES: tuple[Axis, ...] = (
         "swiglu": "gate, up and down projection with SiLU",
         "geglu": "gate, up and down projection with the tanh form of GELU",
         "gelu": "up and down projection with GELU",
+        "relu": "up and down projection with ReLU (OPT)",
         "relu2": "up and down projection with the square of ReLU",
         "xielu": "up and down projection with xIELU, whose two slopes are trained (Apertus)",
         "swiglu_clamped": "gate, up and down projection, gate and up bounded, in experts alone (GPT-OSS)",
@@ -247,12 +253,17 @@ AXES: tuple[Axis, ...] = (
         "rotary": "rotary embedding of queries and keys",
         "partial": "rotary embedding of a part of every query and key head",
         "learned": "a learned table added to the embedding",
+        "alibi": "scores fall with the distance of keys, by a slope of each head (ALiBi)",
     }),
     Axis("residual", "what the MLP of a layer reads", {
         "sequential": "the residual stream with the output of attention added: x + attention(x), then its MLP",
         "parallel": "what attention reads: x + attention(norm(x)) + mlp(norm(x)), two norms of one tensor (GPT-NeoX)",
         "parallel_one": "the same with one norm, whose output both read (Command R, Phi 2)",
     }),
+    Axis("embedding_norm", "norm behind the word embedding", {
+        "none": "none",
+        "norm": "one, before the first layer (BLOOM)",
+    }, rowless=("none",)),
     Axis("window", "tokens that attention reads", {
         "none": "all earlier ones in every layer",
         "sliding": "a window of the latest ones, in all layers or in all but every n-th (Mistral, Gemma 3, GPT-OSS)",
@@ -352,8 +363,8 @@ AXES: tuple[Axis, ...] = (
 
 #: Axes that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = (
-    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "window", "sinks",
-    "capping", "scores",
+    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "embedding_norm", "window",
+    "sinks", "capping", "scores",
 )
 
 #: Losses that never have the logits of all tokens, and all others.

@@ -89,7 +89,7 @@ LLAMA: dict[str, str] = {
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
-    "documents": "one", "sinks": "none",
+    "documents": "one", "sinks": "none", "embedding_norm": "none", "softmax": "fp32",
     "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
@@ -107,7 +107,8 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"),
-    "qk_norms": ("heads", "width"), "mlp": ("xielu",), "capping": ("tanh",),
+    "qk_norms": ("heads", "width"), "mlp": ("relu", "xielu"), "capping": ("tanh",), "positions": ("alibi",),
+    "embedding_norm": ("norm",), "softmax": ("low",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
              "log_probs", "reward", "verl", "verl_entropy", "value"),
@@ -169,7 +170,7 @@ HUGGINGFACE = Implementation(
     },
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", "weights"),
-             "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
+             "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared", "shifted"),
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
              "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
@@ -191,7 +192,7 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
-                 "layers", "documents", "positions", "position_ids", "residual", "dropout",
+                 "layers", "documents", "positions", "position_ids", "residual", "dropout", "embedding_norm", "softmax",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
                  "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
 }

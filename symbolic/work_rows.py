@@ -125,9 +125,9 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
         Stream("softmax.fused", at, _SCORES, 8, 10, "megatron_core", "16-bit scores, their scaled and masked softmax",
                options={"attention": ("fused_softmax", "te_unfused")}),
         Stream("softmax.steps", at, _SCORES, 28, 28, "transformers", "scale, mask, fp32 softmax and cast of the scores",
-               5, options={"attention": ("eager",), "positions": ("rotary", "partial")}),
+               5, options={"attention": ("eager",), "softmax": ("fp32",)}),
         Stream("softmax.steps_16", at, _SCORES, 12, 10, "transformers", "scale, mask and 16-bit softmax of the scores",
-               3, options={"attention": ("eager",), "positions": ("learned",)}),
+               3, options={"attention": ("eager",), "softmax": ("low",)}),
         Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, softmax and cast of the scores",
                4, options={"attention": ("unfused",)}),
     )

@@ -101,7 +101,7 @@ def parameters_by_part(model: Model) -> dict[str, int]:
         "positions": h * model.learned_positions,
         "lm_head": (0 if model.tied_embeddings else h * model.vocab_size) + model.head_bias * model.vocab_size,
         "attention": model.num_layers * (_latent(model) if model.kv_lora_rank else _grouped(model)),
-        "norms": model.num_layers * norms * norm,
+        "norms": (model.num_layers * norms + model.embedding_norm) * norm,
         "final_norm": norm,
         "dense_mlp": (len(layers) - expert_layers) * (_mlp(model, model.ffn_hidden_size, bias) + slopes),
         "router": expert_layers * (h + model.linear_bias) * model.num_experts,

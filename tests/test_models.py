@@ -17,7 +17,7 @@ from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
 CHOOSE_ROWS = {
     "normalisation", "norms", "qk_norms", "mlp", "gelu", "parallel_residual", "one_norm", "expert_scores", "model_type",
-    "own_router", "attention_sinks",
+    "own_router", "attention_sinks", "alibi", "embedding_norm",
 }
 #: No size follows from these: launch scripts need them.
 WITHOUT_SIZE = {"norm_epsilon", "rope_base", "rope_scaling", "routed_scaling_factor"}
@@ -59,6 +59,8 @@ def test_the_architecture_is_one_option_of_every_axis(name: str) -> None:
         ("deepseek-v2", {"heads": "latent", "layers": "experts", "scores": "softmax_all"}),
         ("deepseek-v3", {"heads": "latent", "layers": "experts", "scores": "sigmoid"}),
         ("gpt2", {"normalisation": "layer", "mlp": "gelu", "positions": "learned"}),
+        ("opt-6.7b", {"normalisation": "layer", "mlp": "relu", "positions": "learned"}),
+        ("bloom-176b", {"normalisation": "layer", "mlp": "gelu", "positions": "alibi", "embedding_norm": "norm"}),
         ("pythia-6.9b", {"normalisation": "layer", "mlp": "gelu", "positions": "partial", "residual": "parallel"}),
     ],
 )
@@ -66,7 +68,7 @@ def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
     llama = {
         "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
         "residual": "sequential", "scores": "softmax", "norms": "pre", "qk_norms": "head", "window": "none",
-        "capping": "none", "sinks": "none",
+        "capping": "none", "sinks": "none", "embedding_norm": "none",
     }
     assert Model.named(name).architecture == llama | different_from_llama
 
@@ -118,8 +120,8 @@ def test_a_model_made_by_hand_is_held_to_the_same_rules() -> None:
         Model(**fields, experts=8)
     with pytest.raises(InputError, match=r"^hidden_size = True: must be an integer$"):
         Model(**{**fields, "hidden_size": True})
-    with pytest.raises(InputError, match=r"^mlp = 'relu': must be 'swiglu'(, '\w+')* or '\w+'$"):
-        Model(**{**fields, "mlp": "relu"})
+    with pytest.raises(InputError, match=r"^mlp = 'silu': must be 'swiglu'(, '\w+')* or '\w+'$"):
+        Model(**{**fields, "mlp": "silu"})
     assert hash(Model(**fields)) == hash(Model.named("llama-3.1-8b"))
 
 

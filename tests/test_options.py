@@ -20,8 +20,11 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implem
 from shardmath.symbolic.parallel.demands import refuse_impossible
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What makes the file of GELU, which has two more activations, that of another MLP.
-RENAMED = {'("gelu",), ("relu2",), ("xielu",)': '("cubed",), (), ()', '"gelu", "GELU MLP"': '"cubed", "Cubed ReLU MLP"'}
+#: What makes the file of GELU, which has three more activations, that of another MLP.
+RENAMED = {
+    '("gelu",), ("relu",), ("relu2",), ("xielu",)': '("cubed",), (), (), ()',
+    '"gelu", "GELU MLP"': '"cubed", "Cubed ReLU MLP"',
+}
 OPTION = '        "gelu": "up and down projection with GELU",\n'
 
 TERMS = """

@@ -64,6 +64,9 @@ PUBLISHED = {
     "gpt2-xl": 1_557_611_200,
     "gpt-neox-20b": 20_554_567_680,
     "pythia-6.9b": 6_857_302_016,
+    "opt-6.7b": 6_658_473_984,
+    "bloom-7b1": 7_069_016_064,
+    "bloom-176b": 176_247_271_424,
 }
 
 # Released with an image encoder and its projector, which transformers' classes build with so many parameters.

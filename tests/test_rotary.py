@@ -44,7 +44,7 @@ def test_the_catalogue_has_the_figures_of_other_programs(name: str) -> None:
 def test_the_catalogue_leaves_out_what_no_source_states(name: str) -> None:
     model = Model.named(name)
     assert (model.norm_epsilon is None) == (name in WITHOUT_EPSILON)
-    assert bool(model.rope_base) != bool(model.learned_positions)
+    assert bool(model.rope_base) != bool(model.learned_positions or model.alibi)
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name in read("models") and name not in WITHOUT_EPSILON])

@@ -1,4 +1,4 @@
-"""MLPs without a gate: up projection, GELU, squared ReLU or xIELU, down projection."""
+"""MLPs without a gate: up projection, GELU, ReLU, its square or xIELU, down projection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..work import Stream
 from ..work_rows import column_parallel, grid_transfers, residual_work, row_parallel
 from .mlp_rows import MLP_BIAS, mlp_input
 
-_GELU, _RELU2, _XIELU = ("gelu",), ("relu2",), ("xielu",)
+_GELU, _RELU, _RELU2, _XIELU = ("gelu",), ("relu",), ("relu2",), ("xielu",)
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -73,6 +73,7 @@ def _work() -> tuple[Stream, ...]:
             ("new", {"mlp": _GELU, "gelu": _NEW}, 36, 56, 8, "transformers", "steps of gelu_new, with a third power"),
             ("fast", {"mlp": _GELU, "gelu": _FAST}, 42, 72, 9, "transformers", "steps of gelu_fast"),
             ("python", {"mlp": _GELU, "gelu": _PYTHON}, 22, 48, 5, "transformers", "steps of gelu_python, with erf"),
+            ("relu", {"mlp": _RELU}, 4, 6, 1, "transformers", "ReLU"),
             ("relu2", {"mlp": _RELU2}, 8, 16, 2, "transformers", "ReLU and its square"),
             ("xielu", {"mlp": _XIELU}, 45, 60, 12, "transformers", "steps of xIELU"),
         )
@@ -97,8 +98,9 @@ COMPONENTS = (
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),
         ),
-        note="With and without Megatron-Core's fused bias and GELU the same bytes are kept.",
-        options={"mlp": (*_GELU, *_RELU2, *_XIELU)},
+        note="With and without Megatron-Core's fused bias and GELU the same bytes are kept. ReLU keeps its output,"
+        " which is the input of the down projection.",
+        options={"mlp": (*_GELU, *_RELU, *_RELU2, *_XIELU)},
         work=(
             *column_parallel("up", "up"), *_work(), *row_parallel("down", "down"),
             *residual_work("mlp_residual"), *grid_transfers("up", FFN, "down", FFN),

@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm: the two norms of a layer and the final one; QK-norm has the same rows per head."""
+"""RMSNorm and LayerNorm: the two norms of a layer, the final one and that of the embedding; QK-norm per head."""
 
 from __future__ import annotations
 
@@ -108,6 +108,12 @@ def norm_rows(
 
 
 COMPONENTS = (
+    Component(
+        "embedding_norm", "Norm behind the word embedding", 12, Place.FIRST,
+        norm_rows("", "embedding_norm", (SEQUENCE_SP, BATCH), HIDDEN),
+        options={"embedding_norm": ("norm",)},
+        work=norm_work("norm", "embedding_norm"),
+    ),
     Component(
         "attention_norm", "Norm before attention", 20, Place.LAYER,
         norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, input_storage="layer.input",

@@ -13,7 +13,7 @@ COMPONENTS = (
                    "position table, on every tensor-parallel rank"),
             Tensor("ids", "position_embedding", Role.INPUT, (SEQUENCE, BATCH), 8, Lifetime.IN_FLIGHT,
                    "megatron_core", "int64 positions; the lookup keeps its input",
-                   options={"position_ids": ("batch",)}),
+                   options={"position_ids": ("batch", "shifted")}),
             Tensor("ids_shared", "position_embedding", Role.INPUT, (SEQUENCE,), 8, Lifetime.IN_FLIGHT,
                    "transformers", "int64 positions, the same for all sequences; the lookup keeps its input",
                    options={"position_ids": ("shared",)}),

@@ -163,11 +163,11 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 #: Axes of which some options are counted with a plain training step alone: none of FP8, adapters, autocast, moments.
 _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"), "qk_norms": ("heads", "width"),
-    "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu2", "xielu"),
+    "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu", "relu2", "xielu"),
     "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
     "rope": ("shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "joined_repeated"),
-    "sinks": ("trained",),
+    "sinks": ("trained",), "positions": ("alibi",), "embedding_norm": ("norm",),
 }
 #: Those that are counted with experts.
 _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
@@ -252,6 +252,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
          " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (
              ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),
+        ("positions as a slope of the scores (ALiBi) with this kernel of attention: choose attention = eager",
+         choices["positions"] == "alibi" and choices["attention"] != "eager"),
         (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
         ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
          " saved",

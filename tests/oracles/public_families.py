@@ -26,6 +26,7 @@ _EITHER = (False, True)
 FAMILIES: Mapping[str, Draw] = {
     "apertus": _some(attention_bias=_EITHER),
     "arcee": _some(attention_bias=_EITHER, mlp_bias=_EITHER),
+    "bloom": _some(),
     "cohere": _some(use_qk_norm=_EITHER, attention_bias=_EITHER),
     "cohere2": _some(attention_bias=_EITHER),
     "ernie4_5": _some(use_bias=_EITHER),
@@ -45,6 +46,7 @@ FAMILIES: Mapping[str, Draw] = {
     "olmo": _some(attention_bias=_EITHER),
     "olmo2": _some(attention_bias=_EITHER),
     "olmo3": _some(attention_bias=_EITHER),
+    "opt": lambda draw: {"ffn_dim": size(draw, 200)},
     "phi": _some(partial_rotary_factor=_SHARES, hidden_act=("gelu_new", "gelu")),
     "phi3": _some(partial_rotary_factor=(1.0, 0.75)),
     "qwen3": _some(attention_bias=_EITHER),
@@ -57,7 +59,9 @@ FAMILIES: Mapping[str, Draw] = {
 #: Families with windows, wider than any sequence here: of narrower ones see docs/limits.md.
 _WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3")
 #: Families whose heads share out the residual stream: others may have wider ones.
-_EVEN_HEADS = ("apertus", "cohere", "helium", "olmo", "olmo2", "olmo3", "phi", "phi3", "stablelm")
+_EVEN_HEADS = ("apertus", "bloom", "cohere", "helium", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "stablelm")
+#: Dropout of residuals under the key of its own that it has in some families.
+_RESIDUAL_DROPOUT = {"opt": "dropout", "seed_oss": "residual_dropout"}
 #: Tokens.
 LONGEST = 48
 
@@ -85,7 +89,7 @@ def built(config: dict[str, Any], attention: str) -> PreTrainedModel:
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None, attention_dropout=0.0,
-        **({"residual_dropout": 0.0} if config["model_type"] == "seed_oss" else {}),
+        **{key: 0.0 for family, key in _RESIDUAL_DROPOUT.items() if family == config["model_type"]},
     )
     model = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16).train()
     for module in model.modules():

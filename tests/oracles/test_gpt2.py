@@ -27,7 +27,7 @@ Shape = dict[str, int]
 
 GPT2 = HUGGINGFACE.with_choices(
     normalisation="layer", mlp="gelu", positions="learned", biases="linear", value="view", projections="fused",
-    dropout="masks",
+    dropout="masks", softmax="low",
 )
 
 

@@ -20,9 +20,10 @@ from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.model import Model
 
 #: Differences of GPT-2's classes in Transformers from Llama's: one projection for queries, keys and
-#: values, of which they stay views; in GPT-NeoX v does, and queries and keys are joined from a part that is turned and
-#: one that is not.
+#: values, of which they stay views, and a 16-bit softmax of scores; in GPT-NeoX v does, and queries and keys are joined
+#: from a part that is turned and one that is not.
 _GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
+_LEARNED_GPT: Mapping[str, str] = {"softmax": "low"}
 _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 #: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
 _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
@@ -124,7 +125,7 @@ def _of_transformers(model: Model) -> dict[str, str]:
     architecture = model.architecture
     if (architecture["normalisation"], architecture["mlp"]) != ("layer", "gelu"):
         return {"gelu": model.gelu, **windowed, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
-    return {"gelu": model.gelu, **_GPT, **({} if architecture["positions"] == "learned" else _ROTARY_GPT)}
+    return {"gelu": model.gelu, **_GPT, **(_LEARNED_GPT if architecture["positions"] == "learned" else _ROTARY_GPT)}
 
 
 def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:

@@ -15,6 +15,7 @@ _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
 
 #: Options by axis; a model of another family, or of the catalogue without one, has those of Llama, GPT-2 or GPT-NeoX.
 CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
+    "bloom": {"projections": "fused", "value": "view", "attention": "eager"},
     "cohere": _SCALE,
     "cohere2": _SCALE,
     "ernie4_5": {"rope": "repeated_fp32"},
@@ -35,6 +36,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "olmo": {"rope": "shared_fp32"},
     "olmo2": {"norm": "eager_fp32", "rope": "shared_fp32"},
     "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
+    "opt": {"position_ids": "shifted"},
     "phi": {"rope": "joined"},
     "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16"},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},

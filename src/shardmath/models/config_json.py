@@ -13,6 +13,7 @@ from shardmath.errors import ABSENT, InputError, InputWarning
 from shardmath.files.reading import json_object, read_text
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.dense_families import DENSE, Family
+from shardmath.models.early_families import EARLY
 from shardmath.models.expert_families import EXPERTS
 from shardmath.models.further_expert_families import FURTHER_EXPERTS
 from shardmath.models.gated_families import GATED
@@ -24,7 +25,7 @@ from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "WITH_TEXT", "read_model"]
 
-FAMILIES: dict[str, type[Family]] = {**DENSE, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS,
+FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS,
                                     **FURTHER_EXPERTS}
 """The families that can be read, by ``model_type``."""
 

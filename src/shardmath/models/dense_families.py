@@ -19,8 +19,8 @@ from shardmath.models.model import Count, Model, Size
 from shardmath.models.rotary import rotary_of
 from shardmath.models.windows import windows_of
 
-__all__ = ["DENSE", "GELU", "KEYS_OF_EXPERTS", "Epsilon", "Family", "GatedFamily", "Gelu", "Llama", "NoBias",
-           "keys", "only", "partial_width"]
+__all__ = ["DENSE", "GELU", "KEYS_OF_EXPERTS", "Epsilon", "Family", "GatedFamily", "Gelu", "GptFamily",
+           "Llama", "NoBias", "keys", "only", "partial_width"]
 
 KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 

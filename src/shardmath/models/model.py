@@ -52,7 +52,8 @@ class Model(Record):
     ``qk_norm``: a norm on q and another on k, over each head with one scale (``qk_norms`` = ``head``, Qwen3), over each
     with a scale of its own (``heads``), or over all together (``width``). ``norms``: those of attention and MLP, one
     each (``pre``) or one before and one after each (``both``). ``learned_positions``: rows of the table of learned
-    positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
+    positions; without one, positions are rotary, or with ``alibi`` a slope of the scores. ``embedding_norm``: the word
+    embedding is normalised (BLOOM). ``parallel_residual``: attention and MLP read the same input, each
     through a norm of its own or with ``one_norm`` through the same, and both outputs are added to it (GPT-NeoX).
     ``attention_softcapping``, ``logit_softcapping``: scores and logits are bounded by tanh (Gemma 2).
     ``attention_sinks``: every head has a trained logit beside its scores, of no key (GPT-OSS).
@@ -117,6 +118,8 @@ class Model(Record):
     full_attention_step: Count = 0
     model_type: Family = ""
     learned_positions: Count = 0
+    alibi: bool = False
+    embedding_norm: bool = False
     parallel_residual: bool = False
     num_experts: Count = 0
     moe_topk: Count = 0
@@ -156,6 +159,7 @@ class Model(Record):
             "layers": "experts" if self.num_experts else "dense",
             "residual": self._residual,
             "positions": self._positions,
+            "embedding_norm": "norm" if self.embedding_norm else "none",
             "window": "sliding" if self.attention_window else "none",
             "sinks": "trained" if self.attention_sinks else "none",
             "capping": "tanh" if self.attention_softcapping or self.logit_softcapping else "none",
@@ -179,8 +183,8 @@ class Model(Record):
 
     @property
     def _positions(self) -> str:
-        if self.learned_positions:
-            return "learned"
+        if self.learned_positions or self.alibi:
+            return "learned" if self.learned_positions else "alibi"
         return "partial" if self.qk_rope_head_dim and not self.kv_lora_rank else "rotary"
 
     @classmethod

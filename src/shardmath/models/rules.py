@@ -50,8 +50,13 @@ def _positions(model: Model) -> None:
     if 0 < model.learned_positions < model.max_seq_length:
         rule = f"must be at most learned_positions = {model.learned_positions}"
         raise InputError("max_seq_length", model.max_seq_length, rule, str(model.learned_positions))
-    if model.learned_positions and model.rope_base:
-        raise InputError("rope_base", model.rope_base, "must be 0 with learned positions", "0")
+    if model.alibi and model.learned_positions:
+        raise InputError("alibi", True, "must be false with learned positions", "false")
+    if model.alibi and (model.qk_rope_head_dim or model.kv_lora_rank):
+        raise InputError("alibi", True, "must be false with rotary embedding of queries and keys", "false")
+    if (model.learned_positions or model.alibi) and model.rope_base:
+        rule = f"must be 0 with {'alibi' if model.alibi else 'learned positions'}"
+        raise InputError("rope_base", model.rope_base, rule, "0")
     if model.rope_scaling is not None and not model.rope_base:
         raise InputError("rope_scaling", model.rope_scaling.kind, "must not be given without rope_base")
 

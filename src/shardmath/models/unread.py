@@ -20,13 +20,15 @@ _MAMBA = "state-space layers (Mamba 2)"
 
 #: By ``model_type``.
 UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
-    "bloom": ("gpt_neox", "positions as a slope of the scores (ALiBi), and a norm after the embedding"),
     "falcon": ("gpt_neox", "attention of its own, which keeps a mask and repeated keys and values"),
     "dbrx": ("mixtral", "LayerNorm without a shift, clipped queries, keys and values, and experts in a loop"),
     "falcon_h1": ("llama", f"{_MAMBA} beside attention"),
     "falcon_mamba": ("llama", "state-space layers (Mamba)"),
     "gemma3n": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
     "gemma3n_text": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
+    **dict.fromkeys(("gemma4", "gemma4_text"), (
+        "gemma3_text", "layers without windows that have other heads and no values of their own, norms of values,"
+        " embeddings of each layer, shared keys and values, and experts beside the MLP")),
     "gpt_bigcode": ("gpt2", "one key and value head for all queries"),
     "gptj": ("gpt_neox", "biases of the MLP alone, and one norm for attention and MLP"),
     "granitemoehybrid": ("granitemoe", _MAMBA),
@@ -42,7 +44,6 @@ UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "mpt": ("gpt2", "positions as a slope of the scores (ALiBi)"),
     "mllama": ("llama", "cross-attention layers, which read an image"),
     "nemotron_h": ("nemotron", f"{_MAMBA}, and layers of one part alone"),
-    "opt": ("gpt2", "an MLP with ReLU"),
     "qwen3_next": ("qwen3_moe", _LINEAR),
     "qwen3_5": ("qwen3", _LINEAR),
     "qwen3_5_moe": ("qwen3_moe", _LINEAR),
