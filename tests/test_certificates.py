@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +25,7 @@ from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact, ordered
 from shardmath.search.boxes import programs
-from shardmath.search.certificates import enclosure, outward
+from shardmath.search.certificates import enclosure, outward, tree
 from shardmath.search.certificates.checked import checked
 from shardmath.search.certificates.rounding import rounded_upward
 from shardmath.search.certificates.tree import Tree
@@ -141,6 +142,33 @@ def test_a_certificate_holds_and_its_tree_is_read_as_it_was_written(certificate:
     assert result.boxes == certificate["parts"][0]["boxes"] == read(certificate).boxes
     assert result.exact > sum(result.answers.values()) // 2
     assert read(certificate).text == certificate["parts"][0]["tree"]
+
+
+def test_threads_that_share_out_boxes_prove_and_refuse_the_same(
+    certificate: Document, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each batch rounds outward in its own thread; a refusal names the first box, as it does without threads."""
+    forged = copy.deepcopy(certificate)
+    closed_early(forged)
+    with pytest.raises(InputError) as before:
+        checked(forged)
+    threads = set[int]()
+
+    def noted(*args: Any) -> Any:
+        threads.add(threading.get_ident())
+        third = np.ones(9) / 3  # longer than a register: more than a third only where rounding is upward
+        assert (third * 3 > 1).all()
+        return right(*args)
+
+    right = enclosure.Enclosure.children
+    monkeypatch.setattr(enclosure.Enclosure, "children", noted)
+    monkeypatch.setattr(tree, "_FEWEST", 2)
+    monkeypatch.setattr(tree, "_BATCH", 8)
+    assert checked(certificate).boxes == certificate["parts"][0]["boxes"]
+    with pytest.raises(InputError) as after:
+        checked(forged)
+    assert str(after.value) == str(before.value)
+    assert threads - {threading.get_ident()}
 
 
 def test_the_certificate_of_a_stopped_search_proves_its_gap(

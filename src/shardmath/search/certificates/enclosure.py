@@ -41,11 +41,17 @@ class Enclosed:
 
 @dataclass(frozen=True)
 class _Level:
-    """How children of one level are bounded: ``lent`` nodes by steps on parents, then two stages on children."""
+    """How children of one level are bounded: ``lent`` nodes by steps on parents, then two stages on children.
+
+    ``early`` nodes of parents are for the first stage; ``late`` ones, and ``kept`` ones of the first stage, for the
+    second.
+    """
 
     lent: tuple[Step, ...]
-    taken: tuple[Node, ...]
+    early: tuple[Node, ...]
+    late: tuple[Node, ...]
     first: tuple[Step, ...]
+    kept: tuple[Node, ...]
     then: tuple[Step, ...]
     tables: tuple[Ranges, ...]
 
@@ -101,7 +107,10 @@ class Enclosure:
         for table in plan.tables:
             kept = kept[table.legal[table.cut(level + 1)][table.rows(boxes[kept], self.order, level + 1)]]
         if len(kept):
-            values = self._lent(plan, level, parents, rows[kept])
+            used, at = np.unique(rows[kept], return_inverse=True)
+            lent = dict(self._common)
+            self._run(plan.lent, lent, parents[used], level)
+            values = {**self._common, **{node: _taken(lent[node], at) for node in plan.early}}
             self._run(plan.first, values, boxes[kept], level + 1)
             holds = np.ones(len(kept), np.bool_)
             for node in self._conditions:
@@ -109,19 +118,14 @@ class Enclosure:
             may = np.stack([holds & values[node][1] for node in self._counting], axis=1)
             left = np.flatnonzero(may.any(axis=1))
             if len(left):
-                values = {node: _taken(value, left) for node, value in values.items()}
+                values = {**self._common, **{node: _taken(values[node], left) for node in plan.kept},
+                          **{node: _taken(lent[node], at[left]) for node in plan.late}}
                 self._run(plan.then, values, boxes[kept[left]], level + 1)
                 less, most = (np.stack([np.broadcast_to(values[node][end], left.shape) for node in self._keys], axis=1)
                               for end in (0, 1))
                 return Enclosed(kept[left], may[left], less, most)
         none = np.empty((0, len(self._keys)))
         return Enclosed(kept[:0], np.empty((0, len(self._counting)), np.bool_), none, none)
-
-    def _lent(self, plan: _Level, level: int, parents: Places, rows: NDArray[np.int64]) -> dict[Node, Outward]:
-        used, at = np.unique(rows, return_inverse=True)
-        values = dict(self._common)
-        self._run(plan.lent, values, parents[used], level)
-        return {**self._common, **{node: _taken(values[node], at) for node in plan.taken}}
 
     def _run(self, steps: Iterable[Step], values: dict[Node, Outward], boxes: Places, levels: int) -> None:
         rows: dict[int, NDArray[np.int64]] = {}
@@ -193,12 +197,14 @@ class Enclosure:
         counted = set(self._outside([*self._conditions, *self._counting]))
         first = [node for node in self._needed if node in moved and node in counted]
         then = [node for node in self._needed if node in moved and node not in counted]
-        args = {arg for node in (*first, *then) if node not in self._home for arg in node.args}
-        taken = tuple(node for node in self._needed if node not in moved and (node in args or node in self._roots))
-        later = {arg for node in then for arg in node.args}.union(self._keys)
+        early, late = ({*roots, *(arg for node in stage if node not in self._home for arg in node.args)}
+                       for stage, roots in ((first, (*self._conditions, *self._counting)), (then, self._keys)))
+        lent = [node for node in self._needed if node not in moved and node in early | late]
         return _Level(
-            steps_of(self._outside(taken), {*taken, *self._common}), taken,
-            steps_of(first, {*self._conditions, *self._counting, *later, *self._common}),
+            steps_of(self._outside(lent), {*lent, *self._common}),
+            tuple(node for node in lent if node in early), tuple(node for node in lent if node in late),
+            steps_of(first, {*self._conditions, *self._counting, *late, *self._common}),
+            tuple(node for node in first if node in late),
             steps_of(then, {*self._keys, *self._common}),
             tuple(table for table in self._all_tables if level in table.levels),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import lzma
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,8 +19,11 @@ from shardmath.search.spaces import Best, Front, Part
 
 #: Difference of equal keys, as a share of a key that is not a whole number.
 SLACK = 1e-9
-#: Boxes that are bounded at a time: fewer take longer, as each operation on a column has a cost of its own.
-_BATCH = 1 << 14
+#: Boxes that a thread bounds at a time, at least and at most: fewer take longer, as each operation on a column has a
+#: cost of its own.
+_FEWEST, _BATCH = 1 << 11, 1 << 14
+#: Threads that share out the boxes of a level: operations on columns run without the lock of the interpreter.
+_THREADS = 2
 #: Boxes of one level at most, and bytes of a tree.
 _BOXES, _BYTES = 1 << 25, 1 << 26
 
@@ -59,27 +63,27 @@ class Closing:
 
     def closes(self, low: Floats, high: Floats) -> Truths:
         """Tell which boxes have nothing that should be an answer and is none."""
-        low, high = low[:, self.columns], high[:, self.columns]
-        closed = np.zeros(len(low), np.bool_)
+        low, high = (np.ascontiguousarray(ends[:, self.columns].T) for ends in (low, high))
+        keys, slack = self.keys[:, :, np.newaxis], self.slack[:, :, np.newaxis]
+        closed = np.zeros(low.shape[1], np.bool_)
         if isinstance(self.question, Front):
-            for keys, slack in zip(self.keys, self.slack, strict=True):
-                closed |= (low >= keys - slack - self.gap * np.abs(keys)).all(axis=1)
+            for limits in keys - slack - self.gap * np.abs(keys):
+                closed |= (low >= limits).all(axis=0)
             return closed
-        if self.gap and len(self.keys):
-            last, slack = self.keys[-1, 0], self.slack[-1, 0]
-            closed = low[:, 0] >= last - slack - self.gap * abs(last)
-        if len(self.keys) >= self.question.count:
+        if self.gap and len(keys):
+            closed = low[0] >= (keys - slack - self.gap * np.abs(keys))[-1, 0]
+        if len(keys) >= self.question.count:
             closed |= ~self._before(low)
-        for keys, slack in zip(self.keys, self.slack, strict=True):
-            closed |= ((low >= keys - slack) & (high <= keys + slack)).all(axis=1)
+        for least, most in zip(keys - slack, keys + slack, strict=True):
+            closed |= ((low >= least) & (high <= most)).all(axis=0)
         return closed
 
     def _before(self, low: Floats) -> Truths:
         """Tell which boxes may come before the last answer, by the first key in which they differ."""
-        before, equal = np.zeros(len(low), np.bool_), np.ones(len(low), np.bool_)
-        for column, (key, slack) in enumerate(zip(self.keys[-1], self.slack[-1], strict=True)):
-            before |= equal & ~(low[:, column] >= key - slack)
-            equal &= ~(low[:, column] > key + slack)
+        before, equal = np.zeros(low.shape[1], np.bool_), np.ones(low.shape[1], np.bool_)
+        for ends, key, slack in zip(low, self.keys[-1], self.slack[-1], strict=True):
+            before |= equal & ~(ends >= key - slack)
+            equal &= ~(ends > key + slack)
         return before
 
 
@@ -132,9 +136,8 @@ def grown(enclosure: Enclosure, closings: Sequence[Closing]) -> Tree:
     for level, axis in enumerate(enclosure.order):
         size = enclosure.part.axes[axis].size
         bits = np.zeros(len(boxes) * size, np.bool_)
-        every = np.arange(len(bits))
-        for rows, result in _bounded(enclosure, level, boxes, every):
-            bits[rows[result.rows[~_closed(result, closings)]]] = True
+        for still in _open(enclosure, closings, level, boxes, np.arange(len(bits))):
+            bits[still] = True
         levels.append(bits)
         boxes = _cut(boxes, np.flatnonzero(bits), axis, size)
     if len(boxes):
@@ -147,10 +150,9 @@ def refuse_open(enclosure: Enclosure, closings: Sequence[Closing], tree: Tree) -
     boxes = np.zeros((1, len(enclosure.order)), np.int16)
     for level, (axis, bits) in enumerate(zip(enclosure.order, tree.levels, strict=True)):
         size = enclosure.part.axes[axis].size
-        for rows, result in _bounded(enclosure, level, boxes, np.flatnonzero(~bits)):
-            still = np.flatnonzero(~_closed(result, closings))
+        for still in _open(enclosure, closings, level, boxes, np.flatnonzero(~bits)):
             if len(still):
-                box = _cut(boxes, rows[result.rows[still[:1]]], axis, size)[0]
+                box = _cut(boxes, still[:1], axis, size)[0]
                 shown = _shown(enclosure.part, box, enclosure.order[: level + 1])
                 raise InputError("certificate", shown, "must be cut further: it may hold a better configuration")
         boxes = _cut(boxes, np.flatnonzero(bits), axis, size)
@@ -175,23 +177,31 @@ def refuse_outside(
             raise InputError("certificate", "a configuration that was drawn", rule)
 
 
-def _bounded(
-    enclosure: Enclosure, level: int, boxes: Places, children: NDArray[np.int64],
-) -> Iterator[tuple[NDArray[np.int64], Enclosed]]:
-    """Yield bounds of children of a level in batches, each with the numbers of its children.
+def _open(
+    enclosure: Enclosure, closings: Sequence[Closing], level: int, boxes: Places, children: NDArray[np.int64],
+) -> Iterator[NDArray[np.int64]]:
+    """Yield, for one batch of ``children`` of a level after the other, the numbers of those that bounds do not close.
 
     Those that are like the first child of their parent are left out: it stands for them.
     """
     axis = enclosure.order[level]
     size = enclosure.part.axes[axis].size
-    for start in range(0, len(children), _BATCH):
-        some = children[start: start + _BATCH]
+
+    def still(some: NDArray[np.int64]) -> NDArray[np.int64]:
         cut = _cut(boxes, some, axis, size)
         own = ~enclosure.alike(level, cut)
         some, cut = some[own], cut[own]
-        with rounded_upward():
+        with rounded_upward():  # of this thread
             result = enclosure.children(level, boxes, some // size, cut)
-        yield some, result
+        return some[result.rows[~_closed(result, closings)]]
+
+    step = min(_BATCH, max(_FEWEST, -(-len(children) // _THREADS)))
+    batches = [children[start: start + step] for start in range(0, len(children), step)]
+    if len(batches) < _THREADS:
+        yield from map(still, batches)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:  # threads do not outlive a level: a process that forks has none
+        yield from pool.map(still, batches)
 
 
 def _closed(result: Enclosed, closings: Sequence[Closing]) -> Truths:
