@@ -322,6 +322,11 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
         "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
         "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
+        "verl_entropy_chunks": "as verl_entropy, 2048 tokens at a time (entropy_from_logits_with_chunking): at most",
+        "verl_entropy_eager": "as verl_entropy without torch.compile: keeps the 16-bit softmax",
+        "verl_entropy_eager_chunks": "as verl_entropy_chunks without torch.compile: keeps fp32 logits and softmax",
+        "openrlhf": "log-probabilities from fp32 logits, which the trainer holds (OpenRLHF's actor, flash-attn)",
+        "openrlhf_entropy": "the same beside the compiled entropy, whose fp32 gradient is one more of the logits",
         "value": "one value of every token in place of logits, compared with returns (verl's critic)",
     }),
     "precision": ("weights, gradients and optimizer states", {

@@ -87,6 +87,11 @@ AXES: tuple[Axis, ...] = (
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
         "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
         "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
+        "verl_entropy_chunks": "as verl_entropy, 2048 tokens at a time (entropy_from_logits_with_chunking): at most",
+        "verl_entropy_eager": "as verl_entropy without torch.compile: keeps the 16-bit softmax",
+        "verl_entropy_eager_chunks": "as verl_entropy_chunks without torch.compile: keeps fp32 logits and softmax",
+        "openrlhf": "log-probabilities from fp32 logits, which the trainer holds (OpenRLHF's actor, flash-attn)",
+        "openrlhf_entropy": "the same beside the compiled entropy, whose fp32 gradient is one more of the logits",
         "value": "one value of every token in place of logits, compared with returns (verl's critic)",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
@@ -374,8 +379,11 @@ RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
 )
-#: Losses of actors in reinforcement learning.
-ACTORS: tuple[str, ...] = ("verl", "verl_entropy")
+#: Losses of actors in reinforcement learning, first those of 16-bit logits.
+ACTORS_16: tuple[str, ...] = (
+    "verl", "verl_entropy", "verl_entropy_chunks", "verl_entropy_eager", "verl_entropy_eager_chunks",
+)
+ACTORS: tuple[str, ...] = (*ACTORS_16, "openrlhf", "openrlhf_entropy")
 #: Losses of a head with one output, and all others, whose head has the vocabulary.
 SCORES: tuple[str, ...] = ("reward", "value")
 OF_WORDS: tuple[str, ...] = tuple(

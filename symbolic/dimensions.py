@@ -29,6 +29,14 @@ CHUNK_TOKENS = Dimension("chunk_tokens", Min(s * b, power_of_two_from(CeilDiv(s 
                          "tokens whose logits Liger has at a time, for as many elements as hidden states have")
 TILE_TOKENS = Dimension("tile_tokens", Min((s - 1) * b, 4096), "tokens of a tile of TRL's fused head")
 TILE_VOCAB = Dimension("tile_vocab", Integer(32768), "part of the vocabulary in a tile of TRL's fused head")
+_tokens, _chunk = s * b, Min(s * b, 2048)
+_last = _tokens - _chunk * (CeilDiv(_tokens, _chunk) - 1)
+ENTROPY_PRODUCTS = Dimension("entropy_products", Max(_last, _chunk - 2 * _last),
+                             "tokens of verl's entropy in chunks of 2048 whose products live in its forward pass")
+ENTROPY_GRADIENTS = Dimension(
+    "entropy_gradients", Max(10 * _last, 10 * _chunk - 4 * _last, _tokens - 3 * _last),
+    "16-bit numbers of a word in its backward pass, less those that the last chunk has freed by then",
+)
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
 SCORE = Dimension("score", Integer(1), "the one output of a head that scores")
@@ -120,6 +128,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
+    ENTROPY_PRODUCTS, ENTROPY_GRADIENTS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,
 )
 

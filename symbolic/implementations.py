@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import AXES, BY_NAME, TRANSFORMERS_ROUTERS
+from .choices import ACTORS, AXES, BY_NAME, TRANSFORMERS_ROUTERS
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -111,7 +111,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "embedding_norm": ("norm",), "softmax": ("low",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
-             "log_probs", "reward", "verl", "verl_entropy", "value"),
+             "log_probs", "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

@@ -196,6 +196,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/verl-project/verl",
     ),
     Source(
+        "openrlhf", "OpenRLHF project", "OpenRLHF 0.11.2, losses of actors, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/OpenRLHF/OpenRLHF",
+    ),
+    Source(
         "megatron_bridge", "NVIDIA", "Megatron-Bridge 0.3.1, LoRA and CanonicalLoRA",
         2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     ),

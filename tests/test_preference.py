@@ -116,5 +116,11 @@ def test_losses_of_actors_and_critics() -> None:
                               for loss in ("verl", "verl_entropy", "value"))
     assert entropy.moments["loss_backward"] - actor.moments["loss_backward"] == 8192 * (4 * 128_256 + 10)
     assert critic.parameters - actor.parameters == 2048 + 1
+    more = {"verl_entropy_chunks": 8192 * (8 * 128_256 + 12), "verl_entropy_eager": 8192 * (12 * 128_256 + 2),
+            "verl_entropy_eager_chunks": 8192 * (10 * 128_256 + 4) + 20 * 2048 * 128_256,
+            "openrlhf": 8192 * 8 * 128_256, "openrlhf_entropy": 8192 * (10 * 128_256 + 12)}
+    for loss, expected in more.items():
+        peak = explain("llama-3.2-1b", "h100-80gb", **run, kernels={"loss": loss}).peak
+        assert peak.moments["loss_backward"] - actor.moments["loss_backward"] == expected, loss
     with pytest.raises(InputError, match="not counted yet: loss = verl under autocast"):
         explain("llama-3.2-1b", "h100-80gb", **run, kernels={"loss": "verl", "precision": "autocast"})

@@ -25,6 +25,8 @@ from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
 from ..work_rows import over_vocabulary
 from .compiled_loss import compiled_rows, compiled_work
+from .entropies import entropy_rows, entropy_work
+from .openrlhf_losses import openrlhf_rows, openrlhf_work
 from .policy_losses import policy_rows, policy_work
 
 b, t = symbols("b t")
@@ -286,7 +288,7 @@ def _exchanges() -> tuple[Work, ...]:
 
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
-    return _exchanges() + compiled_work() + policy_work() + tuple(
+    return _exchanges() + compiled_work() + policy_work() + entropy_work() + openrlhf_work() + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
@@ -308,7 +310,8 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_log_probs(), *_reward(), *policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
+         *_gathered(), *_log_probs(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(), *_dtensor(),
+         *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

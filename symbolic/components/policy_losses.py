@@ -1,14 +1,13 @@
-"""Losses of reinforcement learning in verl: log-probabilities of an actor, with entropy or not, and values of a critic.
+"""Losses of reinforcement learning in verl: log-probabilities of an actor, and values of a critic.
 
-An actor's cross entropy is flash-attn's, which keeps 16-bit logits; without entropy their gradient overwrites them. The
-entropy is compiled: the softmax is made again in the backward pass, from the same logits.
+An actor's cross entropy is flash-attn's, which keeps 16-bit logits; without entropy their gradient overwrites them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..choices import ACTORS
+from ..choices import ACTORS_16
 from ..dimensions import BATCH, SCORE, SEQUENCE, VOCAB
 from ..ledger import Lifetime, Tensor, saved, transient
 from ..work import Stream
@@ -22,23 +21,15 @@ _ALL = (*_AFTER, *_FORWARD, *_BACKWARD)
 
 def policy_rows() -> tuple[Tensor, ...]:
     """Return what the losses keep and write, beside the numbers of each token that a policy's loss itself makes."""
-    on: Any = {"loss": ACTORS, "lifetime": Lifetime.ONCE}
-    with_entropy: Any = {"loss": ("verl_entropy",)}
+    on: Any = {"loss": ACTORS_16, "lifetime": Lifetime.ONCE}
     src = "verl"
     return (
         saved("policy_logits", "loss", _LOGITS, 2, src, "bf16 logits, of all tokens", **on),
         saved("policy_sums", "loss", _TOKENS, 4, src, "fp32 logarithms of sums of exponentials", **on),
         saved("policy_labels", "loss", _TOKENS, 8, src, "int64 next tokens", **on),
-        saved("entropy_statistics", "loss", _TOKENS, 10, src,
-              "fp32 maxima and sums of exponentials, and the bf16 logarithm of these", lifetime=Lifetime.ONCE,
-              **with_entropy),
         transient("log_probabilities", "loss", _TOKENS, 8, src, "fp32 log-probabilities and their negatives", _FORWARD,
-                  loss=ACTORS),
-        transient("entropy_forward", "loss", _LOGITS, 4, src, "fp32 exponentials of the compiled entropy", _FORWARD,
-                  **with_entropy),
-        transient("policy_gradient", "loss", _LOGITS, 4, src, "bf16 gradients of log-probabilities and of the entropy",
-                  _BACKWARD, **with_entropy),
-        transient("value_of_policy", "loss", (), 4, src, "fp32 loss", _ALL, loss=ACTORS),
+                  loss=ACTORS_16),
+        transient("value_of_policy", "loss", (), 4, src, "fp32 loss", _ALL, loss=ACTORS_16),
         *_critic(),
     )
 
@@ -62,9 +53,7 @@ def _critic() -> tuple[Tensor, ...]:
 
 
 def policy_work() -> tuple[Stream, ...]:
-    """Return the traffic of logits: read by each kernel, and overwritten by their gradient or beside it."""
+    """Return the traffic of logits: read, and overwritten by their gradient."""
     return (
         Stream("verl.steps", "loss", _LOGITS, 2, 4, "verl", "statistics; the gradient", 2, options={"loss": ("verl",)}),
-        Stream("verl_entropy.steps", "loss", _LOGITS, 4, 14, "verl", "statistics twice; two gradients and their sum", 5,
-               options={"loss": ("verl_entropy",)}),
     )

@@ -1,0 +1,121 @@
+"""Log-probabilities and entropies of actors: verl's ways to the entropy, and OpenRLHF's losses from fp32 logits.
+
+The programs follow verl 0.9.1 (``utils/torch_functional.py``) and OpenRLHF 0.11.2 (``models/actor.py``). Neither is
+imported: their packages start clusters. flash-attn's cross entropy is the stand-in of ``test_policy_losses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+import torch
+from oracles.huggingface import FAMILIES, causal_lm, random_shape
+from oracles.ledger import ledger
+from oracles.live import Live
+from oracles.test_compiled_loss import BESIDE, Allocated
+from oracles.test_policy_losses import CrossEntropy, entropy
+from torch import Tensor
+
+from shardmath.symbolic.implementations import HUGGINGFACE
+
+#: verl's ``entropy_from_logits_chunk_size``.
+CHUNK = 2048
+
+
+def entropy_in_chunks(logits: Tensor) -> Tensor:
+    """Return the entropy of every row, in fp32 and a chunk of rows at a time."""
+    result = torch.zeros(len(logits))
+    for start in range(0, len(logits), CHUNK):
+        result[start:start + CHUNK] = entropy(logits[start:start + CHUNK].float())
+    return result
+
+
+def counted(loss: str, tokens: int, vocabulary: int) -> tuple[int, ...]:
+    """Bytes saved and those at the loss's moments: behind its forward pass, during it, in its backward pass."""
+    moments = (f"stage.loss.{moment}" for moment in ("after_forward", "loss_forward", "loss_backward"))
+    return ledger(HUGGINGFACE.with_choices(loss=loss), "loss.saved", *moments, s=tokens, b=1, u=vocabulary, B=1,
+                  **BESIDE)
+
+
+@pytest.mark.cases(4, 40)
+@pytest.mark.parametrize(("loss", "program"), [
+    ("verl_entropy_eager", entropy), ("verl_entropy_eager_chunks", entropy_in_chunks)])
+def test_single_operations(draw: Random, loss: str, program: Callable[[Tensor], Tensor]) -> None:
+    """Up to nine chunks, the last one full or not; a few numbers of each token live between kernels."""
+    u = draw.randint(30, 60)
+    last = draw.choice([CHUNK, draw.randint(8, CHUNK)])
+    s = CHUNK * draw.randint(0, 8) + last
+    labels = torch.zeros(s, dtype=torch.long)
+    logits = torch.randn(s, u).bfloat16().requires_grad_()
+    with Allocated() as forward:
+        entropies = program(logits)  # before the log-probabilities, so its backward pass comes behind theirs
+        value = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
+        del entropies
+    with Allocated() as backward:
+        value.backward()
+    saved, after, during, gradients = counted(loss, s, u)
+    given, few = logits.nbytes + labels.nbytes, 16 * s
+    assert abs(forward.now + given - saved - after) <= few
+    assert abs(forward.most + given - saved - during) <= few
+    assert abs(backward.most - gradients) <= few
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Tensor], Tensor]]:
+    """The entropy in chunks as verl compiles it; the other tests of this folder run without a compiler."""
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(disable=False):
+        yield torch.compile(entropy_in_chunks, dynamic=True)
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.cases(1, 4)
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_compiled_chunks(draw: Random, chunks: int, compiled: Callable[[Tensor], Tensor]) -> None:
+    """Gradients of chunks are put together by the compiler, which never needs more than the ledger has."""
+    s, u = CHUNK * chunks - draw.randint(0, 64) * 16, 64 * draw.randint(1, 3)
+    labels, loss = torch.zeros(s, dtype=torch.long), None
+    for _ in range(3):  # the first pass compiles
+        logits, loss = torch.randn(s, u).bfloat16().requires_grad_(), None
+        with Allocated() as forward:
+            entropies = compiled(logits)
+            loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
+        with Allocated() as backward:
+            gradient, = torch.autograd.grad(loss, logits)
+    kept, after, _, gradients = counted("verl_entropy_chunks", s, u)
+    given, few = logits.nbytes + labels.nbytes, 24 * s
+    assert abs(forward.now + given - kept - after) <= few
+    assert 2 * gradient.nbytes - few <= backward.most <= gradients + few
+
+
+@pytest.mark.cases(6, 60)
+def test_openrlhf(draw: Random) -> None:
+    """The model's logits are replaced by an fp32 copy, which the trainer holds; their gradient is cast back."""
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2] | {"b": draw.randint(1, 2)}
+    model, ids = causal_lm(family, shape, "sdpa"), torch.zeros(shape["b"], shape["s"], dtype=torch.long)
+    kept, tables, after, backward = ledger(
+        HUGGINGFACE.with_choices(loss="openrlhf"), "stage.activation", "stage.buffer", "stage.loss.after_forward",
+        "stage.loss.loss_backward", **shape)
+    peaks: list[int] = []
+    with Live(model, ids) as live:
+        output = model(input_ids=ids, use_cache=False)
+        output.logits.register_hook(lambda gradient: peaks.append(live.peak))
+        output["logits"] = output["logits"].to(torch.float32)
+        rolled = torch.roll(ids, -1)
+        loss = -CrossEntropy.apply(output["logits"].flatten(0, 1), rolled.flatten(), False).mean()
+        assert live.now == kept + tables + after
+        live.restart()
+        loss.backward()
+    assert abs(peaks[0] - kept - tables - backward) <= 8 * shape["b"] * shape["s"] + 8
+
+
+def test_entropy_of_openrlhf() -> None:
+    """Both fp32 gradients live together; what the compiled entropy keeps was read on a GPU: 12 bytes of a token."""
+    plain, with_entropy = (counted(loss, 100, 1000) for loss in ("openrlhf", "openrlhf_entropy"))
+    assert with_entropy[0] - plain[0] == 12 * 100
+    assert with_entropy[3] - plain[3] == (4 - 2) * 100 * 1000
