@@ -10,6 +10,7 @@ import torch.distributed as dist
 from oracles import huggingface_experts as families
 from oracles.huggingface import Shape, token_ids
 from oracles.live import Live
+from oracles.processes import let_go
 from oracles.storages import storages_in
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -56,6 +57,7 @@ def alive(rank: int, family: str, seed: int, shape: Shape, shared: int, checkpoi
     local = [_local(each) for each in model.parameters()]
     with Live(model, ids, local) as live:
         output = model(input_ids=ids, labels=ids)
+    let_go()
     AllToAllEP._dispatch_tokens = send
     assert output.loss is not None
     return {"kept": live.now, "empty": 0 in received, "parameters": sum(each.numel() for each in local), "shape": shape}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed import distributed_c10d
 
 Work = Callable[..., Any]
 #: Slow imports of functions that run on ranks.
@@ -35,9 +37,32 @@ def on_ranks(work: Work, count: int, folder: Path, *arguments: Any) -> list[Any]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
 
 
+class OneThread(distributed_c10d.ProcessGroupGloo):
+    """gloo with one thread, where its default is two.
+
+    A thread holds the tensors of a message until it looks for the next one, which may be long after whoever waited
+    for the message goes on.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        options = self._Options()
+        options._devices, options._threads, options._timeout = [self.create_default_device()], 1, timeout
+        super().__init__(store, rank, size, options)
+
+
+def let_go() -> None:
+    """Wait until no thread of gloo holds tensors of a message: one of a single number follows it on the same thread.
+
+    A barrier would not do: it holds the works before it as weak references, and these their tensors.
+    """
+    for group in list(distributed_c10d._world.pg_map):
+        dist.all_reduce(torch.zeros(1), group=group)
+
+
 def _process(rank: int, work: Work, count: int, folder: Path, arguments: tuple[Any, ...]) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    distributed_c10d.ProcessGroupGloo = OneThread  # type: ignore[misc]
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count)
     try:
         (folder / f"{rank}.json").write_text(json.dumps(work(rank, *arguments)))

@@ -67,7 +67,8 @@ class Tally:
         self.peak = max(self.peak, self.now)
 
     def _forget(self, key: int) -> None:
-        self.now -= self._alive.pop(key)[1]
+        _, size = self._alive.pop(key)  # before the subtraction: another thread may count meanwhile
+        self.now -= size
 
     def restart(self) -> None:
         """Start a new peak from what is alive now."""
