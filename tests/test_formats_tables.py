@@ -308,3 +308,21 @@ def test_packed_documents(settings: dict[str, Any], tmp_path: Path) -> None:
     assert [packed.arguments.get(name) for name in sizes] == [4096, 1, 512]
     assert full.replica_batch == 2 * (packed.replica_batch or 0)
     assert len(full.warnings) == len(packed.warnings) + 1
+
+
+FACTORY = {"model_name_or_path": "llama-3.1-8b", "stage": "sft", "finetuning_type": "full", "cutoff_len": 2048,
+           "template": "llama3", "per_device_train_batch_size": 1, "bf16": True, "neat_packing": True}
+
+
+def test_blocks_of_llamafactory(tmp_path: Path) -> None:
+    """flash-attn takes the blocks as packed documents of one sequence; other attention has a mask, which is told."""
+    told = [sum("16-bit mask of all pairs" in warning for warning in run(tmp_path, settings).warnings)
+            for settings in (FACTORY, {**FACTORY, "flash_attn": "sdpa"}, {**FACTORY, "flash_attn": "fa2"},
+                             {**FACTORY, "neat_packing": False}, {**FACTORY, "neat_packing": False, "packing": True})]
+    assert told == [1, 1, 0, 0, 0]
+    packed = run(tmp_path, {**FACTORY, "flash_attn": "fa2"}, document_length="512").arguments
+    assert (packed["seq_length"], packed["micro_batch_size"], packed["document_length"]) == (2048, 1, 512)
+    with pytest.raises(InputError, match=r"document_length = '512': .* kept apart by a mask are none"):
+        run(tmp_path, FACTORY, document_length="512")
+    with pytest.raises(InputError, match=r"per_device_train_batch_size = .2.: must be 1 with neat_packing"):
+        run(tmp_path, {**FACTORY, "flash_attn": "fa2", "per_device_train_batch_size": 2})

@@ -43,6 +43,9 @@ OPTIMIZERS: dict[str, dict[str, str]] = {
 #: Said of a file whose documents have no length.
 _PACKED = ("packed documents are counted as full sequences: give the mean length of one with"
            " --set document_length=TOKENS, for attention within each")
+#: Said of documents that a mask of all pairs of tokens keeps apart.
+_MASKED = ("without flash-attn keeps documents apart by a 16-bit mask of all pairs of tokens, beside which keys and"
+           " values are repeated for all heads: neither is counted yet, and real memory is higher")
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
@@ -58,8 +61,10 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     if length := options.size("document_length", 0):
         arguments |= _flattened(options, length, arguments["seq_length"] * micro)
         micro = 1
-    elif options.is_on("packing") or options.is_on("padding_free"):
+    elif _packs(options):
         options.warnings.append(_PACKED)
+    if options.is_on("block_documents") and not _packs(options):
+        options.warnings.append(f"{options.shown('block_documents')} {_MASKED}")
     adapted = adapters_of(options)
     if options.is_on("reference") and not (adapted or _has_reference(options)):
         kernels["reference"] = "copy"
@@ -122,10 +127,21 @@ def _length(options: Options) -> int:
     return length
 
 
+def _packs(options: Options) -> bool:
+    """Say whether a micro-batch is one sequence of packed documents. Raises InputError for blocks of several ones."""
+    if options.is_on("block_documents") and "flash" in options.word("attn_implementation", "sdpa"):
+        if options.needed("per_device_train_batch_size") != 1:
+            raise options.error("per_device_train_batch_size",
+                                f"must be 1 with {options.shown('block_documents')} and flash-attn")
+        return True
+    return options.is_on("packing") or options.is_on("padding_free")
+
+
 def _flattened(options: Options, document: int, tokens: int) -> dict[str, int]:
     """Return a micro-batch as one sequence of packed documents. Raises InputError for files that do not pack."""
-    if not (options.is_on("packing") or options.is_on("padding_free")):
-        raise options.error("document_length", "must be given with packing or padding_free alone")
+    if not _packs(options):
+        raise options.error("document_length", "must be given with packing or padding_free alone, of which blocks kept"
+                            " apart by a mask are none")
     if "global_batch_size" in options:
         raise options.error("global_batch_size", "must not be given with document_length: a step has as many sequences"
                             " of packed documents as ranks and passes")
