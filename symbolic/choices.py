@@ -92,6 +92,9 @@ AXES: tuple[Axis, ...] = (
         "verl_entropy_eager_chunks": "as verl_entropy_chunks without torch.compile: keeps fp32 logits and softmax",
         "openrlhf": "log-probabilities from fp32 logits, which the trainer holds (OpenRLHF's actor, flash-attn)",
         "openrlhf_entropy": "the same beside the compiled entropy, whose fp32 gradient is one more of the logits",
+        "verl_megatron": "log-probabilities from fp32 logits of the rank's vocabulary (verl's actor on Megatron-Core)",
+        "verl_megatron_entropy": "the same beside the entropy, which keeps logits and a softmax of its own",
+        "nemo_rl": "log-probabilities beside fp32 logits of the rank's vocabulary (NeMo RL on Megatron-Core)",
         "value": "one value of every token in place of logits, compared with returns (verl's critic)",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
@@ -379,10 +382,11 @@ RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
 )
-#: Losses of actors in reinforcement learning, first those of 16-bit logits.
+#: Losses of actors in reinforcement learning, those of 16-bit logits and on Megatron-Core apart.
 ACTORS_16: tuple[str, ...] = (
     "verl", "verl_entropy", "verl_entropy_chunks", "verl_entropy_eager", "verl_entropy_eager_chunks",
 )
+VOCAB_ACTORS: tuple[str, ...] = ("verl_megatron", "verl_megatron_entropy", "nemo_rl")
 ACTORS: tuple[str, ...] = (*ACTORS_16, "openrlhf", "openrlhf_entropy")
 #: Losses of a head with one output, and all others, whose head has the vocabulary.
 SCORES: tuple[str, ...] = ("reward", "value")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import ACTORS, AXES, BY_NAME, TRANSFORMERS_ROUTERS
+from .choices import ACTORS, AXES, BY_NAME, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -146,7 +146,8 @@ MEGATRON = Implementation(
     replayed={
         "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
         "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
-        "documents": ("one",), "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
+        "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
+        "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )
@@ -174,6 +175,7 @@ HUGGINGFACE = Implementation(
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
              "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
+             "loss": tuple(loss for loss in BY_NAME["loss"].options if loss not in VOCAB_ACTORS),
              "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),

@@ -196,6 +196,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/verl-project/verl",
     ),
     Source(
+        "nemo_rl", "NVIDIA", "NeMo RL (commit 0433dae), losses of actors, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/NVIDIA-NeMo/RL",
+    ),
+    Source(
         "openrlhf", "OpenRLHF project", "OpenRLHF 0.11.2, losses of actors, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/OpenRLHF/OpenRLHF",
     ),

@@ -124,3 +124,15 @@ def test_losses_of_actors_and_critics() -> None:
         assert peak.moments["loss_backward"] - actor.moments["loss_backward"] == expected, loss
     with pytest.raises(InputError, match="not counted yet: loss = verl under autocast"):
         explain("llama-3.2-1b", "h100-80gb", **run, kernels={"loss": "verl", "precision": "autocast"})
+
+
+@pytest.mark.slow
+def test_actors_with_a_vocabulary_over_ranks() -> None:
+    """128,256 words are padded to 128,512 for four ranks: fp32 logits of a rank, and few numbers of a token."""
+    run: dict[str, Any] = {"num_gpus": 8, "tensor_parallel": 4, "seq_length": 8192, "recompute": "full"}
+    usual, *others = (explain("llama-3.1-8b", "h100-80gb", **run, kernels={"loss": loss}).peak.moments["loss_backward"]
+                      for loss in ("vocab_parallel", "verl_megatron", "verl_megatron_entropy", "nemo_rl"))
+    logits = 128_512 // 4
+    assert [other - usual for other in others] == [8192 * size for size in (2 * logits + 4, 6 * logits + 8, 2 * logits)]
+    with pytest.raises(InputError, match=r"loss = 'verl_megatron': must be one of .* with huggingface"):
+        explain("llama-3.1-8b", "h100-80gb", implementation="huggingface", kernels={"loss": "verl_megatron"})

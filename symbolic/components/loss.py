@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Integer
 
-from ..choices import BY_NAME, MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS, VOCAB_ACTORS
 from ..dimensions import (
     BATCH,
     HIDDEN,
@@ -28,6 +28,7 @@ from .compiled_loss import compiled_rows, compiled_work
 from .entropies import entropy_rows, entropy_work
 from .openrlhf_losses import openrlhf_rows, openrlhf_work
 from .policy_losses import policy_rows, policy_work
+from .vocab_parallel_policies import vocab_policy_rows, vocab_policy_work
 
 b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
@@ -95,7 +96,7 @@ def _megatron_backward() -> tuple[Tensor, ...]:
         transient("cast_gradient", "loss", _LOGITS, 2, src, "bf16 gradient of the logits, beside the fp32 one",
                   _BACKWARD, loss=fp32, peak=MEGATRON_PEAKS),
         transient("head_output_gradient", "loss", _LOGITS, 2, src, "bf16 gradient of the logits", _HEAD,
-                  loss=(*fp32, "te_fused"), peak=MEGATRON_PEAKS),
+                  loss=(*fp32, "te_fused", *VOCAB_ACTORS), peak=MEGATRON_PEAKS),
     )
 
 
@@ -276,6 +277,8 @@ def _exchanges() -> tuple[Work, ...]:
         for kernels, shape, size, passes, source, meaning in (
             (("vocab_parallel",), _TOKENS, 4, 6, "megatron_core", "three numbers of every token, summed one by one"),
             (("nanotron",), _TOKENS, 4, 6, "nanotron", "three numbers of every token, summed one by one"),
+            (("verl_megatron", "nemo_rl"), _TOKENS, 4, 6, "megatron_core", "three numbers of every token, one by one"),
+            (("verl_megatron_entropy",), _TOKENS, 4, 12, "verl", "three numbers of every token twice, one by one"),
             (("dtensor", "dtensor_compiled"), _TOKENS, 4, 6, "torchtitan",
              "three numbers of every token, summed one by one"),
             (("native_fused",), _TOKENS, 6, 4, "megatron_training", "maxima, then two numbers of every token at once"),
@@ -288,7 +291,8 @@ def _exchanges() -> tuple[Work, ...]:
 
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
-    return _exchanges() + compiled_work() + policy_work() + entropy_work() + openrlhf_work() + tuple(
+    of_policies = policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
+    return _exchanges() + compiled_work() + of_policies + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
@@ -310,8 +314,8 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_log_probs(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(), *_dtensor(),
-         *compiled_rows(), *_nanotron()),
+         *_gathered(), *_log_probs(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(),
+         *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),
