@@ -37,11 +37,13 @@ AXES: tuple[Axis, ...] = (
         "flash": "FlashAttention: keeps q, k, v, the output and the log-sum-exp",
         "flash_bshd": "FlashAttention with batch-first output: one more copy for b > 1",
         "sdpa": "PyTorch scaled dot product attention: the same tensors as flash",
+        "sdpa_masked": "the same with repeated keys and values, and a 16-bit mask in every layer (Falcon 40B)",
+        "sdpa_steps": "the same without a kernel for one key and value head: steps in fp32 (Falcon 7B)",
         "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities",
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
         "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
         "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
-    }),
+    }, untimed={"sdpa_steps": "fp32 steps of attention"}),
     Axis("softmax", "softmax of eager attention in Transformers", {
         "fp32": "in fp32, and a 16-bit copy",
         "low": "in the precision of queries and keys (GPT-2)",
@@ -50,6 +52,7 @@ AXES: tuple[Axis, ...] = (
         "copy": "v lies in a tensor of its own",
         "view": "v is a view that keeps the whole fused QKV projection alive",
         "repacked": "q is a view of the repacked projection, k and v are copied out of it (nanotron)",
+        "picked": "k and v are copies picked by lists of one number, which are kept (Falcon)",
     }),
     Axis("rope", "kernel of the rotary embedding", {
         "fused": "keeps nothing but the fp32 table of the stage",
@@ -405,6 +408,9 @@ ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].option
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
 GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")
 UNGATED: tuple[str, ...] = ("gelu", "relu2")
+
+#: Kernels of attention that Falcon alone has.
+FALCON: tuple[str, ...] = ("sdpa_masked", "sdpa_steps")
 
 #: Routers of Transformers.
 TRANSFORMERS_ROUTERS: tuple[str, ...] = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import ACTORS, AXES, BY_NAME, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
+from .choices import ACTORS, AXES, BY_NAME, FALCON, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -103,7 +103,7 @@ LLAMA: dict[str, str] = {
 
 #: Options of other frameworks.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
-    "value": ("repacked",), "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
+    "value": ("repacked", "picked"), "attention": FALCON, "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"),

@@ -107,7 +107,8 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     """
     at = "core_attention"
     queries = (SEQUENCE, BATCH, HEADS)
-    scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused")}}
+    scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused", "sdpa_steps")}}
+    masked: Any = {"options": {"attention": ("sdpa_masked",)}, "kernel": Kernel.ATTENTION}
     return (
         *(Product(f"{name}{suffix}", at, queries, sides, columns, "dao2023", meaning, backward=backward,
                   options={"attention": _FLASH, "window": (window,), "documents": (documents,)},
@@ -122,12 +123,18 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
         Product("scores.whole", at, queries, (inner,), (ALL_KEYS,), "megatron_core", "queries times keys", **scored),
         Product("sums.whole", at, queries, (ALL_KEYS,), (values,), "megatron_core", "probabilities times values",
                 **scored),
+        Product("scores.masked", at, queries, (inner,), (ALL_KEYS,), "pytorch", "queries times keys", backward=3,
+                **masked),
+        Product("sums.masked", at, queries, (ALL_KEYS,), (values,), "pytorch", "probabilities times values",
+                **masked),
         Stream("softmax.fused", at, _SCORES, 8, 10, "megatron_core", "16-bit scores, their scaled and masked softmax",
                options={"attention": ("fused_softmax", "te_unfused")}),
         Stream("softmax.steps", at, _SCORES, 28, 28, "transformers", "scale, mask, fp32 softmax and cast of the scores",
                5, options={"attention": ("eager",), "softmax": ("fp32",)}),
         Stream("softmax.steps_16", at, _SCORES, 12, 10, "transformers", "scale, mask and 16-bit softmax of the scores",
                3, options={"attention": ("eager",), "softmax": ("low",)}),
+        Stream("softmax.steps_fp32", at, _SCORES, 18, 12, "pytorch", "mask and softmax of fp32 scores", 2,
+               options={"attention": ("sdpa_steps",)}),
         Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, softmax and cast of the scores",
                4, options={"attention": ("unfused",)}),
     )

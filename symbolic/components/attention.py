@@ -60,6 +60,8 @@ _READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precisio
 #: Recipes with one scale for a tensor, and with scales of blocks.
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _FLASH = ("flash", "flash_bshd", "sdpa")
+_KERNELS = (*_FLASH, "sdpa_masked")
+_STEPS = ("sdpa_steps",)
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
 _SCORED = ("eager", *_MEGATRON_SCORED)
@@ -165,10 +167,31 @@ def _gathered(name: str, module: str, when: Expr, **more: Any) -> Tensor:
                  storage="attention.gathered", **more)
 
 
+def _in_steps() -> tuple[Tensor, ...]:
+    """Return the rows of attention without a kernel, in fp32, and of masks and numbers of heads that layers keep."""
+    at = "core_attention"
+    return (
+        saved("q.scaled", at, QUERY, 4, "pytorch", "fp32 queries, scaled", attention=_STEPS),
+        *(row for name, meaning in (("k.scaled", "keys"), ("v.wide", "values")) for row in (
+            saved(f"{name}_repeated", at, QUERY, 4, "pytorch", f"fp32 {meaning} repeated for every query head",
+                  when=1 - _ONE_HEAD, attention=_STEPS),
+            saved(f"{name}_one_head", at, KEY, 4, "pytorch", f"fp32 {meaning} of one head, repeated by a view",
+                  when=_ONE_HEAD, attention=_STEPS),
+        )),
+        saved("probabilities_of_steps", "softmax", SCORES, 4, "pytorch", "fp32 softmax, multiplied with v",
+              attention=_STEPS),
+        saved("mask_added", "softmax", (BATCH, SEQUENCE, KEY_SEQUENCE), 2, "pytorch",
+              "mask as 16-bit numbers, added to the scores", attention=("sdpa_masked",)),
+        saved("picked", at, (), 16, "transformers", "int64 numbers of the heads of keys and of values among all",
+              value=("picked",)),
+    )
+
+
 def _core() -> tuple[Tensor, ...]:
     at = "core_attention"
     return (
-        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE", storage="attention.q", positions=_ROTARY),
+        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE", storage="attention.q", positions=_ROTARY,
+              attention=(*_KERNELS, *_SCORED)),
         saved("q.unrotated", at, QUERY, 2, "megatron_core", "queries", storage="attention.q", attention=_FLASH,
               value=_COPIED, positions=_UNTURNED),
         saved("q.part", at, QUERY, 2, "megatron_core", "query part of the fused projection, or its copy", when=_OWN,
@@ -202,7 +225,7 @@ def _core() -> tuple[Tensor, ...]:
         _gathered("v.gathered_unrepeated", at, _UNREPEATED, attention=_MEGATRON_SCORED, positions=_ROTARY),
         _gathered("q.gathered", at, _QUERY_VIEW, attention=_MEGATRON_SCORED, positions=_UNTURNED),
         saved("logsumexp", at, (SEQUENCE, BATCH, HEADS), 4, "dao2023",
-              "fp32 logarithm of the softmax denominators", attention=_FLASH),
+              "fp32 logarithm of the softmax denominators", attention=_KERNELS),
         saved("generator_state", at, (), 16, "dao2023", "seed and offset of the random numbers of dropout",
               when=adrop, attention=_FLASH),
         saved("k.expanded", at, QUERY, 2, "megatron_core", "keys repeated for every query head",
@@ -212,15 +235,16 @@ def _core() -> tuple[Tensor, ...]:
         saved("v.expanded", at, QUERY, 2, "megatron_core", "values repeated for every query head",
               when=1 - _UNREPEATED, attention=_MEGATRON_SCORED),
         saved("k.repeated", at, QUERY, 2, "transformers", "keys repeated for every query head", when=1 - _ONE_HEAD,
-              attention=("eager",), precision=_LOW),
+              attention=("eager", "sdpa_masked"), precision=_LOW),
         saved("k.one_head", at, KEY, 2, "transformers", "keys of one head, repeated by a view", when=_ONE_HEAD,
               attention=("eager",), precision=_LOW),
         saved("k.repeated_cast", at, QUERY, 2, "transformers", "bf16 copy of the repeated keys",
               attention=("eager",), precision=_CAST),
         saved("v.repeated", at, QUERY, 2, "transformers", "values repeated for every query head", when=1 - _ONE_HEAD,
-              attention=("eager",)),
+              attention=("eager", "sdpa_masked")),
         saved("v.one_head", at, KEY, 2, "transformers", "values of one head, repeated by a view", when=_ONE_HEAD,
               attention=("eager",)),
+        *_in_steps(),
         # Nothing is repeated with as many keys as queries: v is a view, beside rotated queries and keys.
         saved("v.unexpanded_q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
@@ -271,7 +295,7 @@ def _core() -> tuple[Tensor, ...]:
         saved("dropout_mask", at, SCORES, 1, "megatron_core", "bool mask of the dropped probabilities",
               when=adrop, attention=_SCORED),
         saved("context", at, QUERY, 2, "megatron_core", "output of core attention",
-              storage="attention.context", attention=_FLASH),
+              storage="attention.context", attention=_KERNELS),
         saved("context.of_heads", at, QUERY, 2, "transformer_engine",
               "output of core attention before heads are exchanged back for tokens", when=Iverson(c > 1),
               attention=_FLASH, context=("all_to_all",)),
@@ -313,8 +337,8 @@ def _output() -> tuple[Tensor, ...]:
         weight("o_proj.bias", at, (HIDDEN_PART,), "megatron_core", "bias of the output projection, on every rank",
                _OUTPUT_BIAS),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
-              storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS),
-              **_READ),
+              storage="attention.context", attention=("flash", "sdpa", "sdpa_masked"),
+              fp8=("none", "current", *_BLOCKS), **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
               when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",), rope=("fused", "unfused"),
@@ -338,7 +362,8 @@ def _output() -> tuple[Tensor, ...]:
               "copy of the output, in which one head lies after another as in the joined queries",
               when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=_JOINED, **_READ),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
-              "contiguous copy of the transposed output", attention=_SCORED, **_READ),
+              "contiguous copy of the transposed output",
+              attention=(*_SCORED, *_STEPS), **_READ),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",
               "bf16 copy of the output weight", precision=_CAST),
     )

@@ -39,7 +39,7 @@ from ..work_rows import attention_work, column_parallel, context_exchange, norm_
 from .norms import norm_rows
 from .quantised import ONCE_ONLY, quantised
 
-lq, ts, rnorm, sp, a, b, lbias = symbols("lq ts rnorm sp a b lbias")
+lq, ts, rnorm, sp, a, b, d, dv, s, lbias = symbols("lq ts rnorm sp a b d dv s lbias")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _WHOLE = (SEQUENCE, BATCH)
@@ -48,8 +48,8 @@ _QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 _VALUE = (SEQUENCE, BATCH, HEADS, VALUE_DIM)
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _COMPRESSED = Iverson(lq > 0)
-#: One sequence or one head: then a batch of matrices is a view of the projection.
-_ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1)
+#: One sequence, head or token: then a batch of matrices is a view of the projection.
+_ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1)
 _FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
 _LATENT: Any = {"heads": ("latent",)}
 _NO_FP8 = ("none",)
@@ -133,7 +133,7 @@ def _up() -> tuple[Tensor, ...]:
         saved("v.copied", at, _VALUE, 2, "transformers", "contiguous copy of the values", when=1 - _ONE_BATCH,
               attention=("eager",)),
         saved("v.batched_with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
-              "up projection of keys and values, kept by the values, which stay a view for b = 1 or a = 1",
+              "up projection of keys and values, kept by the values, which stay a view for b = 1, a = 1 or s = 1",
               when=_ONE_BATCH, attention=("eager",)),
         saved("v.with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
               "up projection of keys and values, kept by the values", attention=("sdpa",)),
@@ -166,6 +166,10 @@ def _core() -> tuple[Tensor, ...]:
                "bias of the output projection, the only one in latent attention, on every rank", lbias),
         saved("o_proj.input", "o_proj", _VALUE, 2, "megatron_core", "input of the output projection",
               storage="latent.context", attention=_FLASH),
+        saved("o_proj.input_of_heads", "o_proj", _VALUE, 2, "transformers",
+              "copy of the output, in which one head lies after another as in the joined queries: by the kernel for"
+              " values as wide as keys", when=Iverson(Eq(dv, d)) * Iverson(a > 1) * Iverson(s > 1),
+              attention=("sdpa",), rope=("joined",)),
         *quantised("o_proj.input", "o_proj", (SEQUENCE, BATCH, HEADS), (VALUE_DIM, VALUE_DIM), recipes=ONCE_ONLY,
                    attention=_FLASH),
         saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",
@@ -228,8 +232,8 @@ COMPONENTS = (
     Component(
         "latent_shared_tables", "Rotary tables of a stage", 61, Place.STAGE,
         (
-            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared"),
-            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared"),
+            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared", "joined"),
+            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared", "joined"),
             Tensor("complex", "rope", Role.BUFFER, (ALL_POSITIONS, ROTARY_DIM), 4, Lifetime.ONCE, "torchtitan",
                    "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sympy import Eq, Expr
 
+from ..choices import FALCON
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     ALL_POSITIONS,
@@ -118,6 +119,9 @@ COMPONENTS = (
                   when=rfull, positions=("alibi",)),
             *_mask("mask.eager", 2, ("mixed", "bf16", "fp32")),
             *_mask("mask.eager_fp32", 4, ("autocast",)),
+            saved("mask.bool", "mask", (SEQUENCE, KEY_SEQUENCE), 1, "transformers",
+                  "bool causal mask of all sequences, kept by the closures of full recompute",
+                  lifetime=Lifetime.SHARED, when=rfull, attention=FALCON),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
                    "bool causal mask, shared by all layers", options={"attention": ("unfused",), "window": ("none",)}),
             Tensor("scores", "core_attention", Role.BUFFER, (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE), 2, Lifetime.ONCE,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import ACTORS, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import ACTORS, FALCON, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -167,7 +167,7 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
     "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
     "rope": ("shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "joined_repeated"),
-    "sinks": ("trained",), "positions": ("alibi",), "embedding_norm": ("norm",),
+    "sinks": ("trained",), "positions": ("alibi",), "embedding_norm": ("norm",), "value": ("picked",),
 }
 #: Those that are counted with experts.
 _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
@@ -204,12 +204,17 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
-    packed = choices["documents"] == "packed"
+    packed, picked = choices["documents"] == "packed", choices["value"] == "picked"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
-        ("two norms of one tensor in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
-         choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
+        ("two norms of one tensor in other models than GPT-NeoX and Falcon: with LayerNorm, GELU and rotary positions",
+         choices["residual"] == "parallel" and not (
+             (joined or picked) and grouped and parts == ("layer", "gelu", "dense"))),
+        ("this kernel of attention in Falcon: choose attention = eager, sdpa_masked or sdpa_steps",
+         picked and choices["attention"] not in ("eager", *FALCON)),
+        (f"attention = {choices['attention']} in other models than Falcon",
+         not picked and choices["attention"] in FALCON),
         ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
          choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
         (f"experts with mlp = {choices['mlp']}",

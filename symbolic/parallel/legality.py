@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import And, Eq, Expr, Ge, Integer, Le, Lt, Or
+from sympy import And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Or
 from sympy.logic.boolalg import Boolean, true
 
 from ..choices import absent_values
@@ -71,6 +71,13 @@ _STEP: tuple[Rule, ...] = (
     Rule("zero2", "zero2", Le(zero2, zero1), "needs sharded optimizer states"),
     Rule("zero3", "zero3", Le(zero3, zero2), "needs sharded gradients"),
 )
+#: Kernels of Falcon: PyTorch has none for one key and value head of several query heads.
+_KEY_HEADS = {
+    "sdpa_masked": (Rule("key_heads", "k", Gt(k, 1),
+                         "must be above 1 with attention = sdpa_masked: choose sdpa_steps"),),
+    "sdpa_steps": (Rule("one_key_head", "k", And(Eq(k, 1), Gt(a, 1)),
+                        "must be 1 with attention = sdpa_steps, of several query heads: choose sdpa_masked"),),
+}
 _POSITIONS = Rule("positions", "s", Le(s, pos), "must be at most learned_positions: the table has no more rows")
 _WHOLE_HEADS = Rule("context_heads", "c", _implies(Ge(c, 2), And(Divides(c * t, a), Divides(c * t, k))),
                     "times tensor_parallel must divide num_attention_heads and num_kv_heads with context = all_to_all,"
@@ -322,6 +329,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += (_WHOLE_HEADS,)
     if choices["positions"] == "learned":
         needed += (_POSITIONS,)
+    needed += _KEY_HEADS.get(choices["attention"], ())
     if choices["sinks"] == "trained" and choices["context"] != "all_to_all":
         needed += (Rule("sinks_context", "c", Eq(c, 1),
                         "must be 1: Transformer Engine has no sinks then; choose context = all_to_all"),)

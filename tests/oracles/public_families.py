@@ -20,6 +20,17 @@ def _some(**options: tuple[Any, ...]) -> Draw:
     return lambda draw: {key: draw.choice(values) for key, values in options.items()}
 
 
+def _falcon(draw: Random) -> dict[str, Any]:
+    """Draw several key and value heads with a new decoder, else one."""
+    k, new = draw.randint(2, 4), draw.random() < 0.5
+    a = k * size(draw, 3)
+    return {
+        "num_attention_heads": a, "num_kv_heads": k, "hidden_size": a * 8 * draw.randint(1, 4),
+        "ffn_hidden_size": size(draw, 200), "new_decoder_architecture": new,
+        "num_ln_in_parallel_attn": draw.choice((None, 1, 2) if new else (None, 1)),
+    }
+
+
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _EITHER = (False, True)
 #: Keys that only some families have, by ``model_type``, with values to draw.
@@ -31,6 +42,7 @@ FAMILIES: Mapping[str, Draw] = {
     "cohere2": _some(attention_bias=_EITHER),
     "ernie4_5": _some(use_bias=_EITHER),
     "exaone4": _some(sliding_window=(64,)),
+    "falcon": _falcon,
     "gemma": _some(attention_bias=_EITHER),
     "gemma2": _some(final_logit_softcapping=(30.0, None), attn_logit_softcapping=(50.0, None)),
     "gemma3_text": _some(attention_bias=_EITHER),
@@ -41,6 +53,9 @@ FAMILIES: Mapping[str, Draw] = {
     "hunyuan_v1_dense": _some(attention_bias=_EITHER),
     "internlm3": lambda draw: dict.fromkeys(("qkv_bias", "bias"), draw.random() < 0.5),
     "llama": _some(attention_bias=_EITHER, mlp_bias=_EITHER),
+    "minicpm3": lambda draw: {
+        "q_lora_rank": draw.choice((None, size(draw, 40))), "kv_lora_rank": size(draw, 40),
+        "qk_nope_head_dim": 8 * size(draw, 3), "qk_rope_head_dim": 2 * size(draw, 8), "v_head_dim": 8 * size(draw, 4)},
     "mistral": _some(sliding_window=(None, 64)),
     "nemotron": _some(partial_rotary_factor=_SHARES, attention_bias=_EITHER, mlp_bias=_EITHER),
     "olmo": _some(attention_bias=_EITHER),
@@ -59,7 +74,10 @@ FAMILIES: Mapping[str, Draw] = {
 #: Families with windows, wider than any sequence here: of narrower ones see docs/limits.md.
 _WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3")
 #: Families whose heads share out the residual stream: others may have wider ones.
-_EVEN_HEADS = ("apertus", "bloom", "cohere", "helium", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "stablelm")
+_EVEN_HEADS = ("apertus", "bloom", "cohere", "falcon", "helium", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3",
+               "stablelm")
+#: Families in which every query head has a key and a value head of its own.
+_OWN_KEYS = ("minicpm3",)
 #: Dropout of residuals under the key of its own that it has in some families.
 _RESIDUAL_DROPOUT = {"opt": "dropout", "seed_oss": "residual_dropout"}
 #: Tokens.
@@ -76,6 +94,7 @@ def random_config(draw: Random, family: str) -> dict[str, Any]:
         "model_type": family, "hidden_size": h, "intermediate_size": size(draw, 200),
         "num_hidden_layers": size(draw, 7), "num_attention_heads": a, "num_key_value_heads": k,
         "vocab_size": size(draw, 300), "head_dim": d,
+        **({"num_key_value_heads": a} if family in _OWN_KEYS else {}),
         "max_position_embeddings": 64, "tie_word_embeddings": draw.random() < 0.5,
         **({"sliding_window": 64} if family in _WINDOWED else {}), **FAMILIES[family](draw),
     }

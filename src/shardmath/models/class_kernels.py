@@ -12,6 +12,7 @@ __all__ = ["CLASS_KERNELS"]
 _SCALE = {"norm": "eager_scale"}
 _TOP = {"router": "huggingface_top", "router_precision": "bf16"}
 _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
+_PICKED = {"projections": "fused", "value": "picked", "softmax": "low"}
 
 #: Options by axis; a model of another family, or of the catalogue without one, has those of Llama, GPT-2 or GPT-NeoX.
 CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
@@ -20,6 +21,8 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "cohere2": _SCALE,
     "ernie4_5": {"rope": "repeated_fp32"},
     "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16"},
+    "falcon": {**_PICKED, "attention": "sdpa_steps"},
+    "falcon_grouped": {**_PICKED, "attention": "sdpa_masked"},
     "gemma": _SCALE,
     "gemma2": {**_SCALE, "attention": "eager"},
     "gemma3_text": {**_SCALE, "rope": "shared_twice"},
@@ -31,6 +34,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "granitemoe": _TOP,
     "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
+    "minicpm3": {"rope": "joined"},
     "minimax_m2": {"rope": "joined", "router": "huggingface_low"},
     "nemotron": {**_SCALE, "rope": "joined"},
     "olmo": {"rope": "shared_fp32"},

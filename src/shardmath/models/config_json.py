@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -18,6 +19,7 @@ from shardmath.models.expert_families import EXPERTS
 from shardmath.models.further_expert_families import FURTHER_EXPERTS
 from shardmath.models.gated_families import GATED
 from shardmath.models.grouped_expert_families import GROUPED_EXPERTS
+from shardmath.models.latent_families import LATENT
 from shardmath.models.layer_norm_families import LAYER_NORM
 from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
@@ -25,8 +27,8 @@ from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "WITH_TEXT", "read_model"]
 
-FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS,
-                                    **FURTHER_EXPERTS}
+FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LATENT, **LAYER_NORM, **EXPERTS,
+                                    **GROUPED_EXPERTS, **FURTHER_EXPERTS}
 """The families that can be read, by ``model_type``."""
 
 WITH_TEXT: dict[str, str] = {
@@ -80,7 +82,9 @@ def _family(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         return _text_family(model_type, config)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted([*FAMILIES, *WITH_TEXT]))
-        raise InputError("model_type", model_type, _missing(model_type) or f"must be one of {supported}")
+        inner = config.get("text_config")
+        missing = _missing(model_type, inner if isinstance(inner, dict) else config)
+        raise InputError("model_type", model_type, missing or f"must be one of {supported}")
     if "text_config" in config:
         rule = "must not be there: pass the config.json of the language model alone"
         raise InputError("text_config", config["text_config"], rule)
@@ -97,18 +101,18 @@ def _text_family(model_type: str, config: dict[str, Any]) -> tuple[str, dict[str
     stated = inner.get("model_type", usual)
     family = usual if stated == model_type else _TEXT_NAMES.get(stated, stated) if isinstance(stated, str) else stated
     if not isinstance(family, str) or family not in FAMILIES:
-        rule = _missing(family) or f"must be a family that is read, such as {usual}"
+        rule = _missing(family, inner) or f"must be a family that is read, such as {usual}"
         raise InputError("text_config.model_type", stated, rule, usual)
     shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return family, {**shared, **inner}, "text_config."
 
 
-def _missing(model_type: object) -> str:
-    """Return how near a family that is not read is to one that is; nothing for an unknown one."""
+def _missing(model_type: object, keys: Mapping[str, Any]) -> str:
+    """Return how near a file of a family that is not read is to one that is; nothing for an unknown family."""
     missing = UNREAD.get(model_type) if isinstance(model_type, str) else None
     if missing is None:
         return ""
-    return f"must be a family that is read: it is {missing.nearest} with {missing.component}, which is not counted yet"
+    return f"must be a family that is read: it is {missing.nearest} with {missing.of(keys)}, which is not counted yet"
 
 
 def _under_its_key(error: InputError, family: type[Family], config: dict[str, Any], prefix: str) -> InputError:

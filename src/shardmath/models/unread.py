@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["UNREAD", "Missing"]
 
 
 class Missing(NamedTuple):
-    """Why a family is not read: it is like ``nearest`` but for ``component``."""
+    """Why a family is not read: it is like ``nearest`` but for ``component``, and ``parts`` that some files have.
+
+    A part is named by its key, which has ``default`` where a file leaves it out and is there unless the value is false.
+    """
 
     nearest: str
     component: str
+    parts: tuple[tuple[str, object, str], ...] = ()
+
+    def of(self, keys: Mapping[str, Any]) -> str:
+        """Return all that is missing for the file with these keys."""
+        return ", ".join((self.component, *(part for key, default, part in self.parts if keys.get(key, default))))
 
 
 _LINEAR = "linear attention (gated delta rule) in most layers"
 _MAMBA = "state-space layers (Mamba 2)"
 
+_GEMMA4 = Missing("gemma3_text", "norms of values, heads of another width in layers without windows", (
+    ("attention_k_eq_v", False, "values that are their keys"),
+    ("hidden_size_per_layer_input", 256, "embeddings of each layer"),
+    ("num_kv_shared_layers", 0, "keys and values shared between layers"),
+    ("enable_moe_block", False, "experts beside the MLP"),
+))
+
 #: By ``model_type``.
-UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
-    "falcon": ("gpt_neox", "attention of its own, which keeps a mask and repeated keys and values"),
+UNREAD: Mapping[str, Missing] = {"gemma4": _GEMMA4, "gemma4_text": _GEMMA4, **{name: Missing(*why) for name, why in {
     "dbrx": ("mixtral", "LayerNorm without a shift, clipped queries, keys and values, and experts in a loop"),
     "falcon_h1": ("llama", f"{_MAMBA} beside attention"),
     "falcon_mamba": ("llama", "state-space layers (Mamba)"),
     "gemma3n": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
     "gemma3n_text": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
-    **dict.fromkeys(("gemma4", "gemma4_text"), (
-        "gemma3_text", "layers without windows that have other heads and no values of their own, norms of values,"
-        " embeddings of each layer, shared keys and values, and experts beside the MLP")),
     "gpt_bigcode": ("gpt2", "one key and value head for all queries"),
     "gptj": ("gpt_neox", "biases of the MLP alone, and one norm for attention and MLP"),
     "granitemoehybrid": ("granitemoe", _MAMBA),
@@ -38,7 +49,6 @@ UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "lfm2_moe": ("qwen3_moe", "short convolutions in place of attention"),
     "mamba": ("llama", "state-space layers (Mamba)"),
     "mamba2": ("llama", _MAMBA),
-    "minicpm3": ("deepseek_v2", "latent attention in a model without experts"),
     "ministral3": ("mistral", "a scale of queries by position, which every layer keeps"),
     "minimax": ("mixtral", "linear attention (lightning attention) in most layers"),
     "mpt": ("gpt2", "positions as a slope of the scores (ALiBi)"),
@@ -50,4 +60,4 @@ UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "recurrent_gemma": ("gemma2", "recurrent layers (RG-LRU)"),
     "rwkv": ("llama", "recurrent layers (RWKV)"),
     "zamba2": ("llama", f"{_MAMBA} beside a shared attention"),
-}.items()}
+}.items()}}
