@@ -26,6 +26,7 @@ _LAYERS = Max(Lr, Integer(1))
 _WINDOWED = (_LAYERS * s**2 - Lw * (s - Min(win, s))**2) / (2 * _LAYERS * s**2)
 #: Of a packed sequence every token attends to the earlier ones of its document.
 _PACKED = doc / (2 * s)
+_PACKED_WINDOWED = (_LAYERS * doc**2 - Lw * (doc - Min(win, doc))**2) / (2 * _LAYERS * Max(doc, 1) * s)
 #: Kernels that a tensor-parallel rank launches for a collective: its copies and the collective itself.
 _COPIES = 3 * Iverson(t > 1)
 #: Kernels of a context-parallel rank for each further part of the sequence: attention in two halves, corrections.
@@ -115,7 +116,7 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
                   kernel=Kernel.ATTENTION, share=share)
           for window, documents, suffix, share in (
               ("none", "one", "", _CAUSAL), ("sliding", "one", ".windowed", _WINDOWED),
-              ("none", "packed", ".packed", _PACKED))
+              ("none", "packed", ".packed", _PACKED), ("sliding", "packed", ".windowed_packed", _PACKED_WINDOWED))
           for name, sides, columns, meaning, backward in (
               ("scores", (inner,), (ALL_KEYS,), "queries times keys, without what the mask hides", 3),
               ("sums", (ALL_KEYS,), (values,), "probabilities times values", BOTH_GRADIENTS),

@@ -248,8 +248,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["window"] == "sliding" and choices["attention"] in ("fused_softmax", "te_unfused")),
         ("packed documents without FlashAttention: choose attention = flash",
          packed and choices["attention"] != "flash"),
-        ("packed documents with windows, sinks, latent attention or FP8", packed and tuple(
-            choices[axis] for axis in ("window", "sinks", "heads", "fp8")) != ("none", "none", "grouped", "none")),
+        ("packed documents with sinks, latent attention or FP8", packed and tuple(
+            choices[axis] for axis in ("sinks", "heads", "fp8")) != ("none", "grouped", "none")),
         ("packed documents with learned positions", packed and choices["positions"] == "learned"),
         (f"packed documents with loss = {choices['loss']}: pairs are sequences of their own",
          packed and choices["loss"] in ("reward", "log_probs")),

@@ -57,6 +57,29 @@ def test_packed_documents(draw: Random) -> None:
 
 
 @pytest.mark.cases(8, 80)
+def test_windows_of_packed_documents(draw: Random) -> None:
+    """A token attends to the last ones of its own document; what is kept is the same."""
+    family = draw.choice(["qwen2", "qwen3"])
+    shape = random_shape(draw) | FAMILIES[family][2]
+    length, count = draw.randint(1, 12), draw.randint(2, 6)
+    shape |= {"b": 1, "s": length * count, "doc": length, "win": draw.randint(1, 14), "wstep": draw.choice([0, 2])}
+    model = causal_lm(family, shape, COUNTED)
+    for number, layer in enumerate(model.model.layers, 1):
+        windowed = not shape["wstep"] or number % shape["wstep"]
+        layer.self_attn.sliding_window = shape["win"] if windowed else None
+    batch = DataCollatorWithFlattening()([{"input_ids": [0] * length}] * count)
+    Varlen.pairs = 0
+    with Saved(model, *batch.values()) as saved:
+        output = model(**batch)
+    chosen = PACKED.with_choices(window="sliding")
+    assert saved.now == sum(ledger(chosen, "stage.activation", "stage.buffer", **shape)) + 8 * (shape["s"] + 1)
+    assert output.loss is not None
+    flops, whole = (work(kind, "stage.forward_flops", **shape) for kind in (chosen, FLASH))
+    pairs = shape["s"] ** 2 * shape["L"] - Varlen.pairs
+    assert whole[0] - flops[0] == 2 * pairs * shape["a"] * shape["d"]
+
+
+@pytest.mark.cases(8, 80)
 def test_thd_of_megatron(draw: Random) -> None:
     """One stage of any layout, in any mode of recompute: as one sequence, and the bounds beside it."""
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
