@@ -7,13 +7,15 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shardmath.files import cached
+from shardmath.files import cached, trimming
 from shardmath.files.private import UnsafeError, check_folder
+from shardmath.files.trimming import trim
 from shardmath.files.writing import PARTIAL, replacing
 
 OWN, INJECTED = "VALUE = 1\n", "VALUE = 2\n"
@@ -222,3 +224,64 @@ def test_unfinished_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
         thread.join()
     assert (tmp_path / "file").read_bytes() in (b"a" * 9, b"b" * 9)
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(PARTIAL)]
+
+
+def filled(top: Path, files: dict[str, tuple[int, float]]) -> None:
+    """Write files of so many bytes that were used so many days ago."""
+    for name, (size, days) in files.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+
+
+def left(top: Path) -> set[str]:
+    return {str(path.relative_to(top)) for path in top.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def test_files_that_nothing_uses_go_and_folders_with_them(tmp_path: Path) -> None:
+    """Of all versions, but neither links, nor what they lead to, nor what is being written."""
+    top, outside = tmp_path / "cache", tmp_path / "outside"
+    filled(top, {"one/bounds/a.bin": (9, 91), "one/objects/b.o": (9, 91), "two/objects/c.o": (9, 89),
+                 f"two/objects/.d{PARTIAL}": (9, 91), "two/new.py": (9, 91)})
+    filled(outside, {"e.bin": (9, 91)})
+    (top / "two/linked").symlink_to(outside)
+    (top / "two/link.bin").symlink_to(outside / "e.bin")
+    trim(top, top / "two/new.py")
+    assert left(top) == {"two/objects/c.o", f"two/objects/.d{PARTIAL}", "two/new.py", "two/linked", "two/link.bin"}
+    assert not (top / "one").exists()
+    assert (outside / "e.bin").exists()
+
+
+def test_what_was_used_longest_ago_goes_until_the_rest_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trimming, "LARGEST", 100)
+    filled(tmp_path, {"a": (40, 3), "b": (40, 4), "c": (40, 1), "d": (20, 2), "new": (30, 5)})
+    trim(tmp_path, tmp_path / "new")
+    assert left(tmp_path) == {"c", "d", "new"}
+
+
+def test_a_cache_of_another_user_is_not_trimmed(tmp_path: Path) -> None:
+    top = tmp_path / "cache"
+    filled(top, {"a": (9, 99)})
+    top.chmod(0o777)
+    trim(top, top / "new")
+    assert left(top) == {"a"}
+
+
+def test_a_use_is_noted_and_the_first_file_that_a_process_keeps_bounds_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cached, "_trimmed", set())
+    old, used = folder / "old.py", folder / "own.py"
+    cached.keep("modules", "own.py", OWN.encode())
+    filled(folder, {"old.py": (9, 99)})
+    os.utime(used, (time.time() - 80 * 86_400,) * 2)
+    assert cached.kept("modules", "own.py") == OWN.encode()
+    assert used.stat().st_mtime > time.time() - 86_400
+    cached.keep("modules", "second.py", OWN.encode())
+    assert old.exists()
+    cached._trimmed.clear()  # another process
+    cached.keep("modules", "third.py", OWN.encode())
+    assert {path.name for path in folder.iterdir()} == {"own.py", "second.py", "third.py"}

@@ -20,6 +20,7 @@ from types import ModuleType
 
 from shardmath import __version__
 from shardmath.files.private import UnsafeError, check_folder, make_folder, open_file
+from shardmath.files.trimming import note_use, trim
 from shardmath.files.writing import replacing
 
 #: Libraries that derive or compile what is kept.
@@ -28,6 +29,8 @@ _LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
 _MARK = b"# shardmath "
 #: Makes the context that something of a kind is made in; see ``watch``.
 _Watch = Callable[[str], AbstractContextManager[object]]
+#: Folders of caches that this process has bounded.
+_trimmed = set[Path]()
 _watched: list[_Watch] = [lambda kind: nullcontext()]
 
 
@@ -90,13 +93,17 @@ def kept(kind: str, name: str) -> bytes | None:
     except OSError:
         return None
     if line == _seal(kind, name, content):
+        note_use(path)
         return content
     warnings.warn(f"{path} is damaged, and is made anew", stacklevel=2)
     return None
 
 
 def keep(kind: str, name: str, content: bytes) -> None:
-    """Keep ``content`` under a name, whole or not at all; an OSError is not raised but told once."""
+    """Keep ``content`` under a name, whole or not at all; an OSError is not raised but told once.
+
+    The first file that a process keeps bounds the cache: see ``trim``.
+    """
     path = _path(kind, name)
     try:
         if path is None:
@@ -104,6 +111,7 @@ def keep(kind: str, name: str, content: bytes) -> None:
         make_folder(path.parent)
         with replacing(path, permissions=0o600) as file:
             file.write(_seal(kind, name, content) + content)
+        _trim_once(user_folder(), path)
     except UnsafeError as error:
         _say_once(f"{error.filename} {error.strerror}: nothing is kept in it")
     except OSError as error:
@@ -181,6 +189,12 @@ def _path(kind: str, name: str) -> Path | None:
 def _seal(kind: str, name: str, content: bytes) -> bytes:
     """Return the first line of a file: nothing else has it, neither a part of this file nor another file."""
     return _MARK + hashlib.sha256(f"{kind}/{name}\n".encode() + content).hexdigest().encode() + b"\n"
+
+
+def _trim_once(folder: Path, newest: Path) -> None:
+    if folder not in _trimmed:
+        _trimmed.add(folder)
+        trim(folder, newest)
 
 
 @cache

@@ -126,7 +126,7 @@ class BoundedPart(Answer):
     order: tuple[str, ...]
     """Axes in the order in which boxes were cut."""
     bounded: int
-    """Boxes whose formulas were bounded."""
+    """Boxes whose formulas were bounded, those for first answers and for the order of axes among them."""
     open: int
     """Boxes that are left; 0 where the answers are proved."""
     gaps: Mapping[str, float | None]

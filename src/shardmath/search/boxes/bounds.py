@@ -80,6 +80,8 @@ class Bounds:
     def __init__(self, part: Part, prepared: Prepared) -> None:
         """Make room for the machine."""
         self.part, self.prepared = part, prepared
+        #: Boxes that were bounded so far.
+        self.bounded = 0
         self.sizes = tuple(axis.size for axis in part.axes)
         self._steps = np.asarray([prod(self.sizes[place + 1:]) for place in range(len(self.sizes))], np.int64)
         self._children_of = native(blocks, "children")
@@ -102,6 +104,7 @@ class Bounds:
 
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
+        self.bounded += len(parents) * self.sizes[axis]
         step = max(1, BATCH // _THREADS // self.sizes[axis])
         pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
         if len(pieces) < _THREADS:

@@ -13,15 +13,16 @@ from shardmath.search.boxes.order import begin, opened, order_of
 from shardmath.search.boxes.preparing import prepared_for
 from shardmath.search.spaces import Part, Question
 
-#: Times that an order is chosen: which axis closes most depends on answers, and a better order finds better ones.
-_ORDERS = 2
+#: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
+#: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
+_TRIES = ((256, 64), (512, 256))
 
 Stopped = Callable[[], bool]
 
 
 @dataclass
 class Cut:
-    """How a part was cut: boxes that were bounded, and what is left open."""
+    """How a part was cut: boxes that were bounded, those for the order and first answers too, and what is left open."""
 
     order: tuple[str, ...]
     bounded: int = 0
@@ -33,20 +34,18 @@ def branched(
 ) -> tuple[list[Kept], list[Cut]]:
     """Return the answers of all parts together to questions for the best and for fronts, and how each part was cut.
 
-    All parts get first answers before any is cut: an answer of one part closes boxes of the others. No more than about
-    ``most`` boxes of a part are bounded, and none once ``stopped`` says so: then boxes are left.
+    All parts get first answers before any is cut: an answer of one part closes boxes of the others. No box is cut once
+    about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left.
     """
     bounds = [Bounds(part, prepared_for(part, questions)) for part in parts]
     answers = kept_for(tuple(questions), np.all([own.prepared.whole for own in bounds], axis=0))
-    orders, cuts = [own.prepared.order.tolist() for own in bounds], []
-    for own, order in zip(bounds, orders, strict=True):
-        if not stopped():
-            begin(own, answers, order)
-    for place, own in enumerate(bounds):
-        for _ in range(0 if stopped() else _ORDERS):
-            orders[place] = order_of(own, answers)
-            begin(own, answers, orders[place])
-        cuts.append(_cut(own, answers, orders[place], most, stopped))
+    orders = [own.prepared.order.tolist() for own in bounds]
+    for beam, sample in _TRIES:
+        for place, own in enumerate(bounds):
+            if not stopped():
+                begin(own, answers, orders[place], beam)
+                orders[place] = order_of(own, answers, sample)
+    cuts = [_cut(own, answers, order, most, stopped) for own, order in zip(bounds, orders, strict=True)]
     return answers, cuts
 
 
@@ -57,7 +56,7 @@ def _cut(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], most: in
     _place(bounds, bounds.children(bounds.root, order[0]), levels, 1, answers)
     while (level := next((level for level in range(len(order), 0, -1) if levels[level]), None)) is not None:
         boxes = opened(levels[level].pop(), answers)
-        if stopped() or (most is not None and cut.bounded >= most):
+        if stopped() or (most is not None and bounds.bounded >= most):
             levels[level].append(boxes)
             break
         axis = order[level]
@@ -65,9 +64,9 @@ def _cut(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], most: in
         if len(boxes) > size:
             levels[level].append(boxes.taken(np.arange(size, len(boxes))))
             boxes = boxes.taken(np.arange(size))
-        cut.bounded += len(boxes) * bounds.sizes[axis]
         _place(bounds, bounds.children(boxes.places, axis), levels, level + 1, answers)
     open_boxes = [boxes for stack in levels for boxes in stack if len(boxes)]
+    cut.bounded = bounds.bounded
     cut.left = Boxes.joined(open_boxes) if open_boxes else None
     return cut
 

@@ -10,19 +10,19 @@ import numpy as np
 from shardmath.search.boxes.bounds import Bounds, Boxes, Places
 from shardmath.search.boxes.kept import Kept
 
-#: Boxes that a beam keeps on a level for each key, and boxes of a sample whose children are counted.
-_BEAM, _SAMPLE = 1024, 256
+#: Children of a sample along an axis at most: of a long axis fewer boxes are tried, but no fewer than so many.
+_CHILDREN, _FEWEST = 4096, 16
 #: Rounds in which the best answers are changed on one axis at a time.
 _ROUNDS = 8
 #: Answers whose neighbours are looked at in a round.
 _NEIGHBOURS = 64
 
 
-def order_of(bounds: Bounds, answers: Sequence[Kept]) -> list[int]:
+def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
     """Return the axes in the order in which boxes are to be cut, the first one first.
 
-    On every level the axis comes next whose places close most of a sample of boxes. What is closed depends on the
-    answers so far.
+    On every level the axis comes next whose places close most of a sample of ``size`` boxes. What is closed depends on
+    the answers so far.
     """
     left, order = list(range(len(bounds.sizes))), list[int]()
     sample, chance = bounds.root, np.random.default_rng(0)
@@ -33,13 +33,14 @@ def order_of(bounds: Bounds, answers: Sequence[Kept]) -> list[int]:
         boxes = tried[place][1]
         if not len(boxes):
             break
-        sample = boxes[chance.choice(len(boxes), min(_SAMPLE, len(boxes)), replace=False)]
+        sample = boxes[chance.choice(len(boxes), min(size, len(boxes)), replace=False)]
     return order + left
 
 
 def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -> tuple[tuple[float, float], Places]:
     """Return how fast boxes multiply along an axis, with minus their mean bound, and the children."""
     size = bounds.sizes[axis]
+    sample = sample[: max(_FEWEST, _CHILDREN // size)]
     children = opened(bounds.children(sample, axis), answers)
     share = len(children) / (len(sample) * size)
     growth = log(max(share * size, 1e-9)) / log(size) if size > 1 else -1.0
@@ -54,14 +55,14 @@ def opened(boxes: Boxes, answers: Sequence[Kept]) -> Boxes:
     return boxes.taken(np.flatnonzero(rows))
 
 
-def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int]) -> None:
-    """Find first answers: a beam of the boxes with the best bounds of each key, then what is near its answers."""
+def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int) -> None:
+    """Find first answers: the ``beam`` boxes of a level with the best bounds of each key, then what is near answers."""
     places = bounds.root
     for axis in order:
         boxes = opened(bounds.children(places, axis), answers)
         if not len(boxes):
             return
-        rows = [np.argsort(boxes.low[:, key], kind="stable")[:_BEAM] for key in range(boxes.low.shape[1])]
+        rows = [np.argsort(boxes.low[:, key], kind="stable")[:beam] for key in range(boxes.low.shape[1])]
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
         places = boxes.places
     for answer in answers:
