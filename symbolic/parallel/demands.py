@@ -268,8 +268,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          plain_alone and choices["balance"] != "none"),
         (f"loss = {choices['loss']} under autocast, with LayerNorm or with the moments of PyTorch's own step: choose"
          " precision = bf16 or mixed, and peak = saved",
-         plain_alone and (
-             choices["precision"] == "autocast", choices["normalisation"], choices["peak"]) != (False, "rms", "saved")),
+         plain_alone and ((choices["precision"] == "autocast", choices["peak"]) != (False, "saved")
+                          or (choices["normalisation"] != "rms" and choices["loss"] not in ACTORS))),
         ("rope = joined with value = view without projections = fused, or the other way round",
          joined and not split and (choices["value"], choices["projections"]) != ("view", "fused")),
     )

@@ -7,18 +7,24 @@ imported: their packages start clusters. flash-attn's cross entropy is the stand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+from families import read_config
 from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
+from oracles.public_families import LONGEST, built, random_config
 from oracles.test_compiled_loss import BESIDE, Allocated
 from oracles.test_policy_losses import CrossEntropy, entropy
 from torch import Tensor
 
+from shardmath.configuration.choosing import choices_of
+from shardmath.input.parameters import model_values
 from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.parameters import BY_NAME
 
 #: verl's ``entropy_from_logits_chunk_size``.
 CHUNK = 2048
@@ -112,6 +118,28 @@ def test_openrlhf(draw: Random) -> None:
         live.restart()
         loss.backward()
     assert abs(peaks[0] - kept - tables - backward) <= 8 * shape["b"] * shape["s"] + 8
+
+
+@pytest.mark.cases(2, 20)
+@pytest.mark.parametrize("family", ["starcoder2", "olmo", "stablelm", "opt", "phi"])
+@pytest.mark.parametrize("loss", ["verl", "openrlhf"])
+def test_models_with_layer_norm(draw: Random, family: str, loss: str, tmp_path: Path) -> None:
+    """A loss keeps the same behind any norm in front of the head."""
+    config = random_config(draw, family)
+    model, read = built(config, "sdpa"), read_config(tmp_path, config)
+    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()} | {"b": 1}
+    shape["s"] = draw.randint(2, LONGEST)
+    ids = torch.zeros(1, shape["s"], dtype=torch.long)
+    chosen = HUGGINGFACE.with_choices(**{**choices_of("huggingface", read), "attention": "sdpa", "loss": loss})
+    moments = ("stage.activation", "stage.buffer", "stage.loss.after_forward", "stage.input")
+    kept = sum(ledger(chosen, *moments, **shape)) - ids.nbytes
+    with Live(model, ids) as live:
+        output = model(input_ids=ids, use_cache=False)
+        if loss == "openrlhf":
+            output["logits"] = output["logits"].to(torch.float32)
+        value = -CrossEntropy.apply(output["logits"].flatten(0, 1), torch.roll(ids[0], -1), loss == "verl").mean()
+    assert value.requires_grad
+    assert live.now == kept
 
 
 def test_entropy_of_openrlhf() -> None:
