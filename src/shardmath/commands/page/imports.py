@@ -142,6 +142,8 @@ def _keys(model_type: str, config: Mapping[str, Any]) -> dict[str, list[str]] | 
                     return None
                 if size != before[name]:
                     keys[name] = [*names]
+    if "num_kv_heads" not in keys and before["num_kv_heads"] != before["num_attention_heads"]:
+        return None  # the page takes as many as query heads where no key says how many
     return keys
 
 
