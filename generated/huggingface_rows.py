@@ -407,6 +407,9 @@ SCRIPTS = {
     "layer_forward": (
         "save",
     ),
+    "expert_layer_forward": (
+        "save",
+    ),
     "experts_forward": (
         "+*",
         "-*",
@@ -454,6 +457,11 @@ SCRIPTS = {
         "-*",
     ),
     "layer_backward": (
+        "+*",
+        "free",
+        "-*",
+    ),
+    "expert_layer_backward": (
         "+*",
         "free",
         "-*",

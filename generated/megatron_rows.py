@@ -529,6 +529,9 @@ SCRIPTS = {
         "=down.output",
         "-down.partial",
     ),
+    "expert_layer_forward": (
+        "save",
+    ),
     "experts_forward": (
         "+*",
         "-*",
@@ -623,6 +626,11 @@ SCRIPTS = {
         "free:attention_norm",
         "free",
         "-recomputed.output",
+        "-*",
+    ),
+    "expert_layer_backward": (
+        "+*",
+        "free",
         "-*",
     ),
     "embedding_backward": (

@@ -494,6 +494,9 @@ SCRIPTS = {
         "-down.partial",
         "-down.output",
     ),
+    "expert_layer_forward": (
+        "save",
+    ),
     "experts_forward": (
         "+*",
         "-*",
@@ -581,6 +584,11 @@ SCRIPTS = {
         "grad:ffn_norm",
         "grad:attention",
         "grad:attention_norm",
+    ),
+    "expert_layer_backward": (
+        "+*",
+        "free",
+        "-*",
     ),
     "embedding_backward": (
         "grad:embedding",

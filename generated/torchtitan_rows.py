@@ -541,6 +541,9 @@ SCRIPTS = {
         "drop:all",
         "close:layer",
     ),
+    "expert_layer_forward": (
+        "save",
+    ),
     "experts_forward": (
         "+*",
         "-*",
@@ -705,6 +708,11 @@ SCRIPTS = {
         "-norm.input_gradient",
         "free",
         "reduce:layer",
+    ),
+    "expert_layer_backward": (
+        "+*",
+        "free",
+        "-*",
     ),
     "embedding_backward": (
         "reopen:embedding",

@@ -144,7 +144,8 @@ MEGATRON = Implementation(
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
-        "peak": ("megatron_te",), "layers": ("dense",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
+        "peak": ("megatron_te",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
+        "dispatch": ("alltoall",),
         "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
         "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),

@@ -161,7 +161,7 @@ def test_what_needs_a_run_and_what_is_not_replayed(tmp_path: Path, capsys: pytes
     assert exit_code(["snapshot", str(path), "--tp", "2"]) == 2
     assert "--run MODEL" in capsys.readouterr().err
     with pytest.raises(InputError, match="not replayed yet"):
-        snapshot(path, configuration=configured("mixtral-8x7b", "h100-80gb", num_gpus=8, expert_parallel=8))
+        snapshot(path, configuration=configured("deepseek-v2-lite", "h100-80gb", num_gpus=8, expert_parallel=8))
     with pytest.raises(InputError, match="must be a pipeline rank from 0 to 0"):
         snapshot(path, configuration=configured("llama-3.2-1b", "h100-80gb", implementation="nanotron"), rank=1)
 

@@ -16,6 +16,7 @@ events at the points of a step. An event is a word:
 * ``=NAME``: a tensor that later points free by ``-NAME``, the oldest first.
 * ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
   such tensor, ``drop:all`` all.
+* ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
 * ``again``: a recomputed instance runs forward once more, up to the word ``end``.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

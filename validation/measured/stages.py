@@ -75,8 +75,8 @@ def parts() -> list[str]:
         optimizer has moves what is reserved by up to 4 %. With TP of 2 and more the median error is
         {np.median(others):.1%}, without it {np.median(alone):.1%}. {sum(item.error < 0 for item in megatron())} of
         {len(megatron())} errors are on the low side. What is missing is not known: the quantum of the two largest, both
-        of Llama 3 70B without TP, is neither a matrix of the model nor a tensor of a layer. Stages with experts are
-        not replayed yet."""),
+        of Llama 3 70B without TP, is neither a matrix of the model nor a tensor of a layer. Stages with experts have
+        latent attention, which is not replayed yet."""),
         targets(targets_of(megatron())),
         markdown(("run", "stage", "allocated GiB", "measured", "replayed", "error", "MiB"), lines),
     ]

@@ -11,10 +11,14 @@ from functools import cached_property
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import ROLES
 
-#: Places inside of a transformer layer.
-IN_LAYER = ("LAYER", "DENSE")
+#: Kinds of transformer layers, with the places inside of one.
+PLACES = {"layer": ("LAYER", "DENSE"), "expert_layer": ("LAYER", "EXPERTS")}
+#: Places inside of any of them.
+IN_LAYER = ("LAYER", "DENSE", "EXPERTS")
 #: Components that the backward pass frees first.
 LOSS = "loss"
+#: Component of which all weights are experts', laid out in buffers of their own.
+EXPERTS = "experts"
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,22 @@ class Rows:
         """Layers of the rank."""
         return int(self.account.get("stage_layers", self.values.get("stage_layers", self.values["num_layers"])))
 
+    @cached_property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """Kind of each layer of the rank, the first first; of several chunks all have the same kinds."""
+        if self.choices["layers"] != "experts":
+            return ("layer",) * self.layers
+        values, chunks = self.values, self.values["virtual_pipeline"]
+        start = values["pipeline_rank"] * self.layers if chunks == 1 else 0
+        dense, step = values["first_dense_layers"], values["moe_layer_step"]
+        return tuple("expert_layer" if place >= dense and (place + 1) % step == 0 else "layer"
+                     for place in range(start, start + self.layers))
+
     def instances(self, row: Row) -> int:
         """Count the instances of a row's component on the rank."""
         rank, last = self.values["pipeline_rank"], self.values["pipeline_parallel"] - 1
         if row.place in IN_LAYER:
-            return self.layers
+            return sum(row.place in PLACES[kind] for kind in self.layer_kinds)
         return {"FIRST": int(rank == 0), "LAST": int(rank == last)}.get(row.place, 1)
 
     def saved(self, places: Sequence[str], recomputed: bool | None = None) -> dict[str, list[Row]]:
@@ -108,13 +123,17 @@ class Rows:
                           for piece in range(count)}
         return parts
 
-    def weights(self) -> list[int]:
-        """List the elements of every parameter of the rank, in the order of the model."""
-        rows = [row for row in self.every if row.role == "weight"]
-        layer = [row.size for row in rows if row.place in IN_LAYER]
+    def weights(self, experts: bool) -> list[int]:
+        """List the elements of every parameter of the rank, or of its experts, in the order of the model."""
+        rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts]
+        layers = {kind: [row.size for row in rows if row.place in places] for kind, places in PLACES.items()}
         ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
                 for place in ("FIRST", "STAGE", "LAST")}
-        return [*ends["FIRST"], *layer * self.layers, *ends["STAGE"], *ends["LAST"]]
+        inner = [size for kind in self.layer_kinds for size in layers[kind]]
+        return [*ends["FIRST"], *inner, *ends["STAGE"], *ends["LAST"]]
+
+    def _apart(self, row: Row) -> bool:
+        return row.component == EXPERTS and bool(self.account.get("stage.expert_parameters"))
 
     def static(self) -> dict[str, int]:
         """Return the bytes of each role that lasts, from one step to the next."""

@@ -46,7 +46,7 @@ class Player:
         self._forward = [row for own in rows.saved(IN_LAYER, recomputed=False).values() for row in own]
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
-            "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
+            "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
         }
@@ -93,6 +93,12 @@ class Player:
             "reopen": lambda name, point: units.reopen(name),
             "reduce": lambda name, point: units.reduce(name, self._passing.pop("grad", ())),
         }
+
+    def _enter(self, name: str, point: _Point) -> None:
+        """Go on to another moment: what the one before has in sums ends with it."""
+        for item in [item for item in point.here if item not in self._rows.sizes]:
+            self._trace.free(point.here.pop(item))
+        point.moment = self._moment[name]
 
     def _free(self, name: str, point: _Point) -> None:
         for row in [row for row in reversed(point.held) if name in ("", row, row.partition(".")[0])]:

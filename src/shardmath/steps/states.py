@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from shardmath.steps.rows import Row, Rows
 from shardmath.steps.trace import Trace
@@ -17,7 +18,8 @@ class States:
 
     def __init__(self, rows: Rows, trace: Trace) -> None:
         self._rows, self._trace = rows, trace
-        self._elements = rows.weights()
+        groups = {"": rows.weights(experts=False), "expert_": rows.weights(experts=True)}
+        self._groups = {prefix: elements for prefix, elements in groups.items() if elements}
         used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
                 if event.startswith("use:")}
         self._late = [row for row in rows.every if row.role == "buffer" and used & {row.name, row.component}
@@ -31,7 +33,7 @@ class States:
                 self._trace.free_all(moved[::-1])
                 moved = []
             if self._rows.states[name][1] == "moved":
-                moved = [self._trace.allocate(size, name) for size in self._cut(sum(pieces), "tensor")]
+                moved = [self._trace.allocate(size, name) for size in self._cut(sum(pieces), "tensor", "weight")]
             for size in pieces:
                 self._trace.allocate(size, name)
         self._trace.free_all(moved[::-1])
@@ -74,19 +76,32 @@ class States:
                 left -= size
                 _, piece, is_late = self._rows.states[name]
                 if is_late == late and size:
-                    yield name, list(self._cut(size, piece))
+                    yield name, list(self._cut(size, piece, role))
 
-    def _cut(self, size: int, piece: str) -> Iterator[int]:
-        """Cut a state into its allocations."""
-        if piece in ("whole", "moved") or not self._elements:
+    def _cut(self, size: int, piece: str, role: str) -> Iterator[int]:
+        """Cut a state into its allocations, group by group of the parameters that are laid out together."""
+        if not self._groups:
+            yield size
+            return
+        kind = "shard" if role == "optimizer" else "buffer"
+        shares = [self._rows.account.get(f"stage.{prefix}{kind}_elements", 1) for prefix in self._groups]
+        before, start = Fraction(0), 0
+        for elements, share in zip(self._groups.values(), shares, strict=True):
+            before += share
+            end = int(size * before / sum(shares, Fraction(0)))
+            yield from self._cut_group(end - start, piece, elements)
+            start = end
+
+    def _cut_group(self, size: int, piece: str, counts: Sequence[int]) -> Iterator[int]:
+        if piece in ("whole", "moved"):
             yield size
             return
         if piece == "shard":
-            yield from self._shard(size)
+            yield from self._shard(size, counts)
             return
-        elements, before, held = sum(self._elements), 0, 0
+        elements, before, held = sum(counts), 0, 0
         start = 0
-        for count in self._elements:
+        for count in counts:
             before += count
             end = size * before // elements
             held += end - start
@@ -97,11 +112,11 @@ class States:
         if held:
             yield held
 
-    def _shard(self, size: int) -> Iterator[int]:
+    def _shard(self, size: int, counts: Sequence[int]) -> Iterator[int]:
         """Cut a state whose shard is a range of the buffer, in which parameters lie from the last to the first."""
         each = next(self._rows.sizes[f"state.{name}"] for name, (_, piece, _) in self._rows.states.items()
                     if piece == "shard")
-        for count in reversed(self._elements):
+        for count in reversed(counts):
             if size <= 0:
                 return
             yield min(size, each * count)

@@ -8,7 +8,7 @@ from functools import cached_property
 from shardmath.allocator.trace import Event
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPLIT_BACKWARD, num_microbatches
-from shardmath.steps.rows import IN_LAYER, LOSS, Rows
+from shardmath.steps.rows import LOSS, PLACES, Rows
 from shardmath.steps.script import Held, Player
 from shardmath.steps.states import States
 from shardmath.steps.trace import LAG, Trace
@@ -18,6 +18,9 @@ STEPS = 2
 #: Micro-batches beyond those in flight after which the others only repeat.
 BEYOND = 2
 FORWARD = "F"
+#: Recomputed parts of a layer with experts.
+_PARTS = ("recompute_core_attention", "recompute_mlp", "recompute_layernorm", "recompute_mla_up_proj",
+          "recompute_moe_act", "recompute_shared_experts", "recompute_moe")
 
 
 def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
@@ -26,8 +29,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["pipeline"] != "own":
         rule = f"must be 1 with PyTorch's schedules: {more}"
         raise InputError("pipeline_parallel", values["pipeline_parallel"], rule, "1")
-    if choices["layers"] != "dense":
-        raise InputError("layers", choices["layers"], f"must be dense: {more}", "dense")
+    if choices["layers"] == "experts":
+        _refuse_unreplayed_experts(choices, values)
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {more}", "1f1b")
     if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp") and values.get("data_parallel", 1) > 1:
@@ -41,6 +44,26 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("stages", choices["stages"], f"must be even, or listed with one chunk: {more}", "even")
 
 
+def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
+    """Raise InputError for layers with experts whose order of allocations, or whose place, is not known."""
+    more = "steps of others are not replayed yet"
+    if choices["peak"] != "megatron_te":
+        raise InputError("layers", "experts", f"must be dense: {more}", "dense")
+    for name in ("recompute_full", *_PARTS):
+        if values.get(name):
+            raise InputError(name, values[name], f"must be 0 with experts: {more}", "0")
+    if values.get("num_mtp_layers"):
+        raise InputError("num_mtp_layers", values["num_mtp_layers"], f"must be 0 with experts: {more}", "0")
+    if values["moe_topk"] == 1 and values["shared_expert_ffn_hidden_size"]:
+        raise InputError("moe_topk", 1, f"must be 2 or more with shared experts: {more}", "2")
+    if choices["stages"] != "even":
+        raise InputError("stages", choices["stages"], f"must be even with experts: {more}", "even")
+    alike = not values["first_dense_layers"] and values["moe_layer_step"] == 1
+    if values["virtual_pipeline"] > 1 and not alike:
+        rule = f"must be 1 where some layers are dense: {more}"
+        raise InputError("virtual_pipeline", values["virtual_pipeline"], rule, "1")
+
+
 class Steps:
     """Write the trace of a rank's steps."""
 
@@ -51,8 +74,8 @@ class Steps:
         self._microbatches = microbatches
         self._player = Player(rows, self.trace, self._states)
         self._at = self._player.play
-        self._saved = {name: [row for own in rows.saved(places).values() for row in own]
-                       for name, places in (("embedding", ("FIRST",)), ("layer", IN_LAYER), ("last", ("LAST",)))}
+        places = {"embedding": ("FIRST",), **PLACES, "last": ("LAST",)}
+        self._saved = {name: [row for own in rows.saved(of).values() for row in own] for name, of in places.items()}
 
     def run(self, steps: int = STEPS) -> list[Event]:
         """Return the events of the first steps."""
@@ -86,7 +109,7 @@ class Steps:
 
         values = self.rows.values
         p, rank = values["pipeline_parallel"], values["pipeline_rank"]
-        layers = self.rows.layers // self._chunks
+        kinds = self.rows.layer_kinds[: self.rows.layers // self._chunks]
         if self._player.units is not None:
             self._player.units.begin()
         shared = [self.trace.allocate(row.size, row.name) for row in self.rows.shared]
@@ -94,13 +117,13 @@ class Steps:
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
             if kind == FORWARD:
-                in_flight[chunk, microbatch] = self._forward(layers, is_first, is_last)
+                in_flight[chunk, microbatch] = self._forward(kinds, is_first, is_last)
             else:
-                self._backward(in_flight.pop((chunk, microbatch)), is_first, is_last)
+                self._backward(kinds, in_flight.pop((chunk, microbatch)), is_first, is_last)
         self.trace.free_all(shared)
         self._at("last_reduce", here_too=True)
 
-    def _forward(self, layers: int, is_first: bool, is_last: bool) -> tuple[Held, ...]:
+    def _forward(self, kinds: Sequence[str], is_first: bool, is_last: bool) -> tuple[Held, ...]:
         """Run the forward pass of a chunk; return the tensors that it saved: embedding, layers, and head with loss."""
         parts = self._saved
         embedding: Held = {}
@@ -108,9 +131,9 @@ class Steps:
         if is_first:
             self._at("embedding_forward", parts["embedding"], embedding, True)
         saved: list[Held] = []
-        for _ in range(layers):
+        for kind in kinds:
             saved.append({})
-            self._at("layer_forward", parts["layer"], saved[-1], True)
+            self._at(f"{kind}_forward", parts[kind], saved[-1], True)
         head: Held = {}
         loss: Held = {}
         last = parts["last"] if is_last else []
@@ -119,7 +142,7 @@ class Steps:
         self._at("after_forward", here_too=not is_last)
         return embedding, *saved, head, loss
 
-    def _backward(self, parts: Sequence[Held], is_first: bool, is_last: bool) -> None:
+    def _backward(self, kinds: Sequence[str], parts: Sequence[Held], is_first: bool, is_last: bool) -> None:
         """Run the backward pass of a chunk, which frees what its forward pass saved."""
         embedding, *layers, head, loss = parts
         self._at("backward_start")
@@ -127,8 +150,8 @@ class Steps:
         self._at("head_backward", held=head, here_too=is_last)
         self._at("head_reduce", held=head, here_too=is_last)
         self._at("stage_exchange", here_too=not is_last)
-        for layer in reversed(layers):
-            self._at("layer_backward", held=layer, here_too=True)
+        for kind, layer in zip(reversed(kinds), reversed(layers), strict=True):
+            self._at(f"{kind}_backward", held=layer, here_too=True)
         self._at("embedding_backward", held=embedding, here_too=is_first)
         self._at("backward_end")
         if self._player.units is not None:

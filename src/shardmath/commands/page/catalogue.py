@@ -113,6 +113,8 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     stage = {"pipeline_parallel": 2, "recompute_full": 0, "recompute_mlp": 0, "virtual_pipeline": 1}
     try:
         refuse_unreplayed({**evaluator.choices, "stages": "even"}, stage)
+        if evaluator.choices["layers"] == "experts":
+            return "layers with experts are replayed by explain, not drawn here yet"
     except InputError as error:
         return str(error)
     rows = evaluator.rows

@@ -1,0 +1,192 @@
+"""Record every allocation of one of Megatron-Core's layers with experts, forward and backward, on tensors in memory.
+
+Layer, router, dispatcher and experts are Megatron-Core's own, on one rank of fake groups. Kernels that run as one on a
+GPU are stand-ins that make what those make: norm, FlashAttention, grouped products, SwiGLU with the tokens' weights,
+and the permutation of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+from megatron.core.transformer.mlp import MLPSubmodules
+from megatron.core.transformer.moe import experts as experts_module
+from megatron.core.transformer.moe import moe_utils, token_dispatcher
+from megatron.core.transformer.moe.experts import TEGroupedMLP
+from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.transformer.spec_utils import ModuleSpec, build_module
+from oracles import fused
+from oracles.grouped_linear import GroupedLinear
+from oracles.megatron_cpu import BF16, Shape, config, one_rank
+from oracles.megatron_experts import Nothing, on_host
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from shardmath.allocator.trace import Action, Event
+
+_GATING = TopKRouter.gating
+
+
+class Record(TorchDispatchMode):
+    """Events of all storages that are made inside of the ``with`` block, with the bytes in use and most of them."""
+
+    def __init__(self, *known: Tensor) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.now = self.peak = 0
+        self._alive: dict[int, Any] = {one.untyped_storage()._cdata: None for one in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, and record the storages that it made."""
+        result = func(*args, **kwargs or {})
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._add(leaf)
+        return result
+
+    def restart(self) -> None:
+        """Start a new peak from what is alive now."""
+        self.peak = self.now
+
+    def _add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size, number = storage._cdata, storage.nbytes(), len(self.events) + 1
+        if key in self._alive or not size:
+            return
+        self._alive[key] = ref(storage, lambda _: self._free(key, number, size))
+        self.events.append(Event(Action.ALLOCATE, number, size, row=str(tuple(tensor.shape))))
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+    def _free(self, key: int, number: int, size: int) -> None:
+        del self._alive[key]
+        self.events.append(Event(Action.FREE, number))
+        self.now -= size
+
+
+class _Permute(torch.autograd.Function):
+    """Sort tokens, with their weights, by expert; the kernel keeps a map of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, weights: Tensor, count: int) -> Any:
+        ctx.sizes = tokens.shape, weights.shape
+        row_map = torch.zeros(tokens.shape[0], 2 * weights.shape[1] + 1, dtype=torch.int32)
+        ctx.save_for_backward(row_map)
+        return tokens.new_zeros(count, tokens.shape[1]), weights.new_zeros(count), row_map
+
+    @staticmethod
+    def backward(ctx: Any, tokens: Tensor, weights: Tensor, _: Any) -> Any:
+        return tokens.new_zeros(ctx.sizes[0]), weights.new_zeros(ctx.sizes[1]), None
+
+
+class _Unpermute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, row_map: Tensor, shape: Any) -> Tensor:
+        ctx.size = tokens.shape
+        ctx.save_for_backward(row_map)
+        return tokens.new_zeros(shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient.new_zeros(ctx.size), None, None
+
+
+class _Sort(torch.autograd.Function):
+    """Sort chunks of tokens; the kernel keeps a map of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Tensor) -> Any:
+        ctx.save_for_backward(torch.zeros(len(given[0]), dtype=torch.int32))
+        return tuple(torch.zeros_like(one) for one in given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return tuple(torch.zeros_like(one) for one in gradients)
+
+
+class _Weighted(torch.autograd.Function):
+    """SwiGLU times the weights of tokens, which keeps both inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(inner, weights)
+        return inner.new_zeros(len(inner), inner.shape[1] // 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        inner, weights = ctx.saved_tensors
+        return torch.zeros_like(inner), torch.zeros_like(weights)
+
+
+def _evenly(router: Any, hidden: Tensor) -> Tensor:
+    """Send every expert as many tokens."""
+    logits = _GATING(router, hidden)
+    tokens, chosen, experts = logits.numel() // logits.shape[-1], router.topk, logits.shape[-1]
+    numbers = (torch.arange(tokens)[:, None] * chosen + torch.arange(chosen)) % experts
+    return logits.nan_to_num() * 0 + torch.zeros(tokens, experts).scatter(1, numbers, 100.0).view_as(logits)
+
+
+def _of_all_ranks(counts: Tensor, group: Any, **_: Any) -> Tensor:
+    """Gather numbers of tokens, which are alike on every rank."""
+    return torch.cat([counts] * group.size())
+
+
+@contextmanager
+def kernels_of_a_gpu() -> Iterator[None]:
+    """Put stand-ins in the places of kernels and streams that no CPU has."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name, stand_in in (
+            (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
+            (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
+            (token_dispatcher, "gather_from_sequence_parallel_region", _of_all_ranks), (TopKRouter, "gating", _evenly),
+            (moe_utils, "te_general_gemm", None), (moe_utils, "HAVE_TE", True),
+            (moe_utils, "fused_permute_with_probs",
+             lambda tokens, weights, _, num_out_tokens: _Permute.apply(tokens, weights, int(num_out_tokens))),
+            (moe_utils, "fused_permute", NotImplemented),
+            (moe_utils, "fused_unpermute",
+             lambda tokens, row_map, merging_probs, restore_shape: _Unpermute.apply(tokens, row_map, restore_shape)),
+            (moe_utils, "fused_sort_chunks_by_index", lambda tokens, *_: _Sort.apply(tokens)[0]),
+            (moe_utils, "fused_sort_chunks_by_index_with_probs",
+             lambda tokens, weights, *_: _Sort.apply(tokens, weights)),
+            (experts_module, "weighted_bias_swiglu_impl",
+             lambda inner, bias, weights, *_: _Weighted.apply(inner, weights)),
+        ):
+            patched.setattr(module, name, stand_in, raising=False)
+        yield
+
+
+def recorded(shape: Shape, draw: Random) -> tuple[Record, int, int]:
+    """Record both passes of a layer; return their peaks too, above what the forward pass leaves."""
+    with kernels_of_a_gpu(), one_rank(shape, draw):
+        settings = config(
+            shape, num_moe_experts=shape["E"], moe_router_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
+            moe_token_dispatcher_type="alltoall", moe_aux_loss_coeff=0.0, moe_router_load_balancing_type="none",
+            moe_router_dtype="fp32", moe_permute_fusion=True, moe_router_pre_softmax=shape["q"] == 1,
+            moe_shared_expert_intermediate_size=shape["fs"] or None,
+            expert_model_parallel_size=shape["e"], moe_layer_freq=1)
+        specs = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")
+        spec = specs.layer_specs[0]
+        parts = spec.submodules
+        parts.input_layernorm = parts.pre_mlp_layernorm = fused.FusedRMSNorm
+        parts.self_attention.submodules.core_attention = fused.FlashAttention
+        parts.mlp.submodules.experts = ModuleSpec(
+            TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
+        layer: Any = build_module(spec, config=settings, layer_number=1).to(BF16).train()
+        hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
+        with Record(hidden, *layer.parameters()) as record:
+            output, _ = layer(hidden, None)
+            kept, forward = record.now, record.peak
+            after = output * 1  # what comes behind the layer, whose gradient nothing here holds
+            gradient = torch.zeros_like(after)
+            record.restart()
+            backward = record.now
+            after.backward(gradient)
+    return record, forward - kept, record.peak - backward

@@ -1,0 +1,75 @@
+"""Replayed layers with experts against Megatron-Core itself: tokens on their way, in the order of their allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from random import Random
+
+import pytest
+from oracles.megatron_cpu import Shape
+from oracles.megatron_expert_steps import recorded
+
+from shardmath.account.configured import configured
+from shardmath.allocator.trace import Action, Event
+from shardmath.compiler.evaluators import terms_at
+from shardmath.models.model import Model
+from shardmath.steps.rows import Rows
+from shardmath.steps.step import Steps
+
+pytestmark = pytest.mark.slow
+#: Tensors of sent or received tokens.
+TOKENS = {
+    "dispatch.sent", "dispatch.arrived", "experts.gate_up.input", "experts.gate_up", "experts.down.input",
+    "dispatch.results", "dispatch.results_sorted", "dispatch.results_returned", "results.returned", "results.gradient",
+    "dispatch.gradient_sent", "dispatch.gradient_unsorted", "dispatch.gradient", "experts.down.input_gradient",
+    "dispatch.gate_up_gradient", "experts.input_gradient", "experts.unsorted_gradient", "experts.returned_gradient",
+}
+
+
+def drawn(draw: Random) -> Shape:
+    """Draw sizes for which tokens that are sent have a number that no other dimension has."""
+    ranks, each, chosen = draw.choice((1, 2, 4)), draw.choice((1, 2, 3)), draw.choice((2, 3, 4))
+    experts = max(ranks * each, -(-chosen // ranks) * ranks)
+    tokens = experts * draw.randint(11, 20)
+    return {"E": experts, "q": min(chosen, experts), "h": 16 * draw.randint(1, 3), "fe": 8 * draw.randint(1, 6),
+            "f": 64, "L": 1, "a": 2, "k": 2, "d": 8, "fs": draw.choice((0, 24)), "s": tokens, "b": 1, "u": 64,
+            "t": 1, "e": ranks, "D": ranks, "sp": 0}
+
+
+def ours(shape: Shape) -> list[Event]:
+    """Return the events of two steps of the model with one layer of these sizes."""
+    model = Model(
+        name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=1,
+        num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
+        tied_embeddings=False, qkv_bias=False, qk_norm=False,
+        num_experts=shape["E"], moe_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
+        shared_expert_ffn_hidden_size=shape["fs"], max_seq_length=8192)
+    job = configured(
+        model, "b300", seq_length=shape["s"], micro_batch_size=1, global_batch_size=shape["D"],
+        data_parallel=shape["D"], expert_parallel=shape["e"]).job
+    values = job.on_rank(0)
+    account = terms_at(job.evaluator.terms, values)
+    steps = Steps(Rows.of(job.evaluator, values, account), "1f1b", 1)
+    events = steps.run()
+    assert steps.trace.peak == account["stage.total"]
+    return events
+
+
+def on_their_way(events: Sequence[Event], rows: Container[str]) -> list[int]:
+    """List the bytes of tensors of these rows as they are made, and with a minus as they are freed."""
+    made = {event.key: event.size for event in events if event.action is Action.ALLOCATE and event.row in rows}
+    return [made[event.key] * (1 if event.action is Action.ALLOCATE else -1) for event in events
+            if event.key in made and event.action in (Action.ALLOCATE, Action.FREE)]
+
+
+@pytest.mark.cases(6, 60)
+def test_order_of_tokens_is_megatron_cores(draws: list[Random]) -> None:
+    """Every tensor of sent or received tokens is made and freed in the order in which Megatron-Core does it."""
+    for draw in draws:
+        shape = drawn(draw)
+        shapes = [str((shape["q"] * shape["s"], width)) for width in (shape["h"], shape["fe"], 2 * shape["fe"])]
+        record, _, _ = recorded(shape, draw)
+        theirs = on_their_way(record.events, shapes)
+        assert on_their_way(ours(shape), TOKENS) == 2 * theirs, shape
+        assert len(theirs) >= 20
+        assert sum(theirs) == 0
