@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from shardmath.account.judged import OUT
-from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
+from validation.measured import (
+    hagemann,
+    huggingface,
+    iseekyan,
+    known_to_run,
+    megatron_tests,
+    nanotron,
+    simumax,
+    torchtitan,
+)
 from validation.measured.case import FIT, PEAK, RESERVED, STEADY, Case
 from validation.measured.metrics import (
     Target,
@@ -127,6 +136,15 @@ DATASETS: tuple[Dataset, ...] = (
         which grows into what there is. Predicted is what it reserves when two steps are replayed. Most runs are
         compiled or use float8, which the ledger does not have.""",
         torchtitan.read, (RESERVED,), True, _torchtitan,
+    ),
+    Dataset(
+        "huggingface", "Transformers on one H100", huggingface.TABLE,
+        """Training steps of models with random weights in bf16, AdamW with fused kernels, no other process on the GPU:
+        `validation/programs/on_gpu.py`, which needs torch and transformers alone. The loss is kept and the logits are
+        freed before the backward pass. Peaks are those of `torch.cuda.max_memory_allocated` and
+        `max_memory_reserved` after three to five steps. Reserved memory is replayed where the order of allocations is
+        known; elsewhere it stands against allocated memory. Adapters have no moments of a step.""",
+        huggingface.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(
         "iseekyan", "A small Mixtral (mbridge)", iseekyan.TABLE,

@@ -19,7 +19,7 @@ from validation.measured.replays import replays
 PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
 LEFT = "optimizer_step"
 #: Implementations whose reserved memory is replayed.
-REPLAYED = ("nanotron", "torchtitan")
+REPLAYED = ("nanotron", "torchtitan", "huggingface")
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from io import StringIO
 from pathlib import Path
 
 from shardmath.account.configured import configured
+from shardmath.account.replaying import refuse_unreplayed_job
 from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import nanotron, torchtitan
+from validation.measured import huggingface, nanotron, torchtitan
 from validation.measured.case import RESERVED, Case
 
 NAME = "replayed.csv"
@@ -38,7 +39,7 @@ def replayed(cases: Iterable[Case] | None = None) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEADS)
-    for case in (*nanotron.read(), *torchtitan.read()) if cases is None else cases:
+    for case in (*nanotron.read(), *torchtitan.read(), *huggingface.read()) if cases is None else cases:
         if (numbers := replay_of(case)) is not None:
             writer.writerow((case.id, *numbers))
     return text.getvalue()
@@ -53,10 +54,11 @@ def replay_of(case: Case) -> tuple[int, int] | None:
     if case.model is None or not ranks:
         return None
     if (rank := ranks[0]) is None:
-        assert case.arguments["pipeline_parallel"] == 1
+        assert case.arguments.get("pipeline_parallel", 1) == 1
         rank = 0
     try:
         job = configured(case.model, case.gpu, **case.arguments).job
+        refuse_unreplayed_job(job)
     except InputError:
         return None
     values = job.on_rank(rank)

@@ -187,8 +187,9 @@ def section() -> str:
         its size or stream: {'; '.join(words)}. Megatron-Core's shares are fitted to SimuMax's runs, nanotron's to the
         playbook's, torchtitan's to replays of {sum(row.stack == 'torchtitan' for row in rows())} layouts. *Left out*
         predicts each group of rows (a model, with nanotron on a number of GPUs) with constants fitted to the others;
-        the last columns are of that, and of allocated memory times 1.03. Hugging Face has Megatron-Core's shares, as no
-        run of it with known reserved memory is counted. The range holds nine of ten sizes, per 1000 predicted."""),
+        the last columns are of that, and of allocated memory times 1.03. Hugging Face has Megatron-Core's shares,
+        which [its own runs](#transformers-on-one-h100) do not change yet. The range holds nine of ten sizes, per 1000
+        predicted."""),
         markdown(("framework", "layouts", "rows", "share per 1000", "range", "median error", "left out",
                   "left out: within 10 %", "x 1.03"), lines),
         *stages.parts(),

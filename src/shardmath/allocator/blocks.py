@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 
 class Segment:
@@ -103,3 +104,19 @@ class Addresses:
         address = self._next
         self._next += -(-size // self._alignment) * self._alignment
         return address
+
+
+class Given(Addresses):
+    """Addresses that a driver gave, one after another with its size; those of what it did not give lie above all."""
+
+    def __init__(self, segments: Iterable[tuple[int, int]]) -> None:
+        self._given = deque(segments)
+        super().__init__(max((address + size for address, size in self._given), default=0))
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def take(self, size: int) -> int:
+        """Return the driver's address of this segment; of another size than the driver's, one above all others."""
+        address, own = self._given.popleft() if self._given else (0, 0)
+        return address if own == size else super().take(size)

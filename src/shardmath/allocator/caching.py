@@ -26,16 +26,17 @@ class OutOfDeviceMemoryError(MemoryError):
 class CachingAllocator:
     """Serve requests for memory of one GPU as PyTorch does, and count what is reserved.
 
-    Streams are integers; 0 is the default stream. Segments of ``cudaMalloc`` get ascending addresses.
+    Streams are integers; 0 is the default stream. Segments of ``cudaMalloc`` get ascending addresses, or those of
+    ``addresses``: of free blocks of one size that with the lowest address is taken.
     """
 
-    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008
+    def __init__(self, settings: Settings = Settings(), addresses: Addresses | None = None) -> None:  # noqa: B008
         self.settings = settings
         self.statistics = Statistics()
         self.small, self.large = Pool(small=True), Pool(small=False)
         self.firsts: dict[int, Block] = {}
         """First block of every segment, by address."""
-        self._addresses = Addresses()
+        self._addresses = addresses or Addresses()
         self._pages = Pages(self)
         self._pending: dict[int, deque[list[Block | bool]]] = {}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from shardmath.allocator.blocks import Block
+from shardmath.allocator.blocks import Addresses, Block
 from shardmath.allocator.caching import CachingAllocator, OutOfDeviceMemoryError
 from shardmath.allocator.settings import Settings
 from shardmath.allocator.statistics import Statistics
@@ -70,12 +70,14 @@ class Replay:
         return self.allocator.statistics.reserved_peak
 
 
-def replay(events: Sequence[Event], settings: Settings = Settings()) -> Replay:  # noqa: B008
-    """Replay a trace through a new allocator; a request without memory ends it.
+def replay(
+    events: Sequence[Event], settings: Settings = Settings(), addresses: Addresses | None = None,  # noqa: B008
+) -> Replay:
+    """Replay a trace through a new allocator, whose segments lie at ``addresses``; a request without memory ends it.
 
     Raises InputError for a key that is allocated twice or used while it is not allocated, and for negative sizes.
     """
-    answer = Replay(CachingAllocator(settings))
+    answer = Replay(CachingAllocator(settings, addresses))
     allocator, blocks = answer.allocator, dict[int, Block]()
     sizes: dict[int, int] = {}
     for place, event in enumerate(events):

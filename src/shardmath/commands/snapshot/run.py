@@ -51,7 +51,9 @@ def _read(
     sizes = sorted((segment.number("total_size") for segment in segments), reverse=True)
     walk = Walk(segments, trace)
     settings, unknown = _settings(values, segments)
-    replayed = fullest(replay(list(walk.events()), settings)) if trace and settings is not None else None
+    replayed = None
+    if trace and settings is not None:
+        replayed = fullest(replay(list(walk.events()), settings, walk.addresses()))
     predicted = None if configuration is None else prediction(configuration, rank, settings)
     rows, others = ((), ()) if predicted is None else attributed(predicted.expected, walk.tensors)
     return Snapshot(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardmath.allocator.blocks import Given
 from shardmath.allocator.settings import SMALLEST_BLOCK
 from shardmath.allocator.trace import Action, Event
 from shardmath.commands.snapshot.read import Part
@@ -93,6 +94,11 @@ class Walk:
                 yield Event(Action.FREE, key)
             elif action == PASSED and address in held:
                 yield Event(Action.REACH, stream=held.pop(address))
+
+    def addresses(self) -> Given:
+        """Return where the driver put the segments of a whole trace; nothing is known of those made before."""
+        made = (entry for entry in self._trace if self.is_whole and entry.word("action") == GROWS[0])
+        return Given((entry.number("addr"), entry.number("size")) for entry in made)
 
     def _first(self, segments: Iterable[Part]) -> list[tuple[int, Tensor]]:
         """List what was in use before the first entry: no entry makes it, and one frees it or it is still there."""

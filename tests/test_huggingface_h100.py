@@ -1,0 +1,52 @@
+"""Steps of Transformers that were measured on an H100: what docs/limits.md says of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from shardmath import explain
+from validation.measured import huggingface
+from validation.measured.case import PEAK, RESERVED
+from validation.measured.estimates import Estimate, estimate
+from validation.measured.metrics import pairs
+
+pytestmark = pytest.mark.slow
+
+CASES = huggingface.read()
+LIMITS = " ".join((Path(__file__).resolve().parents[1] / "docs" / "limits.md").read_text(encoding="utf-8").split())
+
+
+def test_allocated_memory_lacks_little_but_workspaces() -> None:
+    compared = pairs(CASES, PEAK)
+    assert len(compared) == len(CASES) == 28
+    assert all(-0.025 < pair.error < 0.001 for pair in compared)
+    assert all(pair.difference <= -2**26 for pair in compared if pair.case.group != huggingface.ADAPTERS)
+
+
+def test_what_is_said_of_reserved_memory() -> None:
+    off = [pair.error for pair in pairs(CASES, RESERVED)
+           if isinstance(answer := estimate(pair.case), Estimate) and answer.reserved is not None]
+    near, worst = sum(abs(error) <= 0.05 for error in off), max(off, key=abs)
+    assert worst > 0
+    said = re.search(r"\[(\d+) runs on an H100\]\(\S+\) what is reserved is (\S+) % off in the median, "
+                     r"(\d+) are within 5 %, and the worst is (\d+) % too high", LIMITS)
+    assert said is not None
+    assert said.groups() == (str(len(off)), f"{100 * median(map(abs, off)):.1f}", str(near), f"{100 * worst:.0f}")
+
+
+def test_what_is_said_of_step_time() -> None:
+    errors = []
+    for case in CASES:
+        assert case.model is not None
+        assert case.seconds is not None
+        time = explain(case.model, case.gpu, **case.arguments).time
+        assert time is not None
+        errors.append(time.seconds / case.seconds - 1)
+    said = re.search(r"in (\d+) runs on an H100 by (\d+) to (\d+) %, (\d+) % in the median", LIMITS)
+    assert said is not None
+    assert tuple(map(int, said.groups())) == (
+        len(CASES), *(round(100 * number) for number in (min(errors), max(errors), median(errors))))

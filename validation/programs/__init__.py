@@ -1,0 +1,1 @@
+"""Programs that measure on a GPU, and need none of this project."""
