@@ -14,13 +14,13 @@ CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _DROPOUT: Mapping[str, str] = {
     "attention_dropout": "attention_dropout", "attn_pdrop": "attention_dropout", "hidden_dropout": "hidden_dropout",
     "resid_pdrop": "hidden_dropout", "embd_pdrop": "hidden_dropout", "residual_dropout": "hidden_dropout",
-    "embedding_dropout": "hidden_dropout",
+    "embedding_dropout": "hidden_dropout", "dropout": "hidden_dropout",
 }
 _MTP = "num_nextn_predict_layers"
 #: Names of unknown keys that are shown, and characters of each.
 _MOST = 40
 _SUBNETWORKS = ("vision_config", "audio_config")
-_NOT_COUNTED = ("router_jitter_noise", "chunk_size_feed_forward")
+_NOT_COUNTED = ("router_jitter_noise", "chunk_size_feed_forward", "layerdrop")
 _WINDOWS = ("sliding_window", "attention_chunk_size")
 #: Ends of sentences about keys that are set, by key.
 REMARKS: Mapping[str, str] = {
@@ -40,7 +40,7 @@ WITHOUT_EFFECT = frozenset(word for line in (
     "_name_or_path transformers_version model_type torch_dtype dtype id2label label2id num_labels problem_type",
     "is_decoder is_encoder_decoder tf_legacy_loss finetuning_task task_specific_params name_or_path",
     # epsilons, positions, scales and how weights begin
-    "rms_norm_eps layer_norm_eps layer_norm_epsilon initializer_range rope_theta rope_scaling rope_parameters",
+    "rms_norm_eps layer_norm_eps layer_norm_epsilon initializer_range init_std rope_theta rope_scaling rope_parameters",
     "rope_interleave rotary_emb_base partial_rotary_factor original_max_position_embeddings n_ctx attn_scale",
     "attn_temperature_tuning floor_scale scale_attn_weights scale_attn_by_inverse_layer_idx no_rope_layers",
     "no_rope_layer_interval routed_scaling_factor scoring_func topk_method aux_loss_alpha seq_aux ep_size",
