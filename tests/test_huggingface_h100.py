@@ -11,8 +11,8 @@ import pytest
 from shardmath import explain
 from validation.measured import huggingface
 from validation.measured.case import PEAK, RESERVED
-from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import pairs
+from validation.measured.words import is_replayed
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,7 @@ def test_allocated_memory_lacks_little_but_workspaces() -> None:
 
 
 def test_what_is_said_of_reserved_memory() -> None:
-    off = [pair.error for pair in pairs(CASES, RESERVED)
-           if isinstance(answer := estimate(pair.case), Estimate) and answer.reserved is not None]
+    off = [pair.error for pair in pairs(CASES, RESERVED) if is_replayed(pair)]
     near, worst = sum(abs(error) <= 0.05 for error in off), max(off, key=abs)
     assert worst > 0
     said = re.search(r"\[(\d+) runs on an H100\]\(\S+\) what is reserved is (\S+) % off in the median, "

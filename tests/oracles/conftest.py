@@ -77,6 +77,17 @@ def draws(request: pytest.FixtureRequest, record_property: Any) -> list[Random]:
     return [Random(f"{SEED} {request.node.name} {case}") for case in range(number)]
 
 
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """PyTorch's compiler, which the other tests of this folder run without."""
+    dynamo = import_module("torch._dynamo")
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    dynamo.reset()
+    with dynamo.config.patch(disable=False):
+        yield
+    dynamo.reset()
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     passed = terminalreporter.stats.get("passed", [])
     number = sum(value for report in passed for name, value in report.user_properties if name == "cases")

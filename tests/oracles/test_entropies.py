@@ -6,7 +6,7 @@ imported: their packages start clusters. flash-attn's cross entropy is the stand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -69,13 +69,9 @@ def test_single_operations(draw: Random, loss: str, program: Callable[[Tensor], 
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Tensor], Tensor]]:
-    """The entropy in chunks as verl compiles it; the other tests of this folder run without a compiler."""
-    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(disable=False):
-        yield torch.compile(entropy_in_chunks, dynamic=True)
-    torch._dynamo.reset()
+def compiled(compiler: None) -> Callable[[Tensor], Tensor]:
+    """The entropy in chunks as verl compiles it."""
+    return torch.compile(entropy_in_chunks, dynamic=True)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ logits, log-sum-exp and labels) and writes the gradient where that one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -110,13 +110,9 @@ def test_a_critic(draw: Random, checkpointing: bool) -> None:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Tensor], Tensor]]:
-    """The entropy as verl compiles it; the other tests of this folder run without a compiler."""
-    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(disable=False):
-        yield torch.compile(entropy, dynamic=True)
-    torch._dynamo.reset()
+def compiled(compiler: None) -> Callable[[Tensor], Tensor]:
+    """The entropy as verl compiles it."""
+    return torch.compile(entropy, dynamic=True)
 
 
 @pytest.mark.slow

@@ -185,8 +185,7 @@ def _crashes(cases: Sequence[Case]) -> list[str]:
 def _torchtitan(cases: Sequence[Case]) -> list[str]:
     compared = pairs(cases, RESERVED)
     said = [(pair, estimate(pair.case)) for pair in compared]
-    check({"every run is replayed": all(isinstance(answer, Estimate) and answer.reserved is not None
-                                        for _, answer in said)})
+    check({"every run is replayed": all(map(is_replayed, compared))})
     alone = [max(answer.peaks) / pair.measured.bytes - 1 for pair, answer in said if isinstance(answer, Estimate)]
     text = [f"""Every number of the table is replayed ([replayed numbers](validation/{REPLAYED_FILE})), and nothing is
         fitted. Allocated memory alone would be off by {Summary.of(alone).median:.1%} in the median. Compiled runs and
@@ -207,7 +206,7 @@ def _huggingface(cases: Sequence[Case]) -> list[str]:
     missing = [-pair.difference for pair in compared]
     check({"every run lacks at least two workspaces": min(missing) >= _WORKSPACES,
            "most lack nothing else": 2 * sum(number <= 1.1 * _WORKSPACES for number in missing) > len(missing)})
-    replayed = [pair for pair in pairs(cases, RESERVED) if _is_replayed(pair)]
+    replayed = [pair for pair in pairs(cases, RESERVED) if is_replayed(pair)]
     off = [pair for pair in replayed if abs(pair.error) > OUTLIER]
     own = Summary.of([pair.error for pair in replayed])
     more = sum(number > 2 * _WORKSPACES for number in missing)
@@ -225,7 +224,8 @@ def _huggingface(cases: Sequence[Case]) -> list[str]:
     ]
 
 
-def _is_replayed(pair: Pair) -> bool:
+def is_replayed(pair: Pair) -> bool:
+    """Return whether the reserved memory that a pair predicts is a replay's."""
     answer = estimate(pair.case)
     return isinstance(answer, Estimate) and answer.reserved is not None
 

@@ -110,8 +110,9 @@ class Given(Addresses):
     """Addresses that a driver gave, one after another with its size; those of what it did not give lie above all."""
 
     def __init__(self, segments: Iterable[tuple[int, int]]) -> None:
+        super().__init__()
         self._given = deque(segments)
-        super().__init__(max((address + size for address, size in self._given), default=0))
+        self._next = max([self._next, *(address + size for address, size in self._given)])
 
     def __len__(self) -> int:
         return len(self._given)

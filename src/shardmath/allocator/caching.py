@@ -36,7 +36,7 @@ class CachingAllocator:
         self.small, self.large = Pool(small=True), Pool(small=False)
         self.firsts: dict[int, Block] = {}
         """First block of every segment, by address."""
-        self._addresses = addresses or Addresses()
+        self._addresses = Addresses() if addresses is None else addresses
         self._pages = Pages(self)
         self._pending: dict[int, deque[list[Block | bool]]] = {}
 
