@@ -29,6 +29,9 @@ NOT_IN_MEGATRON = {
     "gemma-3-1b": "norms = 'both'", "gemma-3-27b": "norms = 'both'", "glm-4-32b-0414": "norms = 'both'",
     "apertus-8b-2509": "mlp = 'xielu'", "c4ai-command-r-v01": "normalisation = 'layer_unbiased'",
     "c4ai-command-a-03-2025": "normalisation = 'layer_unbiased'",
+    "opt-6.7b": "mlp = 'relu'",
+    "bloom-7b1": "positions = 'alibi'", "bloom-176b": "positions = 'alibi'",
+    "falcon-7b": "residual = 'parallel_one'", "falcon-40b": "residual = 'parallel'",
 }
 MODELS = [name for name in catalogued("models") if name not in NOT_IN_MEGATRON]
 

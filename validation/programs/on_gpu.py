@@ -23,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 def outside() -> int:
     """Bytes of the GPU that are in use and not PyTorch's reserved memory; nobody else uses the GPU."""
     torch.cuda.synchronize()
-    free, total = torch.cuda.mem_get_info()
-    return total - free - torch.cuda.memory_reserved()
+    free, total = map(int, torch.cuda.mem_get_info())
+    return total - free - int(torch.cuda.memory_reserved())
 
 
 def step(case: dict[str, Any]) -> dict[str, Any]:
