@@ -12,9 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+import shardmath
 from shardmath.cli.main import cli, exit_code
 from shardmath.reports.answers import VERSIONS, answer, schema_name
 from shardmath.schemas import DOCUMENTS, markdown, schema
+from shardmath.search.spaces import Best, Space
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "json.md"
 SPACE = """
@@ -96,6 +98,18 @@ def test_answers_of_a_space(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(f"explore {Path(__file__).resolve().parents[1]}/docs/spaces/llama-70b.toml", capsys)
     refuse_other_than("explore", found)
     assert found["answers"]
+    assert found["risk"] == 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parts", "risk"), [({"axes": {"process_parts": [957_000, 980_000]}}, None),
+                                             ({"risk": "5%"}, 0.05)])
+def test_the_risk_of_a_space(parts: dict[str, Any], risk: float | None) -> None:
+    """Where an axis has shares of the memory, no one risk is accepted."""
+    space = Space({"tensor_parallel": [1, 2], **parts.get("axes", {})}, "llama-3.2-1b", cluster="h100-80gb",
+                  fixed={"num_gpus": 8, "global_batch_size": 8, "recompute": "none"}, risk=parts.get("risk"),
+                  questions=(Best("least", ("peak",), 1),))
+    assert shardmath.explore(space).risk == risk
 
 
 @pytest.mark.slow
@@ -106,7 +120,20 @@ def test_what_evaluate_has_written(tmp_path: Path, capsys: pytest.CaptureFixture
     found = printed(f"evaluate {table} -o {output} --model llama-3.1-8b --gpu h100-80gb --set num_gpus=8"
                     " --set global_batch_size=8", capsys)
     refuse_other_than("evaluate", found)
-    assert (found["rows"], found["passed_through"]) == (2, ["note"])
+    assert (found["rows"], found["passed_through"], found["risk"]) == (2, ["note"], 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("column", "option", "risk"), [("note", "--risk 5%", 0.05), ("process_parts", "", None)])
+def test_the_risk_of_a_table(
+    column: str, option: str, risk: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pyarrow")
+    table, output = tmp_path / "table.csv", tmp_path / "out.parquet"
+    table.write_text(f"tensor_parallel,{column}\n1,957000\n2,980000\n")
+    found = printed(f"evaluate {table} -o {output} --model llama-3.1-8b --gpu h100-80gb --set num_gpus=8"
+                    f" --set global_batch_size=8 {option}", capsys)
+    assert found["risk"] == risk
 
 
 @pytest.mark.slow

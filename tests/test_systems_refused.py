@@ -11,7 +11,7 @@ import pytest
 import shardmath
 from shardmath.cli.main import exit_code
 from shardmath.commands.phases.plan import read_plan
-from shardmath.errors import InputError
+from shardmath.errors import InputError, InputWarning
 from shardmath.search.spaces import Best, Space
 
 pytestmark = pytest.mark.slow
@@ -138,3 +138,20 @@ def test_spaces_say_so_too(axes: dict[str, list[int]], fixed: dict[str, int], sa
     assert answer.legal == 0
     assert matches(answer.refusal, said), answer.refusal
     assert f"No configuration is legal. {answer.refusal.split(':')[0]}" in str(answer)
+
+
+@pytest.mark.parametrize(("kernels", "amount"), [
+    ({"optimizer_offload": "cpu"}, "optimizer_offload_percent"),
+    ({"activation_offload": "layers"}, "cpu_offloading_num_layers"),
+    ({"activation_offload": "karma"}, "cpu_offloading_num_layers"),
+])
+def test_a_host_that_keeps_nothing_is_said_to(
+    kernels: dict[str, str], amount: str, recwarn: pytest.WarningsRecorder,
+) -> None:
+    axis, option = next(iter(kernels.items()))
+    line = f"{axis} = {option} keeps nothing on the host: {amount} is 0"
+    with pytest.warns(InputWarning, match=line):
+        idle = shardmath.explain("llama-3.1-8b", gpu="h100-80gb", num_gpus=8, kernels=kernels)
+    at_work = shardmath.explain("llama-3.1-8b", gpu="h100-80gb", num_gpus=8, kernels=kernels, **{amount: 8})
+    assert not recwarn.list
+    assert at_work.peak.total < idle.peak.total

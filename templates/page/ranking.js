@@ -82,21 +82,30 @@ function wordsOf({ values, labels, part }) {
   return words.filter(Boolean).join(", ");
 }
 
-function entryRow(entry, place, list, shown) {
-  const { values, peak, verdict, rates } = entry;
+// Columns of the ranking besides the name of a row and its layout: what a number is called, and where it comes from.
+const MEASURES = [
+  ["step", "s", ({ seconds: time }) => seconds(time), "strong"],
+  ["tokens/s", "per GPU", ({ rates }) => count(rates.tokensPerSecondPerGpu)],
+  ["MFU", "", ({ rates }) => percent(rates.mfu)],
+  ["peak", "GiB", ({ peak, verdict }) => element("span", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` },
+    VERDICT_SIGN[verdict] + gib(peak)), unseen(verdictName(verdict)))],
+  ["runs out", "", ({ probability }) => chance(probability)],
+  ["80 % rule", "", ({ rule }) => verdictName(rule)],
+];
+
+function verdictName(place) {
+  return shardmath[evaluatorName(state)].VERDICTS[place][0];
+}
+
+// On a narrow screen every row is a card, so the roles of a table are said.
+function entryRow(entry, place, list) {
   const chosen = isChosen(entry);
-  return element("tr", chosen ? { class: "chosen" } : {},
-    element("th", { scope: "row" }, element("button", { type: "button", "data-list": list, "data-best": place,
+  return element("tr", { role: "row", class: chosen ? "chosen" : undefined },
+    element("th", { scope: "row", role: "rowheader" }, element("button", { type: "button", "data-list": list, "data-best": place,
       "aria-pressed": chosen }, unseen("Take over "), entry.role ?? `${place + 1}`)),
-    element("td", { class: "strong" }, seconds(entry.seconds)),
-    element("td", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` }, VERDICT_SIGN[verdict] + gib(peak)),
-      unseen(shardmath[evaluatorName(state)].VERDICTS[verdict][0])),
-    element("td", {}, chance(entry.probability)),
-    element("td", {}, shardmath[evaluatorName(state)].VERDICTS[entry.rule][0]),
-    ...shown.map((name) => element("td", {}, String(values[name]))),
-    element("td", {}, values.sequence_parallel ? "on" : "off"), element("td", {}, String(values.data_parallel)),
-    element("td", {}, count(rates.tokensPerSecondPerGpu)), element("td", {}, percent(rates.mfu)),
-    element("td", { class: "words" }, wordsOf(entry)));
+    ...MEASURES.map(([name, unit, shown, style]) => element("td", { role: "cell", class: style,
+      "data-label": unit.length > 3 ? `${name} ${unit}` : name.replace(" rule", ""), "data-unit": unit.length > 3 ? undefined : unit }, shown(entry))),
+    element("td", { class: "layout", role: "cell" }, inWords(entry)));
 }
 
 const ROWS = [["choices", "Worth trying"], ["fastest", "The fastest that fit"], ["nearest", "None fits: those of least memory"]];
@@ -104,12 +113,12 @@ const ROWS = [["choices", "Worth trying"], ["fastest", "The fastest that fit"], 
 function showRanking() {
   if (byId("ranking").inert) return;
   const every = [...ranked.choices, ...ranked.fastest, ...ranked.nearest];
-  const shown = SIZES.filter((name) => every.some(({ values }) => values[name] > 1));
-  const head = element("thead", {}, row("th", "", "seconds", "GiB", "runs out", "80 % rule", ...shown.map(shortName), "SP", "DP", "tokens/s/GPU", "MFU",
-    "besides"));
-  const body = (list, title, entries) => element("tbody", { "data-rows": list },
-    element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: shown.length + 10 }, title)),
-    ...entries.map((entry, place) => entryRow(entry, place, list, shown)));
+  const headed = (...children) => element("th", { scope: "col", role: "columnheader" }, ...children);
+  const head = element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, element("td", { role: "cell" }),
+    ...MEASURES.map(([name, unit]) => headed(name, ...(unit ? [unit.length > 3 ? element("br") : ", ", unit] : []))), headed("layout")));
+  const body = (list, title, entries) => element("tbody", { "data-rows": list, role: "rowgroup" },
+    element("tr", { class: "group", role: "row" }, element("th", { scope: "rowgroup", role: "rowheader", colspan: MEASURES.length + 2 }, title)),
+    ...entries.map((entry, place) => entryRow(entry, place, list)));
   byId("best").replaceChildren(...(every.length
     ? [head, ...ROWS.filter(([list]) => ranked[list].length).map(([list, title]) => body(list, title, ranked[list]))] : []));
   byId("ranking").classList.toggle("ranked", every.length > 5);
@@ -121,7 +130,11 @@ function showRanking() {
     : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB.`;
 }
 
+// A layout as people write it: sizes above one, TP, PP and micro-batch always.
 function inWords(entry) {
-  const sizes = SIZES.filter((name) => entry.values[name] > 1).map((name) => `${shortName(name)} ${entry.values[name]}`);
-  return [...sizes, wordsOf(entry)].filter(Boolean).join(", ");
+  const { values } = entry;
+  const always = ["tensor_parallel", "pipeline_parallel", "micro_batch_size"];
+  const sizes = [...SIZES, "data_parallel"].filter((name) => values[name] > 1 || always.includes(name))
+    .map((name) => `${shortName(name)}\u00a0${values[name]}`);
+  return [...sizes, values.sequence_parallel && values.tensor_parallel > 1 ? "SP" : "", wordsOf(entry)].filter(Boolean).join(", ");
 }

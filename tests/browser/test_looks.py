@@ -83,6 +83,24 @@ def test_every_text_can_be_read_at_every_width(state: str, opened: Opener) -> No
         assert outside == [], width
 
 
+def test_every_column_of_the_ranking_is_seen(opened: Opener) -> None:
+    """Without scrolling, from the width of a laptop on; on a phone every row is a card that names its numbers."""
+    tab = opened()
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+    hidden = """() => { const box = document.getElementById("best").parentElement;
+      return box.scrollWidth - box.clientWidth; }"""
+    for width in (320, PHONE[0], 768, SCREEN[0], 1920):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate(hidden) == 0, width
+    heads = tab.locator("#best thead th").all_inner_texts()
+    assert [head.replace("\n", " ") for head in heads] == [
+        "step, s", "tokens/s per GPU", "MFU", "peak, GiB", "runs out", "80 % rule", "layout"]
+    tab.set_viewport_size({"width": PHONE[0], "height": 900})
+    labels = tab.locator("#best [data-rows=choices] tr:nth-child(2) td[data-label]").evaluate_all(
+        "cells => cells.map((cell) => getComputedStyle(cell, '::before').content)")
+    assert labels[:3] == ['"step "', '"tokens/s per GPU "', '"MFU "']
+
+
 @EVERY_SCHEME
 def test_every_colour_of_the_chart_stands_out(scheme: str, opened: Opener) -> None:
     tab = opened(scheme=scheme)

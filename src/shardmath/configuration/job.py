@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from warnings import warn
 
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, following, with_schedule
@@ -14,8 +15,8 @@ from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
-from shardmath.errors import InputError
-from shardmath.generated.definitions import ABSENT_RANKS, ASKED, DEFAULTS, model_ranks, sequences_at_once
+from shardmath.errors import InputError, InputWarning
+from shardmath.generated.definitions import ABSENT_RANKS, ASKED, DEFAULTS, HOSTS, model_ranks, sequences_at_once
 from shardmath.input.parameters import checked, other_values, refuse_illegal
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -77,6 +78,7 @@ def job(run: Run) -> Job:
     values |= {**{name: checked(name, run.asked(name)) for name in LAYOUT}, **recompute_switches(recompute)}
     values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
     refuse_what_changes_nothing(evaluator, model, values)
+    warn_of_empty_hosts(evaluator, values)
     values |= _gpus(values, run.data_parallel, run.num_gpus)
     values["global_batch_size"] = _batch(values, run.global_batch_size, evaluator.choices["schedule"])
     sequence_parallel = run.sequence_parallel
@@ -111,6 +113,15 @@ def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapp
         usual, chosen = DEFAULTS[name], evaluator.choices[axis]
         if values.get(name, usual) != usual and chosen != option and not _has(evaluator, name):
             raise InputError(name, values[name], f"must be {usual}: {axis} = {chosen} does not have it", str(usual))
+
+
+def warn_of_empty_hosts(evaluator: Evaluator, values: Mapping[str, int]) -> None:
+    """Warn of a kernel that works with the host where its amount on the host is 0: all stays on the GPU."""
+    for axis, options in HOSTS.items():
+        name, _ = options.get(evaluator.choices[axis], ("", ""))
+        if name and values.get(name, 0) == 0:
+            warn(f"{axis} = {evaluator.choices[axis]} keeps nothing on the host: {name} is 0;"
+                 f" say how much, as in --{name.replace('_', '-')} {DEFAULTS[name] + 1}", InputWarning, stacklevel=2)
 
 
 def _has(evaluator: Evaluator, name: str) -> bool:

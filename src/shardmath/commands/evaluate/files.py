@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from shardmath.answers import Answer
-from shardmath.commands.evaluate.run import PASSED_THROUGH
+from shardmath.commands.evaluate.run import ACCEPTED, PASSED_THROUGH
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import VERDICTS
@@ -30,6 +30,8 @@ class Written(Answer):
     """Rows by verdict, and ``illegal`` ones that break a rule."""
     passed_through: tuple[str, ...]
     """Columns that are no parameters, and were copied."""
+    risk: float | None
+    """Probability of running out of memory below which a row is said to fit; null where a column says it."""
 
 
 def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Written:
@@ -49,5 +51,7 @@ def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Wr
             legal = batch.column("verdict").indices.drop_null().to_numpy()
             for (name, _), count in zip(VERDICTS, np.bincount(legal, minlength=len(VERDICTS)), strict=True):
                 counts[name] += int(count)
-    passed = (reader.schema.metadata or {}).get(PASSED_THROUGH, b"").decode()
-    return Written(path, counts.total(), dict(counts), tuple(filter(None, passed.split("\n"))))
+    said = reader.schema.metadata or {}
+    passed = said.get(PASSED_THROUGH, b"").decode()
+    risk = float(said[ACCEPTED]) if ACCEPTED in said else None
+    return Written(path, counts.total(), dict(counts), tuple(filter(None, passed.split("\n"))), risk)

@@ -19,7 +19,7 @@ from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.compiler.columns import branch_column
 from shardmath.compiler.exactness import EXACT, products
 from shardmath.compiler.placing import outputs
-from shardmath.configuration.risk import RISK
+from shardmath.configuration.risk import PARTS, RISK, risk_of
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RULE_80, VERDICTS, rule_80
 from shardmath.input.arguments import typed
@@ -37,6 +37,7 @@ _PEAK = "peak"
 _ROWS, _BYTES = 1 << 16, 1 << 24
 #: The key of the schema's metadata with the names of columns that are no parameters, one a line.
 PASSED_THROUGH = b"passed through"
+ACCEPTED = b"risk"
 _NAMES = pa.dictionary(pa.int8(), pa.string())
 
 
@@ -119,8 +120,13 @@ class _Work:
             pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
             for name, kind in zip(self.terms, self._kinds, strict=True)
         ]
-        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed)}
+        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed), **self._risk}
         return pa.schema([*self.table, *computed], metadata=known_to_all)
+
+    @property
+    def _risk(self) -> dict[bytes, str]:
+        """Return the accepted risk, where it is the same for all rows."""
+        return {} if PARTS in self.parameters else {ACCEPTED: str(risk_of(self._first.values))}
 
     def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
         first_row, batch = item

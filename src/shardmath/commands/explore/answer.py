@@ -175,6 +175,9 @@ class Explored(Reported, room="explore"):
     """Why no configuration is legal, with the nearest legal value; empty where one is, or where no rule says it."""
     left_out: tuple[LeftOut, ...] = ()
     """Combinations of options that cannot be."""
+    risk: float | None = None
+    """Probability of running out of memory below which a configuration is said to fit; null where it is not the same
+    for all of them."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""

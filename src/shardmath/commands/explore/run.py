@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shardmath.commands.explore.answer import Explored, LeftOut, explored
 from shardmath.commands.explore.bounded import bounded_answer, is_provable, write_certificate
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
+from shardmath.configuration.risk import PARTS, risk_of
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
 from shardmath.search.distinct import with_room
@@ -119,8 +120,10 @@ def explore(
 
 
 def _with_left_out(answer: Explored, space: Space) -> Explored:
-    """Return an answer with the combinations of options that cannot be."""
-    return replace(answer, left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
+    """Return an answer with the combinations of options that cannot be, and the risk that all parts accept."""
+    accepted = {risk_of(part.fixed) if PARTS in part.fixed else None for part in space.parts()}
+    risk = accepted.pop() if len(accepted) == 1 else None
+    return replace(answer, risk=risk, left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
 
 
 def _explained(answer: Explored, parts: Sequence[Part]) -> Explored:

@@ -122,8 +122,9 @@ class Advice(Reported, room="recommend", table="choices"):
     untried: tuple[Untried, ...]
     """Layouts that were left out, with the option that tries them."""
     switches: tuple[Switch, ...] | None = None
-    """Where nothing fits: single changes that make something fit, the smallest first; null elsewhere, and on
-    clusters whose changes are not counted yet."""
+    """Where nothing fits, single changes after which something fits or may fit, one of each kind, the smallest first;
+    an empty list if no single change does it. Null where a layout fits, and on clusters of measured links or of
+    several kinds of GPUs, where no changes are tried."""
 
 
 def choice_of(
