@@ -40,9 +40,13 @@ def test_powers_of_two() -> None:
         assert formula.xreplace({size: Integer(number)}).doit() == 1 << (number - 1).bit_length()
 
 
-@pytest.mark.parametrize("changed", [{"precision": "autocast"}, {"peak": "torch"}, {"normalisation": "layer"}])
-def test_what_was_not_counted_is_refused(changed: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="loss = liger under autocast, with LayerNorm or with the moments"):
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"precision": "autocast"}, "loss = liger under autocast or with the moments"),
+    ({"peak": "torch"}, "loss = liger under autocast or with the moments"),
+    ({"normalisation": "layer"}, "loss = liger with LayerNorm"),
+])
+def test_what_was_not_counted_is_refused(changed: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         refuse_impossible({**HUGGINGFACE.choices, "loss": "liger", **changed})
 
 

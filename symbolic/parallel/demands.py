@@ -266,10 +266,11 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
              "dense", "grouped", "swiglu")),
         (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
          plain_alone and choices["balance"] != "none"),
-        (f"loss = {choices['loss']} under autocast, with LayerNorm or with the moments of PyTorch's own step: choose"
-         " precision = bf16 or mixed, and peak = saved",
-         plain_alone and ((choices["precision"] == "autocast", choices["peak"]) != (False, "saved")
-                          or (choices["normalisation"] != "rms" and choices["loss"] not in ACTORS))),
+        (f"loss = {choices['loss']} under autocast or with the moments of PyTorch's own step: choose precision = bf16"
+         " or mixed, and peak = saved",
+         plain_alone and (choices["precision"] == "autocast", choices["peak"]) != (False, "saved")),
+        (f"loss = {choices['loss']} with LayerNorm",
+         plain_alone and choices["normalisation"] != "rms" and choices["loss"] not in ACTORS),
         ("rope = joined with value = view without projections = fused, or the other way round",
          joined and not split and (choices["value"], choices["projections"]) != ("view", "fused")),
     )
