@@ -179,12 +179,14 @@ def test_eager_runs_of_torchtitan() -> None:
 
 
 def test_megatrons_stages_on_b200() -> None:
-    """Within 1 % of what was measured in the median, 4 % at most, without those of experts; nothing is fitted."""
+    """The fullest GPU of each: 1 % off in the median, 3.2 % at most, without those of experts; nothing is fitted."""
     stages = megatron()
     assert len(stages) == 17
     errors = [abs(stage.error) for stage in stages]
     assert median(errors) < 0.01
-    assert max(errors) < 0.04
+    assert max(errors) < 0.032
+    assert min(errors) < 0.0001
+    assert max(abs(stage.error) for stage in stages if stage.case.arguments["context_parallel"] == 1) < 0.014
     for stage in stages:
         account = shardmath.explain(stage.case.model, stage.case.gpu, **stage.case.arguments)
         assert stage.allocated == account.ranks[stage.rank].total

@@ -17,15 +17,17 @@ from shardmath.steps.step import Steps
 
 def replayed_steps(
     evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
+    shard: int = 0,
 ) -> tuple[Steps, Replayed, int, bool]:
     """Replay two steps of a rank at its ``values``; ``account`` are the terms of its memory.
 
-    The first step makes the optimizer states out of freed activations; the second finds them. With too little memory
-    the replay is done again without a bound. Returns steps and replay, the bytes that PyTorch can get, and whether they
-    were enough.
+    The first step makes the optimizer states out of freed activations; the second finds them. Where ranks share them
+    out, they are those of shard number ``shard``. With too little memory the replay is done again without a bound.
+    Returns steps and replay, the bytes that PyTorch can get, and whether they were enough.
     """
     rows = Rows.of(evaluator, values, account)
-    steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"])
+    steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"],
+                  shard=shard)
     events = steps.run()
     capacity = int(values["gpu_memory"] - (account["process.total"] - account["process.reserved"]))
     answer = replay(events, replace(settings, capacity_bytes=max(1, capacity)))
@@ -35,9 +37,10 @@ def replayed_steps(
 
 def replayed_rank(
     evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
+    shard: int = 0,
 ) -> Replay:
     """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them."""
-    steps, answer, capacity, fits = replayed_steps(evaluator, values, account, settings)
+    steps, answer, capacity, fits = replayed_steps(evaluator, values, account, settings, shard)
     fullest, statistics = answer.fullest, answer.allocator.statistics
     return Replay(
         reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,

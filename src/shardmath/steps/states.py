@@ -14,10 +14,13 @@ WORKSPACE = "workspace"
 
 
 class States:
-    """Allocate what lasts, exactly as many bytes as the account has of each role."""
+    """Allocate what lasts, exactly as many bytes as the account has of each role.
 
-    def __init__(self, rows: Rows, trace: Trace) -> None:
-        self._rows, self._trace = rows, trace
+    Optimizer states that ranks share out are those of shard number ``shard``, of which 0 is the first rank's.
+    """
+
+    def __init__(self, rows: Rows, trace: Trace, shard: int = 0) -> None:
+        self._rows, self._trace, self._place = rows, trace, shard
         groups = {"": rows.weights(experts=False), "expert_": rows.weights(experts=True)}
         self._groups = {prefix: elements for prefix, elements in groups.items() if elements}
         used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
@@ -116,10 +119,11 @@ class States:
         """Cut a state whose shard is a range of the buffer, in which parameters lie from the last to the first."""
         each = next(self._rows.sizes[f"state.{name}"] for name, (_, piece, _) in self._rows.states.items()
                     if piece == "shard")
+        start, before = self._place * size, 0
         for count in reversed(counts):
-            if size <= 0:
-                return
-            yield min(size, each * count)
-            size -= each * count
-        if size > 0:
-            yield size
+            after = before + each * count
+            if (held := min(after, start + size) - max(before, start)) > 0:
+                yield held
+            before = after
+        if (padding := start + size - max(before, start)) > 0:
+            yield padding

@@ -67,10 +67,11 @@ def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, 
 class Steps:
     """Write the trace of a rank's steps."""
 
-    def __init__(self, rows: Rows, schedule: str, group: int, lag: int = LAG, microbatches: int | None = None) -> None:
+    def __init__(self, rows: Rows, schedule: str, group: int, lag: int = LAG, microbatches: int | None = None,
+                 shard: int = 0) -> None:
         self.trace = Trace(lag)
         self.rows, self._schedule, self._group = rows, schedule, group
-        self._states = States(rows, self.trace)
+        self._states = States(rows, self.trace, shard)
         self._microbatches = microbatches
         self._player = Player(rows, self.trace, self._states)
         self._at = self._player.play
