@@ -145,6 +145,7 @@ AXES: tuple[Axis, ...] = (
         "shared": "one for all experts of a rank, where one product computes them (LoRA in Megatron-Bridge)",
         "each": "one for every expert (ms-swift; Megatron-Bridge with experts one after another)",
         "weights": "one for every expert, added to its weights, and one for the router (PEFT with Transformers 5)",
+        "weights_alone": "one for every expert, added to its weights; the router is a linear layer with one (Hunyuan)",
     }, rowless=("none",)),
     Axis("adapter_kind", "how adapters change a projection, where there are adapters", {
         "lora": "two matrices, whose product is added",
@@ -404,6 +405,9 @@ BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
 
 #: Options of ``adapters`` with which all other weights are frozen.
 ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].options if option != "none")
+
+#: Options of ``expert_adapters`` that are added to the weights of experts.
+ADDED: tuple[str, ...] = ("weights", "weights_alone")
 
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
 GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import ACTORS, AXES, BY_NAME, FALCON, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
+from .choices import ACTORS, ADDED, AXES, BY_NAME, FALCON, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -158,7 +158,7 @@ HUGGINGFACE = Implementation(
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
-        "adapter_parts": "apart", "expert_adapters": "weights", "loading": "trainer",
+        "adapter_parts": "apart", "expert_adapters": "none", "loading": "trainer",
     },
     MEGATRON.reserved,  # nobody published reserved memory of a run that is counted
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
@@ -171,7 +171,7 @@ HUGGINGFACE = Implementation(
         "c": "context parallelism of Transformers",
     },
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
-             "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", "weights"),
+             "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", *ADDED),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared", "shifted"),
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
              "weighting": ("separate",),

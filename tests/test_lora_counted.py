@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from counted import table, values
+from families import read_config
 from oracles.times import work
 
-from shardmath import explain, load_model
+from shardmath import explain
+from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
+from shardmath.input.parameters import model_values
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON
 from shardmath.symbolic.parallel.demands import refuse_impossible
-from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.parameters import BY_NAME, symbol
 from shardmath.symbolic.terms import Term
 
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
 NAMES = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation", "stage.buffer",
          "stage.frozen_parameters")
+#: Terms of what a forward pass keeps, and of trained elements.
+KEPT, TRAINED = ("stage.activation", "stage.buffer"), ("stage.parameters", "stage.expert_parameters")
 
 
 def needed(adapters: str, base_weights: str, precision: str = "bf16") -> list[Term]:
@@ -55,7 +63,11 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
     ({"adapters": "attention", "layers": "experts", "adapter_kind": "dora"},
      "adapters for models with experts in Transformers with this precision"),
-    ({"adapters": "attention", "layers": "experts", "scores": "sigmoid"}, "adapters for routers of Transformers"),
+    ({"adapters": "attention", "layers": "experts", "scores": "sigmoid", "adapter_precision": "fp32"},
+     "adapter_precision = fp32 with sigmoid scores of fp32 logits"),
+    ({"adapters": "all_linear", "layers": "experts", "router": "huggingface_mixer"}, "a linear layer that PEFT cannot"),
+    ({"adapters": "all_linear", "layers": "experts", "router": "huggingface_chosen", "expert_adapters": "weights"},
+     "adapters of experts and router = huggingface_chosen"),
     ({"adapters": "attention", "layers": "experts", "balance": "loss"}, "adapters with a load-balancing loss"),
     ({"adapters": "attention", "layers": "experts", "base_weights": "nf4"}, "adapters beside experts in 4 bits"),
     ({"adapters": "attention", "heads": "latent"}, "adapters for latent attention"),
@@ -156,28 +168,44 @@ def test_adapters_beside_experts(model: str, adapters: str) -> None:
     """PEFT adds adapters to the weights of experts and routers, in Qwen2-MoE to linear layers alone; in fp32 too."""
     rows = [row for row in table("lora_experts") if (row["model"], row["adapters"]) == (model, adapters)]
     assert rows
-    kept, several = ("stage.activation", "stage.buffer"), ("stage.parameters", "stage.expert_parameters")
     for scores, precision in sorted({(row["scores"], row["adapter_precision"]) for row in rows}):
         terms = build(HUGGINGFACE.with_choices(
             layers="experts", adapters=adapters, scores=scores, adapter_precision=precision,
             expert_adapters="none" if model.startswith("Qwen2") else "weights",
             router_precision="fp32" if model.startswith("Mixtral") else "bf16",
         ))
-        needed = terms.closure(name for name in (*kept, *several) if name in terms)
+        needed = terms.closure(name for name in (*KEPT, *TRAINED) if name in terms)
         for row in rows:
             if (row["scores"], row["adapter_precision"]) == (scores, precision):
                 known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0)
                 counted = evaluate(needed, known)
                 labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-                assert sum(counted.get(name, 0) for name in several) == int(row["trained"]), row
-                assert sum(counted[name] for name in kept) + labels == int(row["saved"]), row
+                assert sum(counted.get(name, 0) for name in TRAINED) == int(row["trained"]), row
+                assert sum(counted[name] for name in KEPT) + labels == int(row["saved"]), row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted({row["family"] for row in table("lora_families")}))
+def test_adapters_of_later_families_with_experts(family: str, tmp_path: Path) -> None:
+    """From a config.json to PEFT's bytes: routers with sigmoids and others, shared experts, dense layers first."""
+    for row in (row for row in table("lora_families") if row["family"] == family):
+        model = read_config(tmp_path, json.loads(row["config"]))
+        terms = build(HUGGINGFACE.with_choices(**{
+            **choices_of("huggingface", model), "adapters": row["adapters"],
+            "adapter_precision": row["adapter_precision"], "attention": "eager" if family == "gpt_oss" else "sdpa"}))
+        shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
+        known = {**values(row, "s b rl", **shape), **shape}
+        counted = evaluate(terms.closure(name for name in (*KEPT, *TRAINED) if name in terms), known)
+        labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
+        assert sum(counted.get(name, 0) for name in TRAINED) == int(row["trained"]), row
+        assert sum(counted[name] for name in KEPT) + labels == int(row["saved"]), row
 
 
 def test_products_of_weights_with_adapters_added() -> None:
     """The sum of weights and adapters has a gradient, and adapters are multiplied for all experts, used or not."""
     shape = {"h": 64, "a": 4, "k": 4, "d": 16, "f": 8, "fe": 32, "E": 4, "q": 2, "u": 512, "L": 2, "s": 16, "b": 1,
              "tied": 0}
-    chosen = HUGGINGFACE.with_choices(layers="experts", adapters="all_linear")
+    chosen = HUGGINGFACE.with_choices(layers="experts", adapters="all_linear", expert_adapters="weights")
     whole, = work(HUGGINGFACE.with_choices(layers="experts"), "step.model_flops", **shape, B=1)
     small, large = (work(chosen, "step.model_flops", **shape, rl=rank, B=1)[0] for rank in (1, 3))
     tokens, layers = 16, 2
@@ -216,6 +244,5 @@ def test_adapters_of_experts_in_transformers() -> None:
     assert 0 < whole["activation"] - attention["activation"] - experts < 0.1 * experts
     small = explain("qwen3-30b-a3b", **asked, recompute="full").peak.by_role
     assert small["activation"] < 0.1 * experts
-    shared = load_model("qwen3-30b-a3b").model_copy(update={"shared_expert_ffn_hidden_size": 512})
-    with pytest.raises(InputError, match="must be 0 with expert_adapters = weights"):
-        explain(shared, **asked)
+    with pytest.raises(InputError, match="expert_adapters = weights without experts: choose expert_adapters = none"):
+        explain("qwen3-8b", **asked, kernels={"expert_adapters": "weights"})

@@ -40,6 +40,8 @@ _ANY = ("q_v", *_QKV)
 _FP32: Any = {"adapter_precision": ("fp32",)}
 #: Adapters that have magnitudes.
 _DORA: Any = {"adapter_kind": ("dora",)}
+#: Adapters of dense MLPs and shared experts; where PEFT takes experts, it takes these names for theirs.
+LINEAR_LAYERS = ("none", "shared", "each")
 #: One adapter for each fused projection, or one for each of its parts.
 _JOINED, _APART = {"adapter_parts": ("joined",)}, {"adapter_parts": ("apart",)}
 
@@ -196,9 +198,11 @@ COMPONENTS = (
             *column_adapter("gate_up", "gate_up", GATE_UP_FEATURES, **_JOINED),
             *column_adapter("gate", "gate_up", FFN, **_APART),
             *column_adapter("up", "gate_up", FFN, **_APART),
+            saved("down.adapter_input", "down", (*TOKENS, FFN), 2, "peft", "input of the down projection",
+                  adapter_precision=("low",)),
             *row_adapter("down", "down", FFN),
         ),
-        options={"adapters": _ALL},
+        options={"adapters": _ALL, "expert_adapters": LINEAR_LAYERS},
         work=(
             *column_work("gate_up", "gate_up", GATE_UP_FEATURES, **_JOINED),
             *column_work("gate", "gate_up", FFN, **_APART),

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Gt
 
-from ..choices import TRANSFORMERS_ROUTERS
+from ..choices import ADDED, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
@@ -35,6 +35,7 @@ from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Product, Ranks, Stream, Transfer
 from .adapters import (
+    LINEAR_LAYERS,
     TOKENS,
     adapter,
     added,
@@ -45,11 +46,13 @@ from .adapters import (
     row_adapter,
     row_work,
 )
+from .router import COPYING, READING
 
 fs, sp, ts, sgate = symbols("fs sp ts sgate")
 
 _SOME = Iverson(fs > 0)
 _ROUTED = (RECEIVED,)
+_TOKENS = (SEQUENCE_SP, BATCH)
 _UP, _DOWN = "experts_up", "experts_down"
 #: One adapter for gate and up projection, or one for each.
 _JOINED: Any = {"adapter_parts": ("joined",)}
@@ -75,6 +78,7 @@ def _of_routed() -> tuple[Tensor, ...]:
 def _of_weights() -> tuple[Tensor, ...]:
     """PEFT adds adapters to the stacked weights of all experts, which are kept as they came out of it."""
     hf: Any = {"source": "peft"}
+    summed: Any = {"expert_adapters": ("weights",)}
     return (
         *(weight(f"{name}.adapter_{side}", module, (EXPERTS, *shape), "peft", f"matrices that map {way} the rank")
           for name, module, columns, rows, rank in (("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE),
@@ -83,18 +87,23 @@ def _of_weights() -> tuple[Tensor, ...]:
         *(row for name, module, a, b in (
             ("gate_up", _UP, (EXPERTS, RANK_TWICE, HIDDEN), (EXPERTS, EXPERT_GATE_UP, RANK_TWICE)),
             ("down", _DOWN, (EXPERTS, RANK, EXPERT_FFN), (EXPERTS, HIDDEN, RANK)),
-            ("router", "router", (RANK, HIDDEN), (ROUTED, RANK)),
         ) for row in matrix_casts(name, module, a, b)),
         saved("gate_up.adapted", _UP, (EXPERTS, EXPERT_GATE_UP, HIDDEN), 2, meaning="adapted weights of all experts",
               **hf),
         saved("down.adapted", _DOWN, (EXPERTS, HIDDEN, EXPERT_FFN), 2, meaning="adapted weights of all experts", **hf),
         saved("gate_up.adapter_input", _UP, (RECEIVED, HIDDEN), 2, meaning="tokens, sorted by expert", **hf),
         saved("down.adapter_input", _DOWN, (RECEIVED, EXPERT_FFN), 2, meaning="input of the down projection", **hf),
-        weight("router.adapter_a", "router", (RANK, HIDDEN), "peft", "matrix that maps to the rank"),
-        weight("router.adapter_b", "router", (ROUTED, RANK), "peft", "matrix that maps from the rank"),
-        saved("router.adapted", "router", (ROUTED, HIDDEN), 2, meaning="adapted weights of the router", **hf),
-        saved("router.input", "router", (SEQUENCE_SP, BATCH, HIDDEN), 2, meaning="input of the router",
-              storage="experts.normed", **hf),
+        weight("router.adapter_a", "router", (RANK, HIDDEN), "peft", "matrix that maps to the rank", **summed),
+        weight("router.adapter_b", "router", (ROUTED, RANK), "peft", "matrix that maps from the rank", **summed),
+        *matrix_casts("router", "router", (RANK, HIDDEN), (ROUTED, RANK), **summed),
+        *(row for suffix, more in READING for row in (
+            saved(f"router.adapted{suffix}", "router", (ROUTED, HIDDEN), 2, meaning="adapted weights of the router",
+                  **hf, **summed, **more),
+            saved(f"router.input{suffix}", "router", (SEQUENCE_SP, BATCH, HIDDEN), 2, meaning="input of the router",
+                  storage="experts.normed", **hf, **summed, **more),
+        )),
+        *(saved(f"router.input_fp32{suffix}", "router", (SEQUENCE_SP, BATCH, HIDDEN), 4,
+                meaning="fp32 copy of the router's input", **hf, **summed, **more) for suffix, more in COPYING),
     )
 
 
@@ -138,9 +147,10 @@ COMPONENTS = (
     ),
     Component(
         "expert_weight_adapters", "Adapters added to the weights of experts", 50, Place.EXPERTS, _of_weights(),
-        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ("weights",)},
+        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ADDED},
         work=(Product("router.adapted", "router", (ROUTED,), (RANK,), (HIDDEN,), "peft",
-                      "adapters of the router multiplied and added to its weights"), *(
+                      "adapters of the router multiplied and added to its weights",
+                      options={"expert_adapters": ("weights",)}), *(
             item for name, module, inputs, outputs, rank in (
                 ("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE), ("down", _DOWN, EXPERT_FFN, HIDDEN, RANK))
             for item in (
@@ -152,8 +162,19 @@ COMPONENTS = (
         )),
     ),
     Component(
+        "router_adapters", "Adapters of a router that is a linear layer", 46, Place.EXPERTS,
+        (
+            *adapter("router", "router", HIDDEN, ROUTED, RANK, tokens=_TOKENS),
+            saved("router.adapter_input", "router", (*_TOKENS, HIDDEN), 2, "peft", "input of the router",
+                  storage="experts.normed", adapter_precision=("low",)),
+            *casts("router", "router", HIDDEN, (RANK, HIDDEN), (ROUTED, RANK)),
+        ),
+        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ("weights_alone",)},
+        work=added("router", "router", HIDDEN, ROUTED, _TOKENS),
+    ),
+    Component(
         "shared_expert_adapters", "Adapters of shared experts", 51, Place.EXPERTS, _of_shared(),
-        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": ("none", "shared", "each")},
+        options={"adapters": ("all_linear",), "layers": ("experts",), "expert_adapters": LINEAR_LAYERS},
         work=(
             Transfer("gate_up.adapter_input", _SHARED_UP, Ranks.TENSOR, (*TOKENS, HIDDEN), 2, sp, sp,
                      "megatron_bridge", "input of the adapter gathered, its gradient reduced", when=_SOME),

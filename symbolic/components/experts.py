@@ -113,7 +113,7 @@ def _sorted() -> tuple[Tensor, ...]:
         saved("order_back", at, (SENT,), 8, hf, "int64 places that results are sorted back to", **on),
         saved("offsets", at, (ROUTED,), 4, hf, "int32 ends of the experts' tokens", **on),
         saved("sorted_numbers", at, (SENT,), 8, hf, "int64 experts of the tokens sorted, whose biases are taken",
-              when=lbias, **on),
+              when=lbias, adapters=_NONE, **on),
     )
 
 

@@ -89,7 +89,7 @@ def norm_rows(
         row("deviations", shape, 8, "transformers", "fp32 differences from the mean, made twice",
             norm=("eager_scale",), normalisation=_UNBIASED),
         row("normalised_fp32", shape, 4, "transformers", "fp32 normalised input, which the scale multiplies",
-            norm=("eager_fp32", "eager_scale"), normalisation=(*_RMS, *_UNBIASED)),
+            norm=("eager_fp32", "eager_scale"), normalisation=(*_RMS, *_UNBIASED), adapters=_TRAINED),
         row("scale_fp32", scales, 4, "transformers", "fp32 scale, or one plus it",
             norm=("eager_scale",), normalisation=(*_RMS, *_UNBIASED)),
         row("one_plus_scale", scales, 2, "transformers", "one plus the scale", norm=("eager_scale",),

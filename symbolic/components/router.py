@@ -41,17 +41,22 @@ _BEST: Any = {"balance": tuple(option for option in BY_NAME["balance"].options i
 _AT = "router"
 #: Routers of Transformers with logits in fp32, which keep a copy of the input: those with sigmoids, ERNIE 4.5's, and
 #: DeepSeek-V2's, the only one with a softmax and latent attention.
-_COPYING: tuple[tuple[str, Any], ...] = (
+COPYING: tuple[tuple[str, Any], ...] = (
     ("", {"heads": ("latent",), "scores": ("softmax", "softmax_all"), "router": ("huggingface",)}),
     ("_of_sigmoid", {"scores": ("sigmoid",), "router": ("huggingface",)}),
     ("_of_bounded", {"router": ("huggingface_bounded",)}),
+)
+#: All others of Transformers.
+READING: tuple[tuple[str, Any], ...] = (
+    ("", {"heads": ("grouped",), "scores": ("softmax", "softmax_all"), "router": ("huggingface",)}),
+    ("_of_low", {"router": ("huggingface_low",)}),
 )
 #: Who keeps the input itself: a router whose weight is trained, or shared experts, which ERNIE 4.5 may be without.
 _READERS: tuple[tuple[str, Expr, Any], ...] = (
     ("", 1 - rnorm, {"adapters": ("none",), "router": tuple(
         option for option in BY_NAME["router"].options if option != "huggingface_bounded")}),
     (".of_frozen", 1 - rnorm, {"adapters": ADAPTED, "router": ("unfused", "fused")}),
-    (".of_shared", (1 - rnorm) * Iverson(fs > 0), {"router": ("huggingface_bounded",)}),
+    (".of_shared", (1 - rnorm) * Iverson(fs > 0), {"adapters": ("none",), "router": ("huggingface_bounded",)}),
 )
 
 
@@ -144,8 +149,9 @@ def _huggingface() -> tuple[Tensor, ...]:
     sigmoid: Any = {"scores": ("sigmoid",)}
     hf = "transformers"
     return (
-        *(row for suffix, more in _COPYING for row in (
-            saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more),
+        *(row for suffix, more in COPYING for row in (
+            saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", adapters=("none",),
+                  **more),
             saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more),
         )),
         saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **softmax, **on),

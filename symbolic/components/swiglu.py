@@ -94,7 +94,7 @@ COMPONENTS = (
             saved("up_copy", "activation", _INNER, 2, "megatron_core", "up projection plus an offset of 0",
                   swiglu=("unfused",)),
             saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection",
-                  adapters=("none", "all_linear"), adapter_precision=("low",), fp8=_NONE),
+                  adapters=_NONE, fp8=_NONE),
             saved("down.input_fp8", "down", _INNER, 1, "transformer_engine", "FP8 input of the down projection",
                   fp8=(*_SCALED, *_BLOCKS)),
             saved("down.input_scale", "down", (), 4, "transformer_engine", "fp32 inverse scale of the input",

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import ACTORS, FALCON, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import ACTORS, ADDED, FALCON, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -18,7 +18,7 @@ from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
-fe, et, fs, lq, lk, mtp, ld, step = symbols("fe et fs lq lk mtp ld step")
+fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
@@ -128,16 +128,8 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def _expert_adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return the rules of adapters beside experts: PEFT adds them to weights in no other MLP of such a model."""
-    only = "with expert_adapters = weights: adapters of {} are not counted yet there"
-    weights: tuple[tuple[str, Boolean, str], ...] = (
-        ("fs", Eq(fs, 0), f"must be 0 {only.format('shared experts')}"),
-        ("ld", Eq(ld, 0), f"must be 0 {only.format('dense layers')}"),
-        ("step", Eq(step, 1), f"must be 1 {only.format('dense layers')}"),
-    )
-    apart = (choices["adapters"], choices["expert_adapters"]) == ("all_linear", "weights")
+    """Return the rules of adapters beside experts."""
     return (
-        *(Rule(f"adapted_{letter}", letter, rule, why) for letter, rule, why in (weights if apart else ())),
         Rule("adapter_expert_ranks", "rl", Divides(et, rl), "must be a multiple of expert_tensor_parallel"),
         Rule("adapter_expert_rows", "et", Divides(et, h), "must divide hidden_size with adapters"),
         *(Rule(f"adapter_recompute_{switch}", str(switch), Eq(switch, 0), "must be 0 with adapters: not counted yet")
@@ -175,6 +167,12 @@ _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
     "projections": ("gate_up",), "sinks": ("trained",), "mlp": UNGATED,
 }
 
+#: Those that are counted with adapters in models with experts.
+_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
+    "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half", "repeated_fp32"),
+    "sinks": ("trained",),
+}
+
 
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
     """Name the first choice beside ``counted`` that needs a plain training step; "" if there is none.
@@ -204,6 +202,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
+    of_adapters = _special(choices, _WITH_ADAPTERS if choices["layers"] == "experts" else {})
     packed, picked = choices["documents"] == "packed", choices["value"] == "picked"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
@@ -238,7 +237,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          bool(special) and choices["peak"] == "torch"),
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
-        (f"{special} with adapters", bool(special) and choices["adapters"] != "none"),
+        (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
@@ -350,12 +349,18 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("adapters beside a head that scores, which is trained in a copy of its own",
          frozen and choices["loss"] in SCORES),
         ("adapters for latent attention or another MLP than SwiGLU",
-         frozen and (choices["heads"], choices["mlp"]) != ("grouped", "swiglu")),
+         frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))),
+        (f"expert_adapters = {choices['expert_adapters']} without experts: choose expert_adapters = none",
+         choices["expert_adapters"] in ADDED and choices["layers"] != "experts"),
         *_of_adapted_experts(choices),
         ("FSDP1 with layers of experts: choose loading = trainer",
          choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )
+
+
+#: Routers of classes in Transformers of which PEFT takes no experts.
+_LEFT_AS_THEY_ARE = ("huggingface_chosen", "huggingface_top", "huggingface_mixer")
 
 
 def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
@@ -367,8 +372,12 @@ def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
         ("adapters for models with experts in Transformers with this precision, sharing and kind: choose precision ="
          " bf16, data_parallel = ddp and adapter_kind = lora", transformers and kind != ("bf16", "ddp", "lora")),
         ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
-        ("adapters for routers of Transformers without a softmax of all logits",
-         transformers and (choices["router"], choices["scores"] == "sigmoid") != ("huggingface", False)),
+        (f"adapters of experts and router = {choices['router']}: choose expert_adapters = none",
+         everywhere and choices["expert_adapters"] in ADDED and choices["router"] in _LEFT_AS_THEY_ARE),
+        ("adapter_precision = fp32 with sigmoid scores of fp32 logits: choose adapter_precision = low",
+         (choices["adapter_precision"], choices["router"], choices["scores"]) == ("fp32", "huggingface", "sigmoid")),
+        ("adapters of all linear layers with router = huggingface_mixer, a linear layer that PEFT cannot take: choose"
+         " adapters = attention", everywhere and choices["router"] == "huggingface_mixer"),
         ("adapters where Transformers sends tokens to other ranks' experts: choose dispatch = huggingface",
          choices["dispatch"] == "huggingface_sent"),
         ("adapters with a load-balancing loss in Transformers: choose balance = none",

@@ -9,7 +9,7 @@ from functools import cache
 from sympy import Expr, Integer
 
 from ..accounts.rows import components_of, is_expert, kept_rows, local_shape
-from ..choices import absent_values
+from ..choices import ADDED, absent_values
 from ..dimension import Dimension
 from ..dimensions import EXPERTS, SEQUENCE
 from ..implementations import Implementation
@@ -85,7 +85,8 @@ def _gradients(component: Component, choices: Mapping[str, str], summed: bool = 
 
     Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``).
     """
-    added = summed and (choices["adapters"], choices["expert_adapters"]) == ("all_linear", "weights")
+    kinds = ("weights",) if component.name == "router" else ADDED
+    added = summed and choices["adapters"] == "all_linear" and choices["expert_adapters"] in kinds
     return 1 if is_frozen(component, choices) and not added else BOTH_GRADIENTS
 
 

@@ -76,6 +76,12 @@ def glm4_moe(draw: Random) -> Keys:
     }
 
 
+def dots1(draw: Random) -> Keys:
+    """dots.llm1: as GLM 4.5 with whole heads turned, without biases, and with norms of queries and keys always."""
+    keys = {**glm4_moe(draw), "attention_bias": False, "sliding_window": None}
+    return {name: value for name, value in keys.items() if name not in ("use_qk_norm", "partial_rotary_factor")}
+
+
 def hunyuan_v1_moe(draw: Random) -> Keys:
     """Hunyuan-A13B: one shared expert as wide as a routed one, queries and keys normalised after they were turned."""
     keys = experts(draw)
@@ -115,7 +121,7 @@ def ernie4_5_moe(draw: Random) -> Keys:
 
 
 FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
-    *((family, attention) for family in (glm4_moe, hunyuan_v1_moe, phimoe, olmoe, minimax_m2, granitemoe,
+    *((family, attention) for family in (glm4_moe, dots1, hunyuan_v1_moe, phimoe, olmoe, minimax_m2, granitemoe,
                                            granitemoeshared, ernie4_5_moe)
       for attention in ("sdpa", "eager")),
     (gpt_oss, "eager"),

@@ -119,7 +119,8 @@ def _of_transformers(model: Model) -> dict[str, str]:
                          " classes in Transformers keeps is not counted yet", "megatron")
     windowed = _WINDOWS if model.attention_window else {}
     # PEFT takes the linear layers of Qwen2-MoE as they are, and its experts are none.
-    windowed = {**windowed, **({"expert_adapters": "none"} if model.shared_expert_gate else {})}
+    taken = model.num_experts > 0 and not model.shared_expert_gate
+    windowed = {**windowed, **({"expert_adapters": "weights"} if taken else {})}
     if model.model_type:
         return {"gelu": model.gelu, **windowed, **CLASS_KERNELS[model.model_type]}
     architecture = model.architecture

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 __all__ = ["CLASS_KERNELS"]
 
 _SCALE = {"norm": "eager_scale"}
-_TOP = {"router": "huggingface_top", "router_precision": "bf16"}
+#: PEFT finds no experts in some classes.
+_UNTAKEN = {"expert_adapters": "none"}
+_TOP = {"router": "huggingface_top", "router_precision": "bf16", **_UNTAKEN}
 _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
 _PICKED = {"projections": "fused", "value": "picked", "softmax": "low"}
 
@@ -30,10 +32,11 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "glm4": _PAIRS,
     "glm4_moe": {"rope": "joined"},
     "gpt_oss": {"norm": "eager_fp32", "rope": "shared_half", "attention": "eager", "router": "huggingface_chosen",
-                "router_precision": "bf16"},
+                "router_precision": "bf16", **_UNTAKEN},
     "granitemoe": _TOP,
     "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
+    "hunyuan_v1_moe": {"router_precision": "bf16", "expert_adapters": "weights_alone"},
     "minicpm3": {"rope": "joined"},
     "minimax_m2": {"rope": "joined", "router": "huggingface_low"},
     "nemotron": {**_SCALE, "rope": "joined"},
@@ -42,7 +45,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
     "opt": {"position_ids": "shifted"},
     "phi": {"rope": "joined"},
-    "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16"},
+    "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16", **_UNTAKEN},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
     "stablelm": {"rope": "joined"},
     "starcoder2": {},

@@ -6,7 +6,8 @@ are run under autocast, as a trainer with bf16 does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -37,7 +38,6 @@ def drawn(family: str, seed: int) -> tuple[Any, dict[str, int]]:
 def count(row: Mapping[str, str]) -> dict[str, Any]:
     """Run one forward pass with loss; inputs need a gradient, as with recompute."""
     peft = import_module("peft")
-    layer = import_module("peft.tuners.lora.layer")
     model, shape = drawn(row["family"], int(row["seed"]))
     model = model.to(torch.bfloat16).train()
     model.config._experts_implementation = "grouped_mm"
@@ -47,14 +47,9 @@ def count(row: Mapping[str, str]) -> dict[str, Any]:
     lora = peft.LoraConfig(r=int(row["rl"]), target_modules=modules, lora_dropout=0.0)
     wide = row["adapter_precision"] == "fp32"
     model = peft.get_peft_model(model, lora, autocast_adapter_dtype=wide)
-    on_cpu = layer.Linear.get_delta_weight
-    layer.Linear.get_delta_weight = _on_gpu
     ids = token_ids(shape)
-    try:
-        with Saved() as saved, torch.autocast("cpu", torch.bfloat16, enabled=wide):
-            output = model(input_ids=ids, labels=ids)
-    finally:
-        layer.Linear.get_delta_weight = on_cpu
+    with on_gpu(), Saved() as saved, torch.autocast("cpu", torch.bfloat16, enabled=wide):
+        output = model(input_ids=ids, labels=ids)
     assert output.loss is not None
     divided = getattr(model.config, "norm_topk_prob", True)
     return {
@@ -65,5 +60,17 @@ def count(row: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _on_gpu(layer: Any, adapter: str) -> torch.Tensor:
+@contextmanager
+def on_gpu() -> Iterator[None]:
+    """Multiply 16-bit adapters that are added to weights as PEFT does on a GPU."""
+    layer = import_module("peft.tuners.lora.layer").Linear
+    on_cpu = layer.get_delta_weight
+    layer.get_delta_weight = _product
+    try:
+        yield
+    finally:
+        layer.get_delta_weight = on_cpu
+
+
+def _product(layer: Any, adapter: str) -> torch.Tensor:
     return layer.lora_B[adapter].weight @ layer.lora_A[adapter].weight * layer.scaling[adapter]
