@@ -315,6 +315,8 @@ AXES: tuple[Axis, ...] = (
     Axis("dispatch", "how tokens reach experts", {
         "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
         "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
+        "deepep": "Megatron-Core's flex dispatcher with DeepEP: every token is sent once to each rank of its experts",
+        "hybridep": "the same with HybridEP, which sorts the tokens by expert as they arrive",
         "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
         "huggingface_sent": "Hugging Face Transformers: sent all at once to the experts of other ranks (ep_size)",
         "torchtitan": "torchtitan: sent all at once, in padded groups for a grouped matrix product",
@@ -415,6 +417,9 @@ UNGATED: tuple[str, ...] = ("gelu", "relu2")
 
 #: Kernels of attention that Falcon alone has.
 FALCON: tuple[str, ...] = ("sdpa_masked", "sdpa_steps")
+
+#: Dispatchers that send a token once to each rank of its experts: Megatron-Core's flex dispatcher.
+FLEX: tuple[str, ...] = ("deepep", "hybridep")
 
 #: Routers of Transformers.
 TRANSFORMERS_ROUTERS: tuple[str, ...] = (

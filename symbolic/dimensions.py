@@ -14,7 +14,7 @@ from .functions import CeilDiv, Max, Min, pad_to, power_of_two_from
 from .parameters import symbols
 
 s, doc, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s doc b h a k d f v A K E pos t")
-q, fe, fs, ng, gq, xs, xn, e, et, L = symbols("q fe fs ng gq xs xn e et L")
+q, fe, fs, ng, gq, xs, xn, xr, e, et, L = symbols("q fe fs ng gq xs xn xr e et L")
 lq, lk, dr, dv, ts, rl = symbols("lq lk dr dv ts rl")
 bias, qkn, we, wt = symbols("bias qkn we wt")
 
@@ -77,6 +77,10 @@ EXPERT_RANKS = Dimension("expert_ranks", e * et, "ranks whose tokens are gathere
 SENT = Dimension("sent", xs, "tokens that a rank sends to experts")
 RECEIVED = Dimension("received", xn, "tokens that the experts of a rank work on")
 RECEIVED_SHARE = Dimension("received_share", xn / et, "the same before expert-tensor-parallel ranks gather them")
+ARRIVED = Dimension("arrived", xr, "tokens that arrive at a rank, once for all of its experts")
+ALL_CHOICES = Dimension("all_choices", q * et, "experts that a token is sent to, once for each rank that shares one")
+ALL_ROUTED = Dimension("all_routed", E * et, "routed experts, once for each rank that shares one")
+EXPERT_NODES = Dimension("expert_nodes", e * et / 8, "servers of eight ranks whose tokens are exchanged")
 DISPATCHED = Dimension("dispatched", xs * et, "the tokens sent where all ranks that share an expert's width send them")
 PADDED_RECEIVED = Dimension("padded_received", pad_to(xn, Integer(8)) + 8 * E / e,
                             "received tokens in groups of whole eights, with as many rows more for every expert")
@@ -120,7 +124,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     TENSOR_RANKS, ALL_QKV_FEATURES, HIDDEN_COLUMNS, HIDDEN_PART,
     ROUTED, EXPERT_LAYERS, TOPK,
     EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
-    RECEIVED_SHARE, DISPATCHED, PADDED_RECEIVED,
+    RECEIVED_SHARE, DISPATCHED, PADDED_RECEIVED, ARRIVED, ALL_CHOICES, ALL_ROUTED, EXPERT_NODES,
     EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,

@@ -13,6 +13,7 @@ from sympy import Expr, Gt, Integer
 from .choices import absent_values
 from .functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from .implementations import Implementation
+from .parallel.dispatch import buffer_bytes
 from .parallel.mesh import PLACED
 from .parameters import BY_LETTER, symbol, symbols
 from .reserved import PER, SHARE, add_reserved, most_allocated, usually_reserved
@@ -59,7 +60,6 @@ OVERHEADS: tuple[Overhead, ...] = (
 #: Memory of a process for which no published number was at hand.
 UNCOUNTED: tuple[str, ...] = (
     "handles of cuBLAS and cuDNN beside the workspaces of the ledger",
-    "buffers of NVSHMEM and DeepEP",
     "user buffers of Transformer Engine (overlap of tensor parallelism)",
     "private pools of CUDA graphs and of torch.compile",
     "buffers that are registered with NCCL, and its channels by transport and version",
@@ -86,7 +86,11 @@ def add_process(terms: TermSet, implementation: Implementation) -> None:
                          "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved")
     groups = terms.add("process.communicators", communicators(absent_values(implementation.choices)), "communicators",
                        "NCCL communicators that rank r is in")
-    beside = terms.add("process.beside", total(context, product(groups, nccl)), "bytes",
+    exchanged = buffer_bytes(implementation.choices)
+    if exchanged != 0:
+        exchanged = terms.add("process.dispatch", exchanged, "bytes",
+                              "rank r, buffers of DeepEP or HybridEP outside of the caching allocator")
+    beside = terms.add("process.beside", total(context, product(groups, nccl), exchanged), "bytes",
                        "rank r, taken of the GPU beside the caching allocator")
     terms.add("process.total", total(reserved, beside), "bytes", "rank r, taken of the GPU, as nvidia-smi shows it")
     terms.add("process.left", product(room, FloorDiv(M, Integer(PARTS))) - beside, "bytes",

@@ -452,6 +452,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               Kind.DERIVED, latex="T_{s}"),
     Parameter("xn", "expert_tokens", "tokens", 0, "tokens that the experts of a rank work on", Kind.DERIVED,
               latex="T_{e}"),
+    Parameter("xr", "arrived_tokens", "tokens", 0, "tokens that arrive at a rank, once for all of its experts, at most",
+              Kind.DERIVED, latex="T_{r}"),
 )
 
 #: Inputs of published formulas that no configuration has: they follow from it, or are measured.

@@ -132,6 +132,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "documentation", "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
     ),
     Source(
+        "deepep", "DeepSeek-AI, NVIDIA", "DeepEP 1.2.1, and HybridEP of its branch hybrid-ep at 94a9f8f",
+        2026, "program", "https://github.com/deepseek-ai/DeepEP",
+    ),
+    Source(
         "pytorch", "PyTorch contributors",
         "PyTorch 2.13, tensors saved for backward counted by its own hooks",
         2026, "program", "https://github.com/pytorch/pytorch",

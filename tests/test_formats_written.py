@@ -65,7 +65,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "qwen2.5-7b": {"tensor_parallel": 2, "num_gpus": 4, "recompute": "full", "recompute_num_layers": 2},
     "gpt2-xl": {"num_gpus": 2, "seq_length": 1024, "kernels": {"attention": "te_unfused"}, "hidden_dropout": 1},
     "mixtral-8x7b": {"expert_parallel": 4, "num_gpus": 8, "kernels": {"balance": "loss", "dispatch": "allgather"}},
-    "deepseek-v2-lite": {"expert_parallel": 8, "num_gpus": 8, "kernels": {"router": "fused"}},
+    "deepseek-v2-lite": {"expert_parallel": 8, "num_gpus": 8, "kernels": {"router": "fused", "dispatch": "deepep"}},
     "deepseek-v3": {"pipeline_parallel": 16, "expert_parallel": 8, "num_gpus": 128, "first_stage_layers": 4,
                     "last_stage_layers": 1},
     "qwen3-30b-a3b": {"expert_parallel": 8, "num_gpus": 8, "recompute": "moe_act+layernorm"},
@@ -76,7 +76,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "llama-3.2-1b": {"num_gpus": 2, "kernels": {"fp8": "current", "fp8_weights": "primary", "loss": "te_fused"}},
     "llama-3-8b": {"num_gpus": 4, "optimizer_offload_percent": 50},
     "llama-4-scout-17b-16e": {"expert_parallel": 8, "num_gpus": 8, "kernels": {"balance": "loss"}},
-    "llama-4-maverick-17b-128e": {"expert_parallel": 8, "num_gpus": 8},
+    "llama-4-maverick-17b-128e": {"expert_parallel": 8, "num_gpus": 8, "kernels": {"dispatch": "hybridep"}},
     "qwen3-8b": {"num_gpus": 8, "tensor_parallel": 2, "context_parallel": 2, "kernels": {"context": "all_to_all"},
                  "data_parallel_replicas": 2},
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Expr, Gt
 
-from ..choices import GATED, UNGATED
+from ..choices import FLEX, GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
 from ..functions import Iverson
@@ -21,6 +21,8 @@ _ONE = 1 - _SEVERAL
 _GATHERED = Iverson(et > 1)  # tokens are gathered from the ranks that share an expert's width
 _ALONE = 1 - _GATHERED
 _AFAR = Iverson(e > 1)  # tokens leave the rank
+#: Dispatchers behind which experts and their results are alike.
+_ANY: Any = {"dispatch": ("alltoall", *FLEX)}
 
 
 def _row(
@@ -41,22 +43,23 @@ def _forward() -> tuple[Tensor, ...]:
              _AFAR * not_the_experts_input),
         _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
         _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
-        _row("results", _RECEIVED, 2, "results of the experts", at),
+        _row("results", _RECEIVED, 2, "results of the experts", at, **_ANY),
         _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at, _SEVERAL),
         _row("results_fp32", _RECEIVED, 4, "fp32 copy of them, about to be reduced", at, _GATHERED, **fp32),
         _row("results_reduced", _SHARE, 4, "their sums over the ranks that share an expert's width, fp32", at,
              _GATHERED, **fp32),
         _row("results_reduced_bf16", _SHARE, 2, "the same, bf16", at, _GATHERED, **bf16),
         _row("results_returned", _SENT, 2, "results sent back", at, _ONE * _ALONE * _AFAR),
-        _row("shared_results", (SEQUENCE_SP, BATCH, HIDDEN), 2, "result of the shared experts", at, Iverson(fs > 0)),
+        _row("shared_results", (SEQUENCE_SP, BATCH, HIDDEN), 2, "result of the shared experts", at, Iverson(fs > 0),
+             **_ANY),
     )
 
 
 def _weights_gradient(prefix: str, **options: tuple[str, ...]) -> tuple[Tensor, ...]:
     name, meaning, at = f"{prefix}weights_gradient", "gradient of the tokens' weights", "experts_backward"
     return (
-        _row(name, (RECEIVED,), 4, f"{meaning}, fp32", at, router_precision=("fp32",), **options),
-        _row(f"{name}_bf16", (RECEIVED,), 2, f"{meaning}, bf16", at, router_precision=("bf16",), **options),
+        _row(name, (RECEIVED,), 4, f"{meaning}, fp32", at, router_precision=("fp32",), **_ANY, **options),
+        _row(f"{name}_bf16", (RECEIVED,), 2, f"{meaning}, bf16", at, router_precision=("bf16",), **_ANY, **options),
     )
 
 
@@ -67,11 +70,11 @@ def _ungated() -> tuple[Tensor, ...]:
     that of the activation is cast before that of the weights is summed.
     """
     at, inner = "experts_backward", (RECEIVED, EXPERT_FFN)
-    fused: Any = {"mlp": UNGATED, "weighting": ("fused",)}
-    apart: Any = {"mlp": UNGATED, "weighting": ("separate",)}
+    fused: Any = {"mlp": UNGATED, "weighting": ("fused",), **_ANY}
+    apart: Any = {"mlp": UNGATED, "weighting": ("separate",), **_ANY}
     return (
         _row("up_gradient", inner, 2, "gradient of the up projection", at, **fused),
-        *_weights_gradient("up_", **fused),
+        *_weights_gradient("up_", mlp=UNGATED, weighting=("fused",)),
         _row("product_gradients", inner, 12,
              "fp32 gradients of the weighted activation and of its factors, and a bf16 copy", at,
              router_precision=("fp32",), **apart),
@@ -86,7 +89,7 @@ def _backward() -> tuple[Tensor, ...]:
     at = "combine_backward"
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
     return (
-        _row("gradient", _RECEIVED, 2, "gradient of the experts' results", at),
+        _row("gradient", _RECEIVED, 2, "gradient of the experts' results", at, **_ANY),
         _row("gradient_unsorted", _RECEIVED, 2, "the same before it is sorted", at, _SEVERAL * _ALONE),
         _row("gradient_sent", _SENT, 2, "the same before it is sent", at, _ONE * _ALONE * _AFAR),
         _row("gradient_fp32", _RECEIVED, 4, "the same, gathered in fp32", at, _GATHERED, **fp32),
@@ -95,7 +98,7 @@ def _backward() -> tuple[Tensor, ...]:
         _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * _GATHERED, **bf16),
         # The gradient of the activation's result takes the place of the input of the down projection.
         _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
-             "experts_backward", mlp=GATED),
+             "experts_backward", mlp=GATED, **_ANY),
         *_ungated(),
         *_weights_gradient("", mlp=GATED),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Gt, Integer
 
-from ..choices import BY_NAME, GATED, UNGATED
+from ..choices import BY_NAME, FLEX, GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
@@ -159,13 +159,13 @@ def _projections() -> tuple[Tensor, ...]:
               **_GATED),
         saved("up", "experts_activation", inner, 2, core, "up projection, input of the activation", **_UNGATED),
         *_by_precision("weights", "experts_activation", (RECEIVED,), "weight of every token's result", core,
-                       dispatch=(*_MEGATRON, "huggingface")),
+                       dispatch=(*_MEGATRON, *FLEX, "huggingface")),
         saved("silu", "experts_product", inner, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused"),
               **_UNBOUNDED),
         saved("up_copy", "experts_product", inner, 2, core, "up projection plus an offset of 0", swiglu=("unfused",),
               **_UNBOUNDED),
         saved("product", "experts_product", inner, 2, core, "gated activation before it is weighted",
-              swiglu=("unfused",), dispatch=_MEGATRON, **_UNBOUNDED),
+              swiglu=("unfused",), dispatch=(*_MEGATRON, *FLEX), **_UNBOUNDED),
         saved("bounded", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core,
               "gate and up projections within their bounds", swiglu=("fused",), **_BOUNDED),
         *(saved(f"offset{suffix}", "experts_activation", shape, 2, core, "16-bit offset of the up projection",
@@ -176,7 +176,7 @@ def _projections() -> tuple[Tensor, ...]:
             ("gate_product", "product of both"), ("up_shifted", "up projection within its bounds, plus 1"),
         )),
         saved("activated", "experts_product", inner, 2, core, "activation before it is weighted",
-              weighting=("separate",), dispatch=_MEGATRON, **_UNGATED),
+              weighting=("separate",), dispatch=(*_MEGATRON, *FLEX), **_UNGATED),
         saved("down.input", "experts_down", inner, 2, core, "input of the down projection", fp8=_NONE,
               adapters=_NONE),
         *quantised("down.input", "experts_down", (RECEIVED,), (EXPERT_FFN, EXPERT_FFN_SCALES), tensors=(EXPERTS,)),
@@ -211,7 +211,8 @@ def _work() -> tuple[Work, ...]:
     at, core = "dispatch", "megatron_core"
     sent: Any = {"options": {"dispatch": ("alltoall",)}}
     return (
-        Stream("permute", at, (SENT, HIDDEN), 8, 8, core, "tokens sorted by expert, and results sorted back", 2),
+        Stream("permute", at, (SENT, HIDDEN), 8, 8, core, "tokens sorted by expert, and results sorted back", 2,
+               options={"dispatch": tuple(option for option in BY_NAME["dispatch"].options if option not in FLEX)}),
         Stream("sort", at, (RECEIVED_SHARE, HIDDEN), 8, 8, core, "received tokens sorted, and results sorted back", 2,
                when=_SEVERAL, **sent),
         Transfer("exchange", at, Ranks.EXPERT, (SENT, HIDDEN), 2, Integer(2), Integer(2), core,
@@ -236,7 +237,7 @@ COMPONENTS = (
         (*_alltoall(), *_allgather(), *_sorted(), *_sent(), *_projections()),
         note="Tokens are weighted by the router between the activation and the down projection, so the results are"
         " not kept (Megatron-Core); Hugging Face weights the results.",
-        options={"layers": ("experts",), "dispatch": (*_MEGATRON, "huggingface", "huggingface_sent")},
+        options={"layers": ("experts",), "dispatch": (*_MEGATRON, *FLEX, "huggingface", "huggingface_sent")},
         work=_work(),
     ),
 )

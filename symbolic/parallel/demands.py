@@ -8,7 +8,7 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import ACTORS, ADDED, FALCON, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import ACTORS, ADDED, FALCON, FLEX, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -216,6 +216,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          not picked and choices["attention"] in FALCON),
         ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
          choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
+        (f"dispatch = {choices['dispatch']} with router_precision = bf16: choose fp32, which it sends all the same",
+         choices["dispatch"] in FLEX and choices["router_precision"] != "fp32"),
+        (f"dispatch = {choices['dispatch']} with FP8, which pads the tokens of an expert",
+         choices["dispatch"] in FLEX and choices["fp8"] != "none"),
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts"
          and (choices["mlp"] not in (*GATED, *UNGATED) or choices["mlp"] == "geglu")),

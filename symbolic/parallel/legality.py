@@ -130,6 +130,7 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                  "must be a multiple of the ranks that share out an expert, where all are more than there are experts")
             for letter, size in (("fe", fe / et), ("h", h))
         ]
+    rules += dispatch.rules(choices)
     if choices["dispatch"] == "allgather":
         rules.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
     if choices["recompute_method"] in ("block", "every"):

@@ -76,7 +76,8 @@ def ofwords_from(
     flex = whole.get("model.moe_token_dispatcher_type") != ("flex",) and "model.num_experts" in whole
     if _FLEX in whole and flex:
         options.warnings.append(f"{_FLEX} = {' '.join(whole[_FLEX])}: where the GPU has it, the recipe changes to it"
-                                " when it starts; tokens are counted as sent by all-to-all")
+                                " when it starts; tokens are counted as sent by all-to-all; with"
+                                " model.moe_token_dispatcher_type=flex it is counted")
     run = nemo.read(path, name, options)
     mine = {*recipe, *settings}
     return Run("bridge", path, run.model, run.arguments,

@@ -72,8 +72,8 @@ _WITHOUT_EFFECT = """
     hysteresis initial-loss-scale loss-scale loss-scale-window min-loss-scale no-fp8-wgrad
     moe-router-bias-update-rate moe-router-force-load-balancing moe-token-drop-policy moe-use-upcycling
     moe-upcycling-granularity
-    moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms moe-flex-dispatcher-backend
-    moe-flex-dispatcher-num-sms moe-hybridep-num-sms moe-enable-deepep mtp-loss-scaling-factor cache-mla-latents
+    moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms
+    moe-flex-dispatcher-num-sms moe-hybridep-num-sms mtp-loss-scaling-factor cache-mla-latents
     no-position-embedding use-mcore-models use-legacy-models use-flash-attn
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion

@@ -13,6 +13,8 @@ from shardmath.models.model import Model
 FP8_RECIPES = {"delayed": "delayed", "tensorwise": "current", "mxfp8": "mx", "blockwise": "block"}
 LOSSES = {"native": "native_fused", "te": "te_fused"}
 CONTEXTS = {"p2p": "ring", "a2a": "all_to_all", "all_gather": "all_gather"}
+#: Backends of Megatron-Core's flex dispatcher, which are called so here too.
+BACKENDS = ("deepep", "hybridep")
 MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 #: Widths that Megatron-Core has with its precision-aware optimizer alone.
 _WIDTHS = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
@@ -133,11 +135,9 @@ def amax_history_of(options: Options, kernels: Mapping[str, str]) -> dict[str, i
 
 
 def _experts(options: Options) -> dict[str, str]:
-    dispatchers = {"allgather": "allgather", "alltoall": "alltoall", "alltoall_seq": "alltoall"}
-    why = ": buffers of DeepEP are not counted yet"
     precisions = {"bf16": "bf16", "fp32": "fp32"}
     return {
-        "dispatch": dispatchers[options.word("moe-token-dispatcher-type", "allgather", dispatchers, why)],
+        "dispatch": _dispatch(options),
         "permute": "fused" if options.is_on("moe-permute-fusion") else "unfused",
         "router": "fused" if options.is_on("moe-router-fusion") else "unfused",
         "router_precision": precisions[
@@ -147,6 +147,19 @@ def _experts(options: Options) -> dict[str, str]:
         "expert_products": "grouped" if options.is_on("moe-grouped-gemm") else "sequential",
         "weighting": "fused" if _weighs_in_activation(options) else "separate",
     }
+
+
+def _dispatch(options: Options) -> str:
+    """Return how tokens reach experts; ``--moe-enable-deepep`` is an older word for the backend of ``flex``."""
+    dispatchers = {"allgather": "allgather", "alltoall": "alltoall", "alltoall_seq": "alltoall", "flex": "flex"}
+    kind = dispatchers[options.word("moe-token-dispatcher-type", "allgather", dispatchers)]
+    backend = options.word("moe-flex-dispatcher-backend", "deepep", BACKENDS)
+    older = options.is_on("moe-enable-deepep")
+    if older and kind != "flex":
+        raise options.error("moe-enable-deepep", "must be given with --moe-token-dispatcher-type flex")
+    if older and backend != "deepep":
+        raise options.error("moe-enable-deepep", "must not be given with another backend")
+    return backend if kind == "flex" else kind
 
 
 def _weighs_in_activation(options: Options) -> bool:

@@ -10,7 +10,7 @@ from shardmath.errors import InputError
 from shardmath.formats import megatron_fsdp
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_attention import attention_flags
-from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
+from shardmath.formats.megatron_kernels import BACKENDS, CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
 from shardmath.generated.definitions import RECOMPUTE_REGIONS, WORDS
@@ -130,7 +130,11 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield "moe-router-dtype", "fp32"
     if choices["router"] == "fused":
         yield ("moe-router-fusion",)
-    yield "moe-token-dispatcher-type", choices["dispatch"]
+    if choices["dispatch"] in BACKENDS:
+        yield "moe-token-dispatcher-type", "flex"
+        yield "moe-flex-dispatcher-backend", choices["dispatch"]
+    else:
+        yield "moe-token-dispatcher-type", choices["dispatch"]
     if choices["permute"] == "fused":
         yield ("moe-permute-fusion",)
     if choices["expert_products"] == "grouped":
