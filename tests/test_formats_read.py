@@ -19,7 +19,7 @@ DATA = Path(__file__).parent / "data" / "formats"
 NAMES = {"name", "source", "note", "max_seq_length"}
 #: Settings that a file leaves to whoever runs it.
 SETTINGS: dict[str, dict[str, str]] = {
-    "megatron_deepseek_v3.sh": {"USE_MEGATRON_FSDP": "0", "moe-token-dispatcher-type": "alltoall"},
+    "megatron_deepseek_v3.sh": {"USE_MEGATRON_FSDP": "0"},
     "nemo_gpt.yaml": {"model.megatron_amp_O2": "true"},
 }
 
@@ -65,7 +65,7 @@ def test_published_files_have_the_shape_of_the_catalogue(file: str, name: str, c
     ("megatron_deepseek_v3.sh",
      {"expert_parallel": 8, "expert_tensor_parallel": 1, "recompute": "mlp+moe+mla_up_proj+layernorm",
       "vocab_multiple": 3232, "micro_batch_size": 4},
-     {"dispatch": "alltoall", "permute": "fused", "router": "unfused", "router_precision": "fp32", "balance": "both",
+     {"dispatch": "hybridep", "permute": "fused", "router": "unfused", "router_precision": "fp32", "balance": "both",
       "expert_products": "grouped", "weighting": "separate"}),
     ("megatron_test_tp2_pp2.yaml",
      {"tensor_parallel": 2, "pipeline_parallel": 2, "micro_batch_size": 4, "global_batch_size": 32,

@@ -11,7 +11,7 @@ from shardmath.formats.readers import read
 
 SCRIPTS = sorted((Path(__file__).parent / "data" / "formats").glob("megatron_*.sh"))
 #: Variables of the scripts without which the commands do not count them.
-VALUES = {"megatron_deepseek_v3": {"USE_MEGATRON_FSDP": "0", "moe-token-dispatcher-type": "alltoall"}}
+VALUES = {"megatron_deepseek_v3": {"USE_MEGATRON_FSDP": "0"}}
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
