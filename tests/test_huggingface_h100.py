@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from shardmath import explain
+from shardmath.machines import Cluster
 from validation.measured import huggingface
 from validation.measured.case import PEAK, RESERVED
 from validation.measured.metrics import pairs
 from validation.measured.words import is_replayed
+from validation.report import PAGE
+from validation.timed import alone
 
 pytestmark = pytest.mark.slow
 
@@ -37,15 +41,34 @@ def test_what_is_said_of_reserved_memory() -> None:
     assert said.groups() == (str(len(off)), f"{100 * median(map(abs, off)):.1f}", str(near), f"{100 * worst:.0f}")
 
 
-def test_what_is_said_of_step_time() -> None:
+def errors_of(changed: Mapping[str, int]) -> list[float]:
     errors = []
     for case in CASES:
         assert case.model is not None
         assert case.seconds is not None
-        time = explain(case.model, case.gpu, **case.arguments).time
+        cluster = Cluster(name="one H100", gpu=case.gpu, gpus_per_node=8, parameters=changed)
+        time = explain(case.model, cluster, **case.arguments).time
         assert time is not None
         errors.append(time.seconds / case.seconds - 1)
+    return errors
+
+
+def test_what_is_said_of_step_time() -> None:
+    errors = errors_of({})
     said = re.search(r"in (\d+) runs on an H100 by (\d+) to (\d+) %, (\d+) % in the median", LIMITS)
     assert said is not None
     assert tuple(map(int, said.groups())) == (
         len(CASES), *(round(100 * number) for number in (min(errors), max(errors), median(errors))))
+
+
+def test_steps_at_the_rates_of_kernels_alone() -> None:
+    errors = errors_of(alone.BARE)
+    assert errors == pytest.approx(alone.errors(alone.BARE).tolist())
+    said = re.search(r"the error is (\S+) % in the median and (-\d+) to (\d+) %, with nothing fitted", LIMITS)
+    assert said is not None
+    middle, *ends = median(map(abs, errors)), min(errors), max(errors)
+    assert said.groups() == (f"{100 * middle:.1f}", *(f"{100 * end:.0f}" for end in ends))
+
+
+def test_the_section_is_as_computed() -> None:
+    assert "\n\n".join(alone.section()) in PAGE.read_text(encoding="utf-8")

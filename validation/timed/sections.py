@@ -8,6 +8,7 @@ from shardmath.commands.calibrate.fitting import STALL
 from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
+from validation.timed.alone import section as alone
 from validation.timed.cases import fujii2024, tables, torchtitan_runs
 from validation.timed.generations import section as generations
 from validation.timed.metrics import Ranking, spread
@@ -23,7 +24,7 @@ def section() -> str:
              "![Mean regret by the way in which a layout is chosen](validation/time_regret.svg)"]
     for item in results:
         parts += _table(item)
-    parts += [*generations(), "### torchtitan on H100", paragraph(TITAN), titan()]
+    parts += [*generations(), *alone(), "### torchtitan on H100", paragraph(TITAN), titan()]
     parts += ["### What to keep in mind", caveats()]
     return "\n\n".join(parts)
 
