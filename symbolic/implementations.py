@@ -19,8 +19,9 @@ class Implementation:
     """A named set of choices, one for every axis.
 
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
-    training parameters that a user of the framework gets without asking. ``uncounted`` says of fixed letters what else
-    the framework has. ``allowed`` lists, for axes of which not every
+    training parameters that a user of the framework gets without asking, and the switches that an expert sets, as
+    published recipes do. ``unset`` has switches among them that options of an axis forbid. ``uncounted`` says of fixed
+    letters what else the framework has. ``allowed`` lists, for axes of which not every
     option is counted in the framework, those that are. ``reserved`` has the shares of reserved memory.
     ``replayed`` has the options with which the order in which its steps allocate is known well enough to replay them,
     by axis, and is None where that is so with none; docs/validation.md has how well.
@@ -33,6 +34,7 @@ class Implementation:
     reserved: Reserved
     fixed: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[str, int] = field(default_factory=dict)
+    unset: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncounted: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
@@ -55,6 +57,11 @@ class Implementation:
         unknown = set(self.choices) - set(BY_NAME)
         if unknown:
             raise ValueError(f"{self.name}: unknown choices {sorted(unknown)}")
+
+    @property
+    def forbidden(self) -> dict[str, int]:
+        """Return the default switches that are off with these choices, by letter."""
+        return {letter: 0 for letter, (axis, options) in self.unset.items() if self.choices[axis] in options}
 
     def options(self, axis: str) -> tuple[str, ...]:
         """Return the options of an axis that the framework has."""
@@ -136,7 +143,8 @@ MEGATRON = Implementation(
     },
     Reserved((Share(1065, 955, 1027), Share(1038, 957, 1039), Share(1029, 957, 1039)), "simumax"),
     fixed={"zero2": 0, "zero3": 0},
-    defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
+    defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1, "og": 1, "ow": 1},
+    unset=dict.fromkeys(("og", "ow"), ("optimizer", ("muon", "dist_muon"))),
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
@@ -164,7 +172,7 @@ HUGGINGFACE = Implementation(
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
-    defaults={"g": 1, "og": 1, "ow": 1},
+    defaults={"g": 1, "og": 1, "ow": 1, "ovl": 1},
     uncounted={
         "t": "tensor parallelism of Transformers (tp_size)",
         "e": "expert parallelism of Transformers with dispatch = huggingface (choose huggingface_sent)",

@@ -40,6 +40,7 @@ def test_defaults_of_megatron() -> None:
         "implementation": "megatron", "seq_length": 1024, "micro_batch_size": 2, "sequence_parallel": False,
         "recompute": "none", "gradients": "fp32", "distributed_optimizer": False, "hidden_dropout": 1,
         "attention_dropout": 1, "vocab_multiple": 128, "kernels": {"mask": "dataloader"},
+        "overlap_grad_reduce": 0, "overlap_param_gather": 0,
     }
     assert found.changed({"num_gpus": 4})["global_batch_size"] == 8  # one micro-batch for every data-parallel rank
 

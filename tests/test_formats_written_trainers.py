@@ -31,7 +31,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }
 ZERO: dict[str, dict[str, Any]] = {
-    "zero 1": {"zero_stage": 1, "reduce_bucket_size": 10**8}, "zero 2": {"zero_stage": 2, "overlap_comm": 1},
+    "zero 1": {"zero_stage": 1, "reduce_bucket_size": 10**8}, "zero 2": {"zero_stage": 2},
+    "zero 2 with one bucket": {"zero_stage": 2, "overlap_comm": 0},
     "zero 3 with the optimizer on the host": {"zero_stage": 3, "kernels": {"zero_offload": "optimizer"}},
     "zero 3 in fp32": {"zero_stage": 3, "kernels": {"precision": "fp32", "adapters": "all_linear"}, "lora_rank": 8},
     "zero 3": {"zero_stage": 3, "param_persistence_threshold": 10**4},
@@ -67,7 +68,7 @@ def test_trl_goes_round(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*JOBS, "zero 2", "a mesh"])
 def test_accelerate_goes_round_with_the_flags_of_its_head(name: str, tmp_path: Path) -> None:
     mesh = {**JOBS["fsdp"], "data_parallel_replicas": 2}
-    found = account({**JOBS, "zero 2": {"zero_stage": 2}, "a mesh": mesh}[name])
+    found = account({**JOBS, "zero 2": {"zero_stage": 2, "overlap_comm": 0}, "a mesh": mesh}[name])
     text = written("accelerate", found)
     beside = settings_beside(found)
     assert " ".join(f"--{key} {value}" for key, value in beside.items()) in text
@@ -91,6 +92,8 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("format", "job", "rule"), [
     ("deepspeed", {}, "must be of a run with --zero-stage"),
+    ("accelerate", {"zero_stage": 2}, "must be deepspeed with overlap_comm = 1, which Accelerate's file cannot say; or"
+                                      " give --no-overlap-comm; nearest legal: deepspeed"),
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
     ("trl", {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32",
              "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),

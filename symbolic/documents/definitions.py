@@ -93,7 +93,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "choices": dict(item.choices),
         "allowed": dict(item.allowed),
         "fixed": _named(fixed_values(item)),
-        "defaults": _named({**item.defaults, **fixed_values(item)}),
+        "defaults": _named({**item.defaults, **fixed_values(item), **item.forbidden}),
         "replayed": item.replayed,
     }
 

@@ -21,6 +21,9 @@ from ..terms import TermSet, product, term_symbol, total
 
 w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards sl")
 tied, p, r, Lr, h = symbols("tied p r Lr h")
+#: Weights are gathered beside the forward pass only where gradients are reduced beside the backward pass: the buckets
+#: are the same (Megatron-LM asserts it).
+_AHEAD = product(og, ow)
 #: One of the two ranks that have the matrix of tied embeddings, where these are two.
 _TIES = product(tied, Iverson(p > 1), Iverson(Eq(r, 0)) + Iverson(Eq(r, p - 1)))
 
@@ -44,7 +47,7 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     calls = {
         kind: terms.add(f"stage.{kind}_calls", _calls(terms, choices, overlapped), "calls",
                         f"rank r: collectives in which all {words}")
-        for kind, overlapped, words in (("gathering", ow, "weights are gathered"),
+        for kind, overlapped, words in (("gathering", _AHEAD, "weights are gathered"),
                                         ("reducing", og, "gradients are reduced"))
     }
     terms.add("stage.gathered_bytes", total(*(_weights(terms, group, choices) for group in shared)), "bytes",
@@ -71,7 +74,7 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
                   "rank r: waiting for shared-out weights and gradients, of one micro-batch")
     ends = [
         _beside(og, product(1 - zero2, reduced), backward),
-        _beside(ow, product(zero1, 1 - zero3, gathered), forward),
+        _beside(_AHEAD, product(zero1, 1 - zero3, gathered), forward),
     ]
     if choices["data_parallel"] != "fsdp" and choices["adapters"] == "none":
         ends.append(_tying(terms))

@@ -14,6 +14,7 @@ from shardmath.machines.gpu import Gpu
 from validation import runs as fujii
 from validation.measured import hagemann, nanotron, torchtitan
 from validation.measured.case import Case
+from validation.measured.kernels import NO_OVERLAPS
 from validation.measured.reading import rows
 
 #: Most GPUs of a run of nanotron that is judged.
@@ -67,7 +68,8 @@ def hagemann2023() -> Table:
         peak = Gpu.named("a100-80gb").bf16_gflops
         assert peak is not None
         slower = {"attention_flops": peak * 10**9 * 100 // FLASH_1} if kernel == _FLASH_1 else {}
-        return _timed(case, f"{case.arguments['seq_length']} tokens, {_gpus(case)} GPUs", own, slower)
+        group = f"{case.arguments['seq_length']} tokens, {_gpus(case)} GPUs"
+        return _timed(case, group, own, {**NO_OVERLAPS, **slower})
 
     return Table(
         "hagemann2023", "Hagemann et al. 2023 on A100-80GB", cluster, tuple(run(*item) for item in cases),
@@ -130,7 +132,7 @@ def _fujii(run: fujii.Run) -> TimedRun:
         gradients="fp32", distributed_optimizer=True, vocab_multiple=1,
     )
     seconds = _megatron_flops() / (float(run.tflops) * 1e12 * run.num_gpus)
-    return TimedRun(arguments, seconds, f"{run.num_gpus} GPUs")
+    return TimedRun(arguments, seconds, f"{run.num_gpus} GPUs", NO_OVERLAPS)
 
 
 def _megatron_flops() -> float:

@@ -14,7 +14,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import varied
-from validation.measured.kernels import MEGATRON_TE, SAVED_FP8, TE_LOSS
+from validation.measured.kernels import MEGATRON_TE, NO_OVERLAPS, SAVED_FP8, TE_LOSS
 from validation.measured.known_to_run import layers_of_stages
 from validation.measured.reading import rows, whole
 
@@ -62,7 +62,7 @@ def _public(row: dict[str, str]) -> Public:
         _ = job.evaluator.times
     except (InputError, ValueError) as error:
         return Public(name, gpu, is_shown(name), None, None, str(error))
-    machine = {} if row["framework"] == MEGATRON else OVERLAPS
+    machine = NO_OVERLAPS if row["framework"] == MEGATRON else OVERLAPS
     if row["framework"] == NVIDIA and whole(row["tensor_parallel"]) > 1:
         machine = {**machine, "tp_comm_overlap": 1}
     return Public(name, gpu, is_shown(name), cluster, TimedRun(job, _seconds(row), gpu, machine))

@@ -7,6 +7,7 @@ from functools import cache
 from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.machines import Cluster
 from validation.measured import simumax
+from validation.measured.kernels import NO_OVERLAPS
 from validation.measured.reading import rows, whole
 from validation.timed.public import Public, is_shown
 
@@ -23,7 +24,7 @@ def simumax_runs() -> tuple[Public, ...]:
         case = measured[_layout(row["id"].rpartition("/")[2])]
         assert case.model is not None
         arguments = {**case.arguments, "global_batch_size": whole(row["gbs"])}
-        run = TimedRun(asked(case.model, case.gpu, **arguments), float(row["iter_time_s"]), "simumax")
+        run = TimedRun(asked(case.model, case.gpu, **arguments), float(row["iter_time_s"]), "simumax", NO_OVERLAPS)
         runs.append(Public(row["id"], simumax.GPU.name, is_shown(row["id"]), cluster, run))
     return tuple(runs)
 

@@ -13,6 +13,7 @@ from shardmath.account.anchor import Anchor, anchored
 from shardmath.account.mixed import Mixed, Pipeline, StageOnGpu, mixed_job
 from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
+from shardmath.configuration.defaults import impossible_overlaps
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.nearest import nearest_legal
 from shardmath.configuration.run import Run, run_of
@@ -57,7 +58,8 @@ class Configuration:
         if self.mixed is not None:
             pipeline, placement = self._pipeline
             return placement, dict(pipeline.stages[0])
-        values = {**machine_values(evaluator, self.cluster, self.job.values["num_gpus"]), **self.machine}
+        known = machine_values(evaluator, self.cluster, self.job.values["num_gpus"])
+        values = {**known, **self.machine, **self.switches()}
         if evaluator.choices["links"] != "measured":
             return None, values
         placement, links = placed(evaluator, self.cluster, {**self.job.on_rank(0), **values})
@@ -71,7 +73,9 @@ class Configuration:
 
     def switches(self) -> dict[str, int]:
         """Return the switches of the machine by name, which are known where its speeds are not."""
-        usual = {**DEFAULTS, **self.job.evaluator.defaults, **self.cluster.parameters, **self.machine}
+        given = {**self.cluster.parameters, **self.machine}
+        usual = {**DEFAULTS, **self.job.evaluator.defaults, **given}
+        usual |= impossible_overlaps(self.job.evaluator, usual, given, self.job.values)
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
     def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:

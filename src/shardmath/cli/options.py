@@ -20,7 +20,15 @@ from shardmath.cli.names import (
 from shardmath.cli.titled import under
 from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import ABSENT_RANKS, ASKED, CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import (
+    ABSENT_RANKS,
+    ASKED,
+    CHOICES,
+    IMPLEMENTATIONS,
+    LIBRARIES,
+    PARAMETERS,
+    RECOMPUTE_REGIONS,
+)
 from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
 
 Command = Callable[..., Any]
@@ -129,6 +137,9 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
+#: Switches that are on by default in some implementation.
+ON = {name for item in IMPLEMENTATIONS.values() for name, value in item["defaults"].items()
+      if value and name not in item["fixed"]}
 #: Placeholders of values that are no numbers with a unit.
 _METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE",
              "risk": "PERCENT"}
@@ -170,7 +181,7 @@ def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Comman
         flags = [*([f"--{TYPED[name]}"] if name in TYPED else []), f"--{name.replace('_', '-')}", name]
         number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
         kind = {"is_flag": True, "default": None} if maximum == 1 else number
-        if maximum == 1 and name in OF_GPU:
+        if maximum == 1 and (name in OF_GPU or name in ON):
             kind, flags[-2] = {"default": None}, f"{flags[-2]}/--no-{flags[-2][2:]}"
         command = click.option(*flags, help=shown(name).sentence, **kind)(command)
     return command

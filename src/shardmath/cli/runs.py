@@ -82,9 +82,11 @@ def _without_layout(
     chosen, arguments = described(model, settings, options)
     if isinstance(chosen, str):
         return chosen, arguments
+    from shardmath.configuration.defaults import GRADIENTS_AHEAD, WEIGHTS_AHEAD
     from shardmath.generated.definitions import PARAMETERS
 
     layout = {*_OF_LAYOUT, *(name for name, row in PARAMETERS.items() if row[4] == "layout")}
+    layout |= {name for name in (GRADIENTS_AHEAD, WEIGHTS_AHEAD) if not arguments.get(name)}
     kept = {name: value for name, value in arguments.items() if name not in layout or _asked(name, options.get(name))}
     kept["kernels"] = {axis: option for axis, option in kept["kernels"].items() if axis != "recompute_method"}
     return chosen, kept

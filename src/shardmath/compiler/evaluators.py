@@ -235,20 +235,23 @@ def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
     choices = {**known["choices"], **changed}
     folder = f"evaluators/{_key(implementation, choices)}"
     text = cached_text(folder, "evaluator.json", lambda: _description(implementation, changed))
-    name, fixed = json.loads(text)
-    return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
+    name, fixed, forbidden = json.loads(text)
+    return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed, **forbidden}, folder)
 
 
 def _description(implementation: str, changed: Mapping[str, str]) -> str:
-    """Return the name of an evaluator with other choices, and the values that it fixes by parameter name, as JSON.
+    """Return the name of an evaluator with other choices, and values by parameter name, as JSON.
 
-    Raises InputError for choices that are not counted together.
+    They are the values that it fixes, and the switches that it forbids. Raises InputError for choices that are not
+    counted together.
     """
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
     chosen = counted(implementation, changed)
-    return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
+    values = [{BY_LETTER[letter].name: value for letter, value in own.items()}
+              for own in (fixed_values(chosen), chosen.forbidden)]
+    return json.dumps([chosen.name, *values])
 
 
 def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:

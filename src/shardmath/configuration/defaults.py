@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from shardmath.configuration.fields import SEQ_LENGTH
 from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
+    from shardmath.compiler.evaluators import Evaluator
     from shardmath.models.model import Model
+
+#: Switches that hide the traffic of data parallelism: of gradients beside the backward pass, of weights beside the
+#: forward pass.
+GRADIENTS_AHEAD, WEIGHTS_AHEAD = "overlap_grad_reduce", "overlap_param_gather"
+#: Those, and the switch that hides the traffic of tensor parallelism.
+OVERLAPS = (GRADIENTS_AHEAD, WEIGHTS_AHEAD, "tp_comm_overlap")
+
+
+def impossible_overlaps(
+    evaluator: Evaluator, usual: Mapping[str, int], given: Collection[str], values: Mapping[str, int],
+) -> dict[str, int]:
+    """Return the switches that are on by default alone and that a run cannot have, each with 0.
+
+    ``usual`` has all switches by name, ``given`` names those that somebody set, ``values`` are the job's. A single
+    bucket has nothing to overlap. Where a run may share out optimizer states, weights are gathered by the buckets of the
+    gradients if it does.
+    """
+    single = GRADIENTS_AHEAD not in given and values["single_bucket"]
+    reduced = usual[GRADIENTS_AHEAD] and not single
+    shared = values["distributed_optimizer"] or "distributed_optimizer" in evaluator.fixed
+    alone = WEIGHTS_AHEAD not in given and not (reduced and shared)
+    return dict.fromkeys([GRADIENTS_AHEAD] * bool(single) + [WEIGHTS_AHEAD] * alone, 0)
 
 
 def default_seq_length(model: Model | None) -> int:

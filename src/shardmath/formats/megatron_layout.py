@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from shardmath.configuration.defaults import GRADIENTS_AHEAD, WEIGHTS_AHEAD
 from shardmath.formats.options import Options
 from shardmath.models.model import Model
 
@@ -25,7 +26,7 @@ SIZES = {
 SWITCHES = {
     "account_for_embedding": "account-for-embedding-in-pipeline-split",
     "account_for_loss": "account-for-loss-in-pipeline-split",
-    "overlap_grad_reduce": "overlap-grad-reduce", "overlap_param_gather": "overlap-param-gather",
+    GRADIENTS_AHEAD: "overlap-grad-reduce", WEIGHTS_AHEAD: "overlap-param-gather",
     "tp_comm_overlap": "tp-comm-overlap",
     "overlap_cpu_optimizer_d2h_h2d": "overlap-cpu-optimizer-d2h-h2d",
 }
@@ -39,6 +40,8 @@ def layout_of(options: Options, model: Model, num_gpus: int | None) -> dict[str,
     }
     layout |= {name: options.needed(flag) for name, flag in SIZES.items() if options.number(flag) is not None}
     layout |= {name: 1 for name, flag in SWITCHES.items() if options.is_on(flag)}
+    # Megatron-LM overlaps nothing unless its flags say so.
+    layout |= {name: 0 for name in (GRADIENTS_AHEAD, WEIGHTS_AHEAD) if name not in layout}
     if model.num_experts and (width := options.number("expert-tensor-parallel-size")) is not None:
         layout["expert_tensor_parallel"] = width
     tensor = layout.get("tensor_parallel", 1)

@@ -133,8 +133,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
             sizes |= {name: automatic[key]} if key in automatic else {}
         elif (size := options.number(f"{_ZERO}{key}")) is not None:
             sizes[name] = size
-    if f"{_ZERO}overlap_comm" in options:
-        sizes["overlap_comm"] = int(options.is_on(f"{_ZERO}overlap_comm"))
+    sizes["overlap_comm"] = int(options.is_on(f"{_ZERO}overlap_comm"))  # off in DeepSpeed's stages 1 and 2 by default
     if stage == 0:
         return {"zero_stage": 0, "kernels": {**kernels, "data_parallel": "deepspeed"}}
     kernels |= offload

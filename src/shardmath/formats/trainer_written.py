@@ -36,7 +36,13 @@ def trl(explanation: Explanation, layout: Sequence[int] | None) -> str:
 
 
 def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """Accelerate's file; settings of the script that it starts are in its head."""
+    """Accelerate's file; settings of the script that it starts are in its head.
+
+    Raises InputError for a second bucket of DeepSpeed, which no setting of it asks for.
+    """
+    if _stage(explanation) in (1, 2) and explanation.inputs["overlap_comm"]:
+        rule = "must be deepspeed with overlap_comm = 1, which Accelerate's file cannot say; or give --no-overlap-comm"
+        raise InputError("write", "accelerate", rule, "deepspeed")
     inputs, kind = explanation.inputs, explanation.choices["data_parallel"]
     nodes = -(-inputs["num_gpus"] // inputs["node_size"])
     settings: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 
 from rich.console import Console
@@ -9,7 +10,8 @@ from rich.console import Console
 from shardmath.account.accounting import Explanation
 from shardmath.account.slicing import Slicing
 from shardmath.account.time import StepTime
-from shardmath.generated.definitions import SPENT
+from shardmath.configuration.defaults import OVERLAPS
+from shardmath.generated.definitions import PARAMETERS, SPENT
 from shardmath.reports.placement import show_placement
 from shardmath.reports.tables import table
 
@@ -23,6 +25,8 @@ def show_rates(out: Console, explanation: Explanation) -> None:
     out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
     if time.error is not None:
         out.print(within(time.error), markup=False)
+    if explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"] > 1:
+        show_overlapped(out, time.machine)
 
 
 def show_time(out: Console, explanation: Explanation) -> None:
@@ -64,6 +68,19 @@ def best_slices(slicing: Slicing) -> str:
     lengths = ", ".join(f"{number} x {length:,}" if number > 1 else f"{length:,}" for length, number in runs)
     bound = "" if slicing.exact else "at least "
     return f"Best lengths of slices: {lengths} tokens, {bound}{slicing.seconds:.3f} s a step"
+
+
+def overlapped(values: Mapping[str, int]) -> str:
+    """Return the sentence about overlaps that times are counted with, by values of the machine; empty without one."""
+    names = [name for name in OVERLAPS if values.get(name)]
+    meanings, flags = [PARAMETERS[name][5] for name in names], [f"--no-{name.replace('_', '-')}" for name in names]
+    return f"Counted with: {', '.join(meanings)} (off: {', '.join(flags)})." if names else ""
+
+
+def show_overlapped(out: Console, values: Mapping[str, int]) -> None:
+    """Print that sentence, if there is one."""
+    if line := overlapped(values):
+        out.print(line, markup=False)
 
 
 def within(error: float) -> str:

@@ -138,6 +138,8 @@ class Plan(Drawn, room="plan", table="offers"):
     """Source of the CO2-equivalent of electricity; empty where it is not known."""
     risk: float
     """Probability of running out of memory below which a layout is said to fit."""
+    overlaps: tuple[str, ...]
+    """Switches that hide traffic beside work, with which times are counted."""
     offers: tuple[Offer, ...]
     """Kinds of GPUs in the order in which they were asked for, each with its numbers ascending."""
     fastest: int | None

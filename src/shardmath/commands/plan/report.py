@@ -7,6 +7,7 @@ from rich.console import Console
 from shardmath.commands.plan.answers import Band, Offer, Optimum, Plan
 from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import console, table
+from shardmath.reports.time import show_overlapped
 
 
 def show(plan: Plan) -> None:
@@ -32,6 +33,7 @@ def show(plan: Plan) -> None:
         out.print("No offer meets what was asked.")
     for item in plan.optima:
         out.print(_optimum(item), soft_wrap=True)
+    show_overlapped(out, dict.fromkeys(plan.overlaps, 1))
     _show_uncounted(out, plan)
 
 

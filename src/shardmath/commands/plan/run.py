@@ -21,7 +21,7 @@ from shardmath.commands.plan.asked import (
 from shardmath.commands.plan.choices import chosen, gains, optima
 from shardmath.commands.plan.offered import Asked, offer_of
 from shardmath.commands.scale import Point, scale
-from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.defaults import OVERLAPS, default_implementation, default_seq_length
 from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
@@ -86,6 +86,7 @@ def plan(
         raise InputError("num_gpus", ABSENT, "must be given where there is no deadline")
     offers: list[Offer] = []
     alone: Explanation | None = None
+    overlaps: dict[str, None] = {}
     for kind, cluster in clusters.items():
         alone = explain(as_asked, cluster, num_gpus=1, global_batch_size=1, seq_length=seq_length,
                         implementation=implementation)
@@ -95,6 +96,8 @@ def plan(
                   implementation=implementation, **arguments).points
             for part, batch in zip(parts, batches, strict=True)
         ]
+        overlaps |= {name: None for points_of_phase in points for point in points_of_phase if point.time is not None
+                     for name in OVERLAPS if point.time.machine.get(name)}
         asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, money)
         offers += _kind(asked, list(zip(*points, strict=True)))
     assert alone is not None
@@ -102,7 +105,8 @@ def plan(
     total = sum(part.tokens for part in parts)
     return Plan(
         as_asked, total, batches[0] * parts[0].seq_length, None if ends is None else formulas.days(seconds=ends), money,
-        "" if fails is None else fails.source, grid, risk_of(with_parts(arguments)), tuple(offers), fastest, cheapest,
+        "" if fails is None else fails.source, grid, risk_of(with_parts(arguments)), tuple(overlaps),
+        tuple(offers), fastest, cheapest,
         tuple(optima(alone, total, money, None if cheapest is None else offers[cheapest])),
     )
 

@@ -64,8 +64,11 @@ def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]
         bandwidth = value["network_bandwidth"]
         yield "half the network bandwidth", {"network_bandwidth": max(1, bandwidth // 2)}
         yield "twice the network bandwidth", {"network_bandwidth": 2 * bandwidth}
-    switches = OVERLAPS if first.part.evaluator.implementation == "megatron" else {}
+    evaluator = first.part.evaluator
+    switches = OVERLAPS if evaluator.implementation == "megatron" else {}
     for name, (words, needed) in switches.items():
+        if evaluator.defaults.get(name) == 0:  # the program does not start with it
+            continue
         others = {other: number for other, number in needed.items() if value[other] != number}
         if value[name] == 0 and others.keys() <= switches.keys():
             yield f"{name}: {words}", {name: 1, **others}

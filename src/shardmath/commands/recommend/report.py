@@ -15,7 +15,7 @@ from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, model_parallel, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
-from shardmath.reports.time import within
+from shardmath.reports.time import show_overlapped, within
 from shardmath.reports.untried import show_untried
 
 #: Parts of a step that are named, and the share from which they are.
@@ -88,6 +88,7 @@ def _show_error(out: Console, choices: Sequence[Choice]) -> None:
     first = choices[0].time
     if first.error is not None:
         out.print(within(first.error), markup=False)
+    show_overlapped(out, first.machine)
     equal = [place for place, item in enumerate(choices, 1)
              if item.verdict == choices[0].verdict and as_fast(item.time.seconds, first.seconds)]
     if len(equal) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardmath.commands.scale import Point, Scaling
 from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.time import show_overlapped
 from shardmath.reports.untried import show_untried
 
 
@@ -22,6 +23,7 @@ def show(scaling: Scaling) -> None:
     for point in scaling.points:
         if point.layout is None:
             out.print(f"On {point.num_gpus} GPUs {point.missing}.", markup=False)
+    show_overlapped(out, next((point.time.machine for point in scaling.points if point.time is not None), {}))
     show_untried(out, scaling.untried)
 
 

@@ -17,7 +17,7 @@ from shardmath.reports.sizes import in_words, model_parallel, shown_sizes, sizes
 from shardmath.reports.sizes import title as title_of
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
-from shardmath.reports.time import within
+from shardmath.reports.time import show_overlapped, within
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 
@@ -75,6 +75,7 @@ def _show_error(out: Console, result: SweepResult) -> None:
     """Say how far times err, and which of the best are as fast as the first."""
     if result.error is not None:
         out.print(within(result.error), markup=False)
+    show_overlapped(out, result.values)
     if result.equally_fast > 1:
         simplest = min(map(_sizes, result.best[: result.equally_fast]), key=model_parallel)
         out.print(f"The first {result.equally_fast} are equally fast: less than {EQUAL:.0%} apart. Of them"

@@ -12,7 +12,12 @@ from shardmath.account.mixed import Pipeline, pipeline_of
 from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.compiler.exactness import refuse_inexact
 from shardmath.configuration.choosing import following
-from shardmath.configuration.defaults import default_seq_length
+from shardmath.configuration.defaults import (
+    GRADIENTS_AHEAD,
+    WEIGHTS_AHEAD,
+    default_seq_length,
+    impossible_overlaps,
+)
 from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import refuse_what_changes_nothing
 from shardmath.configuration.settings import settings
@@ -202,6 +207,9 @@ def _part(
     if timed:
         figures, axes = with_machine(family.asked, evaluator, axes)
         values = {**figures, **values}
+        if WEIGHTS_AHEAD in figures:
+            given = {*family.asked.declared, *family.asked.cluster.parameters}
+            values |= impossible_overlaps(evaluator, {GRADIENTS_AHEAD: 1, **values}, given, values)
     if fleet is not None:
         values = {**any_stage(fleet, evaluator), **values}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
