@@ -121,12 +121,12 @@ def test_prices_of_cluster_files_and_optima_of_dense_models_alone(whole_plan: Pl
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "plan.md"
 #: Trainings, the GPU-hours that their model cards and reports give, and those of the table in docs/plan.md.
 PUBLISHED: tuple[tuple[str, str, str, int, dict[str, Any], str, str], ...] = (
-    ("llama-3.1-405b", "15.6T", "h100-80gb", 16_384, {}, "30.84 M", "33.5 M (30.0 to 38.6)"),
-    ("llama-3.1-70b", "15T", "h100-80gb", 8192, {}, "7.0 M", "6.0 M (5.5 to 6.8)"),
-    ("llama-3.1-8b", "15T", "h100-80gb", 1024, {}, "1.46 M", "0.55 M (0.51 to 0.61)"),
+    ("llama-3.1-405b", "15.6T", "h100-80gb", 16_384, {}, "30.84 M", "33.1 M (29.7 to 38.1)"),
+    ("llama-3.1-70b", "15T", "h100-80gb", 8192, {}, "7.0 M", "5.6 M (5.1 to 6.3)"),
+    ("llama-3.1-8b", "15T", "h100-80gb", 1024, {}, "1.46 M", "0.51 M (0.47 to 0.56)"),
     ("deepseek-v3", "14.8T", "h800-80gb", 2048, {
         "seq_length": 4096, "batch_tokens": 15360 * 4096, "tensor_parallel": (2,), "pipeline_parallel": (8,),
-        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "4.5 M (4.1 to 5.0)"),
+        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "4.5 M (4.1 to 4.9)"),
 )
 
 
