@@ -192,10 +192,10 @@ def test_the_command_prints_the_plan_and_its_document(
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, schema("plan"))
     cheapest = document["offers"][document["cheapest"]]
-    assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (128, 77_900)
+    assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (128, 77_200)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
-    assert "Cheapest: 128 h100-80gb, 10.7 (9.9-11.7) days, 65.9k" in text
+    assert "Cheapest: 128 h100-80gb, 10.6 (9.79-11.6) days, 65.2k" in text
     assert "Not counted: failures (--pause and --restart), CO2 (--carbon)." in text
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2

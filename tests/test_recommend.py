@@ -66,11 +66,17 @@ def test_choices_are_replayed_as_explain_does(advice: Any) -> None:
     for choice in advice.choices:
         account = replayed(configured("llama-2-13b", **{name: size for name, size in JOB.items() if name != "gpu"},
                                       gpu=JOB["gpu"], **as_arguments_of_explain(choice.layout)))
-        assert account.replay is not None
-        assert choice.reserved_bytes == account.replay.reserved_bytes > choice.peak_bytes
-        assert choice.replay_unknown == ""
+        uneven_chunks = account.choices["stages"] == "uneven" and choice.layout["virtual_pipeline"] > 1
+        assert (account.replay is None) == uneven_chunks
+        assert choice.replay_unknown == account.replay_unknown
+        if account.replay is not None:
+            assert choice.reserved_bytes == account.replay.reserved_bytes > choice.peak_bytes
+            assert choice.replay_unknown == ""
+    known = [str(place) for place, choice in enumerate(advice.choices, 1) if not choice.replay_unknown]
+    assert 3 <= len(known) < len(advice.choices)
     assert advice.risk == pytest.approx(0.01, rel=1e-4)
-    assert "Reserved memory is replayed through a model of PyTorch's allocator." in str(advice)
+    said = f"Reserved memory of {', '.join(known)} is replayed through a model of PyTorch's allocator."
+    assert said in " ".join(str(advice).split())
     other = recommend("llama-3.2-1b", "h100-80gb", 8, global_batch_size=8, implementation="huggingface", risk="20%",
                       tensor_parallel=(1,), recompute=("none",))
     assert other.risk == pytest.approx(0.2, rel=1e-4)
@@ -285,7 +291,7 @@ def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
     assert "the fastest that fits" in text
     assert "half the network bandwidth" in text
     rows = text.splitlines()
-    (ends,) = (line.index("runs out") + len("runs out") for line in rows if "runs out" in line and "seconds" in line)
+    (ends,) = (line.index(" out ") + len(" out") for line in rows if " margin " in line and " seconds " in line)
     for place, choice in enumerate(advice.choices, 1):
         (row,) = (row for row in rows if row.startswith(f" {place} ") and f" {choice.verdict} " in row)
         assert row[:ends].split()[-1] == chance(choice.run_out_probability)

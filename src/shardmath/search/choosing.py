@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from shardmath.account.judged import UNCERTAIN
 from shardmath.search.answered import Answered
@@ -15,8 +16,8 @@ SLOWER = 0.15
 FASTER, SMALLER = 0.01, 0.1
 #: Probabilities of running out up to which layouts that may run out are worth trying, for each the fastest one.
 RISKS = (0.05, 0.2, 0.5)
-#: Layouts of another kind.
-OTHERS = 2
+#: Layouts in all, and those of another kind, which get places that the others leave.
+MOST, OTHERS = 5, 2
 #: Layouts whose times and whose memory differ by less are alike.
 ALIKE = 0.02
 
@@ -35,8 +36,8 @@ def choose(answers: Answered) -> list[Chosen]:
     chosen = [] if first is None else [Chosen(first, "the fastest that fits")]
     chosen += _uncertain(answers, first)
     if first is not None:
-        chosen += _others(answers, first)
-        chosen += _smaller(answers, first)
+        smaller = [*_smaller(answers, first)]
+        chosen += [*islice(_others(answers, first), MOST - len(chosen) - len(smaller)), *smaller]
     return list({_place(item.configuration): item for item in reversed(chosen)}.values())[::-1]
 
 
