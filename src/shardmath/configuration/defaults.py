@@ -25,8 +25,8 @@ def impossible_overlaps(
     """Return the switches that are on by default alone and that a run cannot have, each with 0.
 
     ``usual`` has all switches by name, ``given`` names those that somebody set, ``values`` are the job's. A single
-    bucket has nothing to overlap. Where a run may share out optimizer states, weights are gathered by the buckets of the
-    gradients if it does.
+    bucket has nothing to overlap. Where a run may share out optimizer states, weights are gathered by the buckets of
+    the gradients if it does.
     """
     single = GRADIENTS_AHEAD not in given and values["single_bucket"]
     reduced = usual[GRADIENTS_AHEAD] and not single
