@@ -73,9 +73,9 @@ class Configuration:
 
     def switches(self) -> dict[str, int]:
         """Return the switches of the machine by name, which are known where its speeds are not."""
-        given = {**self.cluster.parameters, **self.machine}
-        usual = {**DEFAULTS, **self.job.evaluator.defaults, **given}
-        usual |= impossible_overlaps(self.job.evaluator, usual, given, self.job.values)
+        chosen = {**self.cluster.parameters, **self.machine}
+        usual = {**DEFAULTS, **self.job.evaluator.defaults, **chosen}
+        usual |= impossible_overlaps(self.job.evaluator, usual, chosen, self.job.values)
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
     def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:

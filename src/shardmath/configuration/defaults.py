@@ -20,18 +20,18 @@ OVERLAPS = (GRADIENTS_AHEAD, WEIGHTS_AHEAD, "tp_comm_overlap")
 
 
 def impossible_overlaps(
-    evaluator: Evaluator, usual: Mapping[str, int], given: Collection[str], values: Mapping[str, int],
+    evaluator: Evaluator, usual: Mapping[str, int], chosen: Collection[str], values: Mapping[str, int],
 ) -> dict[str, int]:
     """Return the switches that are on by default alone and that a run cannot have, each with 0.
 
-    ``usual`` has all switches by name, ``given`` names those that somebody set, ``values`` are the job's. A single
+    ``usual`` has all switches by name, ``chosen`` names those that somebody set, ``values`` are the job's. A single
     bucket has nothing to overlap. Where a run may share out optimizer states, weights are gathered by the buckets of
     the gradients if it does.
     """
-    single = GRADIENTS_AHEAD not in given and values["single_bucket"]
+    single = GRADIENTS_AHEAD not in chosen and values["single_bucket"]
     reduced = usual[GRADIENTS_AHEAD] and not single
     shared = values["distributed_optimizer"] or "distributed_optimizer" in evaluator.fixed
-    alone = WEIGHTS_AHEAD not in given and not (reduced and shared)
+    alone = WEIGHTS_AHEAD not in chosen and not (reduced and shared)
     return dict.fromkeys([GRADIENTS_AHEAD] * bool(single) + [WEIGHTS_AHEAD] * alone, 0)
 
 

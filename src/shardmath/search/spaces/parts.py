@@ -208,8 +208,8 @@ def _part(
         figures, axes = with_machine(family.asked, evaluator, axes)
         values = {**figures, **values}
         if WEIGHTS_AHEAD in figures:
-            given = {*family.asked.declared, *family.asked.cluster.parameters}
-            values |= impossible_overlaps(evaluator, {GRADIENTS_AHEAD: 1, **values}, given, values)
+            chosen = {*family.asked.declared, *family.asked.cluster.parameters}
+            values |= impossible_overlaps(evaluator, {GRADIENTS_AHEAD: 1, **values}, chosen, values)
     if fleet is not None:
         values = {**any_stage(fleet, evaluator), **values}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
