@@ -95,8 +95,13 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
     """The same, with experts on ranks that have all or some of their width; dense layers before them too."""
     random = Random(model)
     for _ in range(CASES // 4):
-        pipeline, tensor = random.choice((1, 2, 4)), random.choice((1, 2, 4))
-        described = {**Model.named(model).model_dump(), "name": "drawn", "first_dense_layers": random.choice((0, 1, 3))}
+        found = Model.named(model).model_dump()
+        pipeline = random.choice([count for count in (1, 2, 4) if found["num_layers"] % count == 0])
+        tensor = random.choice((1, 2, 4))
+        described = {**found, "name": "drawn", "moe_topk": random.choice((1, found["moe_topk"])),
+                     "ffn_hidden_size": random.choice((1, 4)) * found["ffn_hidden_size"],
+                     "shared_expert_ffn_hidden_size": random.choice((0, 2048)),
+                     "first_dense_layers": random.choice((0, 1, 3, (found["num_layers"] - 1) // pipeline))}
         asked = {
             "model": Model(**described), "gpu": "h100-80gb", "num_gpus": 64, "pipeline_parallel": pipeline,
             "tensor_parallel": tensor, "expert_parallel": random.choice((2, 4, 8)), "seq_length": 4096,

@@ -27,6 +27,7 @@ from . import (
     balance_moments,
     dealt,
     deepspeed_moments,
+    expert_moments,
     frozen_moments,
     megatron_fsdp_moments,
     megatron_moments,
@@ -152,8 +153,20 @@ AGGREGATES: tuple[Aggregate, ...] = (
               megatron_moments.received_gradient, "megatron_training",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
     *(Aggregate("input_before", "Input of the micro-batch before", sites, megatron_moments.input_before,
-                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,), "schedule": ("1f1b", "interleaved")})
+                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,),
+                                      "schedule": megatron_moments.BOUND_INPUTS})
       for layers, sites in (("dense", ("loss_forward",)), ("experts", ("loss_forward", "experts_forward")))),
+    *(Aggregate(name, title, sites, size, "megatron_core", {
+        "peak": MEGATRON_PEAKS, "layers": ("experts",), "recompute_method": ("each", "block", "every", "uniform")})
+      for name, title, sites, size in (
+          ("recomputed_experts", "Layer with experts recomputed from its input",
+           ("combine_backward", "experts_backward"), expert_moments.recomputed_experts),
+          ("recomputed_results", "Layer with experts while it is recomputed", ("experts_forward",),
+           expert_moments.recomputed_results),
+      )),
+    Aggregate("combined_results", "Results of routed and shared experts, added", ("experts_forward",),
+              expert_moments.combined_results, "megatron_core",
+              {"peak": ("megatron_te",), "layers": ("experts",), "dispatch": ("alltoall",)}, walked=True),
     Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,

@@ -18,6 +18,7 @@ from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..recompute import REGIONS
 from ..terms import TermSet, product, total
+from . import expert_layers
 from .rows import components_of, kept_rows, local_shape
 from .units import is_layer_input
 
@@ -26,6 +27,8 @@ m, nr, nf, nl, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("m nr nf nl ns r ts drop
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
+#: Schedules whose loop binds the input of the micro-batch before.
+BOUND_INPUTS = ("1f1b", "interleaved")
 _MLP = next(region for region in REGIONS if region.name == "mlp")
 
 
@@ -104,7 +107,11 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
-    return product(_dense_layers(implementation), Max(down, activation, up))
+    largest = Max(down, activation, up)
+    if choices["layers"] == "experts":  # where that is less, the layers behind have had more
+        least = product(Integer(-1), rmlp, _saved_by_mlp(implementation))
+        largest = Max(least, largest - expert_layers.passed(terms, implementation))
+    return product(_dense_layers(implementation), largest)
 
 
 def _features_of_activation(implementation: Implementation) -> Dimension:

@@ -8,6 +8,7 @@ from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Max, Min
 from ..implementations import Implementation
+from ..ledger import Place
 from ..parallel.pipeline import longest_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
@@ -41,18 +42,24 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
     With ``block`` the layers that are not recomputed are the last of a chunk: their backward passes are over by then.
     """
-    kinds = _kinds(terms)
-    made = total(Max(*kinds), _output(implementation), -kept_of_a_layer(terms, implementation))
-    if implementation.choices["recompute_method"] == "block":
-        beyond = Max(Integer(0), longest_chunk(implementation.choices) - rn)
-        made = Max(Integer(0), made - beyond * Min(*kinds))
-    return product(rfull, made)
+    return product(rfull, again(terms, implementation, None, with_output=True))
 
 
 def recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the same for all layers of a group, of which only the first one's input is kept."""
-    made = total(product(rn, Max(*_kinds(terms))), _output(implementation), -kept_of_a_layer(terms, implementation))
-    return product(rfull, made)
+    return product(rfull, again(terms, implementation, None, with_output=True))
+
+
+def again(terms: TermSet, implementation: Implementation, place: Place | None, *, with_output: bool) -> Expr:
+    """Return the saved tensors that are made again of a layer of ``place``, or of any kind, or of its group."""
+    kinds, method = _kinds(terms), implementation.choices["recompute_method"]
+    largest = kinds[-1] if place is Place.EXPERTS and method != "uniform" else Max(*kinds)
+    made = total(product(rn if method == "uniform" else Integer(1), largest),
+                 _output(implementation) if with_output else Integer(0), -kept_of_a_layer(terms, implementation))
+    if method == "block":
+        beyond = Max(Integer(0), longest_chunk(implementation.choices) - rn)
+        made = Max(Integer(0), made - beyond * Min(*kinds))
+    return made
 
 
 def _kinds(terms: TermSet) -> list[Expr]:

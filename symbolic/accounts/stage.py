@@ -18,7 +18,7 @@ from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
-from . import dealt, megatron_units
+from . import dealt, expert_layers, megatron_units
 from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
@@ -221,9 +221,15 @@ def add_transients(terms: TermSet, implementation: Implementation) -> None:
     for name, site in SITES.items():
         for component in components_of(implementation):
             if f"{component.name}.{name}" in terms:
-                place = instances(component.place, implementation.choices)
-                if component.place in (*IN_LAYER, Place.MTP):
-                    place = Integer(1)  # one layer is at work at a time
+                place = _at_work(component.place, implementation)
                 terms.add(f"stage.{component.name}.{name}",
                           product(place, terms[f"{component.name}.{name}"].symbol), "bytes",
                           f"{component.title}, rank r, when {site.meaning}")
+
+
+def _at_work(place: Place, implementation: Implementation) -> Expr:
+    """Return how many instances of a component are at work at a moment; of layers it is one, if the stage has any."""
+    choices = implementation.choices
+    if place is Place.EXPERTS:
+        return expert_layers.at_work(implementation)
+    return Integer(1) if place in (*IN_LAYER, Place.MTP) else instances(place, choices)

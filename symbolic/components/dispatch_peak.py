@@ -21,6 +21,7 @@ _ONE = 1 - _SEVERAL
 _GATHERED = Iverson(et > 1)  # tokens are gathered from the ranks that share an expert's width
 _ALONE = 1 - _GATHERED
 _AFAR = Iverson(e > 1)  # tokens leave the rank
+_LEAVE = _AFAR + _GATHERED - _AFAR * _GATHERED  # tokens or their results do
 #: Dispatchers behind which experts and their results are alike.
 _ANY: Any = {"dispatch": ("alltoall", *FLEX)}
 
@@ -44,7 +45,10 @@ def _forward() -> tuple[Tensor, ...]:
         _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
         _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
         _row("results", _RECEIVED, 2, "results of the experts", at, **_ANY),
-        _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at, _SEVERAL),
+        _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at,
+             _SEVERAL * _LEAVE),
+        # On one rank they are what is summed, and live as long.
+        _row("results_sorted_here", _RECEIVED, 2, "results sorted by token", at, _SEVERAL * (1 - _LEAVE)),
         _row("results_fp32", _RECEIVED, 4, "fp32 copy of them, about to be reduced", at, _GATHERED, **fp32),
         _row("results_reduced", _SHARE, 4, "their sums over the ranks that share an expert's width, fp32", at,
              _GATHERED, **fp32),

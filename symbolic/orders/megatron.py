@@ -113,8 +113,9 @@ SCRIPTS: tuple[Script, ...] = (
            " +dispatch.arrived_weights +dispatch.arrived_weights_bf16 save:experts end +dispatch.results"
            " +dispatch.results_sorted +* -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
            " +results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16 +results.summed =down.output"
-           " -results.summed -results.returned -*", _EXPERTS),
-    Script("expert_layer_backward", "at:combine_backward +results.gradient +dispatch.gradient_unsorted"
+           " -results.summed -results.returned -dispatch.results_sorted_here -*", _EXPERTS),
+    Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts +results.gradient"
+           " +dispatch.gradient_unsorted"
            " -results.gradient +* -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
            " -dispatch.gradient_share -dispatch.gradient_sent at:experts_backward +experts.down.input_gradient"
            " -dispatch.gradient free:experts.down.input +* -experts.down.input_gradient free:experts.gate_up"

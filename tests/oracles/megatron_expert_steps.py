@@ -16,6 +16,7 @@ from weakref import ref
 import pytest
 import torch
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+from megatron.core.tensor_parallel import checkpoint
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import experts as experts_module
 from megatron.core.transformer.moe import moe_utils, token_dispatcher
@@ -163,8 +164,11 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def recorded(shape: Shape, draw: Random) -> tuple[Record, int, int]:
-    """Record both passes of a layer; return their peaks too, above what the forward pass leaves."""
+def recorded(shape: Shape, draw: Random, recompute: bool = False) -> tuple[Record, int, int, int]:
+    """Record both passes of a layer; return what the forward pass leaves, and their peaks above that.
+
+    With ``recompute`` Megatron-Core's checkpoint runs the layer, and runs it again before it goes backward.
+    """
     with kernels_of_a_gpu(), one_rank(shape, draw):
         settings = config(
             shape, num_moe_experts=shape["E"], moe_router_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
@@ -182,11 +186,12 @@ def recorded(shape: Shape, draw: Random) -> tuple[Record, int, int]:
         layer: Any = build_module(spec, config=settings, layer_number=1).to(BF16).train()
         hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         with Record(hidden, *layer.parameters()) as record:
-            output, _ = layer(hidden, None)
+            output = (checkpoint(lambda given: layer(given, None)[0], False, hidden) if recompute
+                      else layer(hidden, None)[0])
             kept, forward = record.now, record.peak
             after = output * 1  # what comes behind the layer, whose gradient nothing here holds
             gradient = torch.zeros_like(after)
             record.restart()
             backward = record.now
             after.backward(gradient)
-    return record, forward - kept, record.peak - backward
+    return record, kept, forward - kept, record.peak - backward

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from oracles.megatron_cpu import Shape
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.slow
 #: Tensors of sent or received tokens.
 TOKENS = {
     "dispatch.sent", "dispatch.arrived", "experts.gate_up.input", "experts.gate_up", "experts.down.input",
-    "dispatch.results", "dispatch.results_sorted", "dispatch.results_returned", "results.returned", "results.gradient",
+    "dispatch.results", "dispatch.results_sorted", "dispatch.results_sorted_here", "dispatch.results_returned",
+    "results.returned", "results.gradient",
     "dispatch.gradient_sent", "dispatch.gradient_unsorted", "dispatch.gradient", "experts.down.input_gradient",
     "dispatch.gate_up_gradient", "experts.input_gradient", "experts.unsorted_gradient", "experts.returned_gradient",
 }
@@ -36,8 +38,8 @@ def drawn(draw: Random) -> Shape:
             "t": 1, "e": ranks, "D": ranks, "sp": 0}
 
 
-def ours(shape: Shape) -> list[Event]:
-    """Return the events of two steps of the model with one layer of these sizes."""
+def job_of(shape: Shape, **more: Any) -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
+    """Return the evaluator of a model with one layer of these sizes, values of its letters, and its account."""
     model = Model(
         name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=1,
         num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
@@ -46,10 +48,15 @@ def ours(shape: Shape) -> list[Event]:
         shared_expert_ffn_hidden_size=shape["fs"], max_seq_length=8192)
     job = configured(
         model, "b300", seq_length=shape["s"], micro_batch_size=1, global_batch_size=shape["D"],
-        data_parallel=shape["D"], expert_parallel=shape["e"]).job
+        data_parallel=shape["D"], expert_parallel=shape["e"], **more).job
     values = job.on_rank(0)
-    account = terms_at(job.evaluator.terms, values)
-    steps = Steps(Rows.of(job.evaluator, values, account), "1f1b", 1)
+    return job.evaluator, values, terms_at(job.evaluator.terms, values)
+
+
+def ours(shape: Shape) -> list[Event]:
+    """Return the events of two steps of the model with one layer of these sizes."""
+    evaluator, values, account = job_of(shape)
+    steps = Steps(Rows.of(evaluator, values, account), "1f1b", 1)
     events = steps.run()
     assert steps.trace.peak == account["stage.total"]
     return events
@@ -68,8 +75,42 @@ def test_order_of_tokens_is_megatron_cores(draws: list[Random]) -> None:
     for draw in draws:
         shape = drawn(draw)
         shapes = [str((shape["q"] * shape["s"], width)) for width in (shape["h"], shape["fe"], 2 * shape["fe"])]
-        record, _, _ = recorded(shape, draw)
+        record, *_ = recorded(shape, draw)
         theirs = on_their_way(record.events, shapes)
         assert on_their_way(ours(shape), TOKENS) == 2 * theirs, shape
         assert len(theirs) >= 20
         assert sum(theirs) == 0
+
+
+def is_wide(shape: Shape) -> bool:
+    """Tell whether tokens of experts are more than what norms and attention make behind them."""
+    return shape["q"] * (shape["h"] + 3 * shape["fe"]) > 3 * shape["h"]
+
+
+@pytest.mark.cases(8, 80)
+def test_moments_of_experts_are_megatron_cores(draws: list[Random]) -> None:
+    """The most that either pass of a layer has, with one expert for a token too, and where a layer is recomputed."""
+    for draw in draws:
+        shape = drawn(draw) | {"fs": draw.choice((0, 24))}
+        if draw.random() < 0.5:
+            shape["q"] = 1
+        _, kept, forward, backward = recorded(shape, draw)
+        _, kept_input, _, again = recorded(shape, draw, recompute=True)
+        account, recomputed = (job_of(shape, recompute=part)[2] for part in ("none", "full"))
+        tokens = shape["s"] * shape["b"]
+        output = 2 * tokens * shape["h"]
+        # On a GPU numbers of tokens are on the host; they are gone when shared results are added. One map of sorted
+        # tokens is freed before the activation's gradient is made.
+        counted = 1 < shape["e"] < shape["E"] and not (shape["q"] == 1 and shape["fs"])
+        host = 8 * (shape["E"] + shape["E"] // shape["e"]) if counted else 0
+        maps = 4 * tokens * shape["q"] if shape["E"] > shape["e"] else 0
+        assert forward - host == account["stage.experts_forward"] - output, shape
+        saved = recomputed["expert_layer.saved"] - recomputed["layer_input.saved"]
+        assert recomputed["stage.recomputed_results.experts_forward"] == saved + output
+        assert recomputed["stage.recomputed_experts.combine_backward"] == saved + output
+        if is_wide(shape):
+            moments = [account["stage.combine_backward"], account["stage.experts_backward"] - maps]
+            assert backward == max(moments), shape
+            # Routers that send tokens evenly save more than others: what is saved is what was counted above.
+            moments.append(account["stage.experts_forward"] + host)
+            assert again == kept - kept_input + output + max(moments), shape

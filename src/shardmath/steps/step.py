@@ -54,8 +54,6 @@ def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, 
             raise InputError(name, values[name], f"must be 0 with experts: {more}", "0")
     if values.get("num_mtp_layers"):
         raise InputError("num_mtp_layers", values["num_mtp_layers"], f"must be 0 with experts: {more}", "0")
-    if values["moe_topk"] == 1 and values["shared_expert_ffn_hidden_size"]:
-        raise InputError("moe_topk", 1, f"must be 2 or more with shared experts: {more}", "2")
     if choices["stages"] != "even":
         raise InputError("stages", choices["stages"], f"must be even with experts: {more}", "even")
     alike = not values["first_dense_layers"] and values["moe_layer_step"] == 1

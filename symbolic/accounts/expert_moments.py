@@ -1,0 +1,61 @@
+"""Sizes of what lives in Megatron-Core beside the tokens of experts, and depends on what was freed before.
+
+Read in Megatron-Core's layers and checkpoints, counted on its own layers with experts.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, Gt, Integer
+
+from ..dimension import Dimension
+from ..dimensions import BATCH, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..ledger import Place
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from .expert_layers import at_work
+from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
+from .recomputed import again
+from .rows import local_shape
+
+E, e, et, fs, rfull = symbols("E e et fs rfull")
+
+_SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
+_SEVERAL, _AFAR, _GATHERED, _SHARED = Iverson(Gt(E, e)), Iverson(e > 1), Iverson(et > 1), Iverson(fs > 0)
+_LEAVE = _AFAR + _GATHERED - _AFAR * _GATHERED
+
+
+def _bytes(size: int, shape: tuple[Dimension, ...], implementation: Implementation) -> Expr:
+    return product(Integer(size), *local_shape(shape, implementation.choices))
+
+
+def combined_results(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what the sum of routed and shared results needs beyond the results before they are sent back.
+
+    A token with one routed expert has results as large as itself: these, their sum and that with the result of shared
+    experts are more than results of the experts and the same sorted.
+    """
+    results, share, whole = (_bytes(2, (tokens, HIDDEN), implementation) for tokens in (RECEIVED, RECEIVED_SHARE, SENT))
+    # In fp32 a copy of the results and their sums, in 16 bits these alone.
+    reduced = 2 * (results + share) if implementation.choices["router_precision"] == "fp32" else share
+    freed = total(results, product(_SEVERAL, _LEAVE, results), product(_GATHERED, reduced))
+    made = total(product(_AFAR, _SEVERAL, whole), 2 * _bytes(2, _SHARE, implementation))
+    return product(_SHARED, at_work(implementation), Max(Integer(0), made - freed))
+
+
+def recomputed_experts(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the saved tensors of a layer with experts that was recomputed, or of its group, with its output."""
+    return product(rfull, at_work(implementation), again(terms, implementation, Place.EXPERTS, with_output=True))
+
+
+def recomputed_results(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what results of experts have more beside them in a recomputed layer than in its forward pass.
+
+    That is saved tensors and the gradient of its output, beside it a gradient and an input that are bound.
+    """
+    inside = total(again(terms, implementation, Place.EXPERTS, with_output=False), _bytes(2, _SHARE, implementation))
+    outside = received_gradient(terms, implementation)
+    if implementation.choices["schedule"] in BOUND_INPUTS:
+        outside = total(outside, input_before(terms, implementation))
+    return product(rfull, at_work(implementation), Max(Integer(0), inside - outside))
