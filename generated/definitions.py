@@ -1303,6 +1303,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.head_workspace.buffer": ("head_workspace", "buffer", "", "NOTHING"),
     "stage.torch_workspace.buffer": ("torch_workspace", "buffer", "", "NOTHING"),
     "stage.thread_workspace.buffer": ("thread_workspace", "buffer", "", "NOTHING"),
+    "stage.step_workspace.buffer": ("step_workspace", "buffer", "", "NOTHING"),
     "stage.outer_gradients.after_forward": ("outer_gradients", "transient", "after_forward", "NOTHING"),
     "stage.outer_gradients.loss_forward": ("outer_gradients", "transient", "loss_forward", "NOTHING"),
     "stage.outer_gradients.backward_start": ("outer_gradients", "transient", "backward_start", "NOTHING"),

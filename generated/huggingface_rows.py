@@ -399,6 +399,9 @@ ROWS = {
 
 #: Events at the points of a step.
 SCRIPTS = {
+    "step_begin": (
+        "share",
+    ),
     "chunk_forward": (
     ),
     "embedding_forward": (
@@ -475,6 +478,7 @@ SCRIPTS = {
         "-all",
     ),
     "last_reduce": (
+        "unshare",
         "+*",
         "-*",
     ),

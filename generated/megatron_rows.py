@@ -501,6 +501,9 @@ ROWS = {
 
 #: Events at the points of a step.
 SCRIPTS = {
+    "step_begin": (
+        "share",
+    ),
     "chunk_forward": (
     ),
     "embedding_forward": (
@@ -642,6 +645,7 @@ SCRIPTS = {
         "-all",
     ),
     "last_reduce": (
+        "unshare",
         "+*",
         "-*",
     ),

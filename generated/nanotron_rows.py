@@ -472,6 +472,9 @@ ROWS = {
 
 #: Events at the points of a step.
 SCRIPTS = {
+    "step_begin": (
+        "share",
+    ),
     "chunk_forward": (
         "receive",
     ),
@@ -602,6 +605,7 @@ SCRIPTS = {
         "-all",
     ),
     "last_reduce": (
+        "unshare",
         "+*",
         "-*",
     ),

@@ -490,6 +490,9 @@ ROWS = {
 
 #: Events at the points of a step.
 SCRIPTS = {
+    "step_begin": (
+        "share",
+    ),
     "chunk_forward": (
     ),
     "embedding_forward": (
@@ -725,6 +728,7 @@ SCRIPTS = {
         "-all",
     ),
     "last_reduce": (
+        "unshare",
     ),
     "optimizer_step": (
         "+*",

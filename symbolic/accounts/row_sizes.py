@@ -9,7 +9,7 @@ from sympy import Integer
 from ..choices import absent_values
 from ..implementations import Implementation
 from ..ledger import Role
-from ..orders.step import KEPT_GRADIENTS, PASSING
+from ..orders.step import PASSING, kept_gradients
 from ..parallel.data import states
 from ..terms import TermSet, product
 from .aggregates import aggregates_of
@@ -39,6 +39,6 @@ def row_sizes(implementation: Implementation) -> TermSet:
     for state in states(choices):
         if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None:
             terms.add(f"state.{state.name}", state.bytes, "bytes", state.meaning)
-    kept = KEPT_GRADIENTS.get(choices["data_parallel"], Integer(0))
-    terms.add("state.kept_gradient", 2 * kept, "bytes", "16-bit gradient, kept until the micro-batch is done")
+    terms.add("state.kept_gradient", 2 * kept_gradients(choices), "bytes",
+              "16-bit gradient, kept until the micro-batch is done")
     return terms

@@ -50,4 +50,9 @@ COMPONENTS = (
         "thread_workspace", "Workspaces of PyTorch in nanotron", 103, Place.STAGE, _OF_TORCH,
         options={"data_parallel": ("torch_ddp",)},
     ),
+    Component(
+        "step_workspace", "Workspaces of PyTorch in its own step", 104, Place.STAGE, _OF_TORCH,
+        note="Seen in traces of Transformers on one H100. FSDP2's steps are compared with runs that have no GPU.",
+        options={"peak": ("torch",), "data_parallel": ("ddp",)},
+    ),
 )

@@ -93,7 +93,7 @@ SCRIPTS: tuple[Script, ...] = (
            " -norm.input_gradient free reduce:layer", _ENDS),
     Script("embedding_backward", "reopen:embedding grad:embedding -residual.gradient reduce:embedding -last_steps.loss",
            _ENDS),
-    Script("last_reduce", "", _ENDS),
+    Script("last_reduce", "unshare", _ENDS),
     Script("optimizer_step", "+* -*", _ENDS),
     Script("head_forward", "open:last save =loss.compiled_logits_held close:last", _COMPILED),
     Script("loss_forward", "=loss.compiled_value =loss.compiled_sums =loss.compiled_shifted save"

@@ -9,13 +9,13 @@ from sympy import Expr, Integer
 from . import fsdp, megatron, nanotron, transformers
 from .words import Birth, Passing, Script
 
-PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING)
-#: 1 where ``grad`` keeps 16-bit gradients, by the kind of data parallelism; 0 for others.
-KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
+PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING, *transformers.PASSING)
+_KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
 
 #: Points of a step in their order; of those of one implementation the last script that fits holds.
 SCRIPTS: tuple[Script, ...] = (
     *(Script(point, events) for point, events in {
+        "step_begin": "share",
         "chunk_forward": "",
         "embedding_forward": "save",
         "layer_forward": "save",
@@ -35,7 +35,7 @@ SCRIPTS: tuple[Script, ...] = (
         "expert_layer_backward": "+* free -*",
         "embedding_backward": "free +* -*",
         "backward_end": "-all",
-        "last_reduce": "+* -*",
+        "last_reduce": "unshare +* -*",
         "optimizer_step": "+* -*",
     }.items()),
     *nanotron.SCRIPTS,
@@ -67,9 +67,14 @@ def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
     return _LATE if choices["peak"] == "torch" else _BIRTHS[choices["data_parallel"]]
 
 
+def kept_gradients(choices: Mapping[str, str]) -> Expr:
+    """Return 1 where ``grad`` keeps 16-bit gradients, and 0 elsewhere."""
+    return Integer(1) if choices["peak"] == "torch" else _KEPT_GRADIENTS.get(choices["data_parallel"], Integer(0))
+
+
 def walked(choices: Mapping[str, str]) -> frozenset[str]:
     """Name the sums of terms that the scripts for these choices make one by one."""
-    return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED) for name in names
+    return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *transformers.WALKED) for name in names
                      if all(choices[axis] in allowed for axis, allowed in options.items()))
 
 

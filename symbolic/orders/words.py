@@ -14,10 +14,12 @@ events at the points of a step. An event is a word:
 * ``receive``: a message from another stage has arrived, so what was sent before it comes back.
 * ``use:NAME``: a buffer, or all of a component, the last first: made at the first use, and kept.
 * ``=NAME``: a tensor that later points free by ``-NAME``, the oldest first.
+* ``added``: such gradients of a later micro-batch have been added to those of the first; ``sum`` ends a micro-batch.
 * ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
-  such tensor, ``drop:all`` all.
+  such tensor, ``drop:all`` all, ``drop:NAME`` one.
 * ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
-* ``again``: a recomputed instance runs forward once more, up to the word ``end``.
+* ``share``: tensors that all layers save together are made; ``unshare`` frees them.
+* ``again``: a recomputed instance runs forward once more, up to the word ``end``; ``again:kept`` holds its input.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
   and reduces the gradients that were made.

@@ -37,7 +37,7 @@ def ours(family: str, shape: Shape, *, full: bool, holds: bool, microbatches: in
         tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
     account = replayed(configured(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
-        global_batch_size=shape["b"] * microbatches, recompute="full" if full else "none",
+        global_batch_size=shape["b"] * microbatches, recompute="full" if full else "none", torch_workspace_bytes=0,
         kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed"}))
     assert account.replay is not None, account.replay_unknown
     assert account.replay.allocated_bytes == account.peak_bytes

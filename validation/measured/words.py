@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from shardmath.account.judged import OUT, UNCERTAIN
-from shardmath.symbolic.workspaces import LIBRARIES
 from validation.measured import hagemann, huggingface, known_to_run, megatron_tests, nanotron, simumax
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
 from validation.measured.estimates import Estimate, estimate, other_estimate
@@ -19,8 +18,10 @@ from validation.measured.replays import NAME as REPLAYED_FILE
 OUTLIER = 0.05
 #: Errors above this are of runs that did something else than their table says.
 UNLIKE = 0.2
-#: Bytes of the workspaces that PyTorch makes for the products of both passes on an H100.
-_WORKSPACES = 2 * LIBRARIES["hopper"].torch
+#: Bytes that a run of Transformers may need beyond the ledger's, and those that need a reason.
+_NEAR, _MORE = 2**23, 2**26
+#: Error of a replay beyond which a block of logits is missing.
+_BLOCK = 0.01
 
 
 def remarks(name: str, cases: Sequence[Case]) -> list[str]:
@@ -204,23 +205,25 @@ def _torchtitan(cases: Sequence[Case]) -> list[str]:
 def _huggingface(cases: Sequence[Case]) -> list[str]:
     compared = [pair for pair in pairs(cases, PEAK) if pair.case.group != huggingface.ADAPTERS]
     missing = [-pair.difference for pair in compared]
-    check({"every run lacks at least two workspaces": min(missing) >= _WORKSPACES,
-           "most lack nothing else": 2 * sum(number <= 1.1 * _WORKSPACES for number in missing) > len(missing)})
+    near, more = sum(number < _NEAR for number in missing), sum(number > _MORE for number in missing)
+    check({"no run needs less than the ledger has": min(missing) >= 0, "most lack little": 2 * near > len(missing)})
     replayed = [pair for pair in pairs(cases, RESERVED) if is_replayed(pair)]
     off = [pair for pair in replayed if abs(pair.error) > OUTLIER]
     own = Summary.of([pair.error for pair in replayed])
-    more = sum(number > 2 * _WORKSPACES for number in missing)
+    far = [pair for pair in replayed if abs(pair.error) > _BLOCK]
+    check({"those far off are low": all(pair.error < 0 for pair in far)})
     return [
-        f"""What is missing in every peak are two workspaces of cuBLAS, of 32 MiB each, one for each thread that calls
-        products: the ledger has none for Hugging Face. {sum(number <= 1.1 * _WORKSPACES for number in missing)} of
-        {len(missing)} runs without adapters need them and less than 7 MB more. {more} need more than as much again:
-        blocks of more than a MiB that are not split, as two recorded traces show, and with eager attention the
-        gradients of the scores.""",
-        f"""{len(replayed)} runs are replayed: reserved memory is {own.median:.1%} off in the median,
-        {len(replayed) - len(off)} are within {OUTLIER:.0%}, and the worst is {own.worst:.1%}. The traces of six runs,
-        replayed with the addresses that the driver gave, have PyTorch's reserved memory to the byte
-        (`tests/data/snapshots`), so what is off is the order of allocations inside of layers, which the ledger does not
-        know for Transformers, and, of equal blocks, which one lies lowest.""",
+        f"""{near} of {len(missing)} runs without adapters need less than {_NEAR >> 20} MiB more than the ledger has, of
+        which two workspaces of cuBLAS are a part, 32 MiB for each thread that calls products. {more} need more than
+        {_MORE >> 20} MiB: blocks of more than a MiB that are not split, as two recorded traces show, and with eager
+        attention and full recompute the gradients of the scores.""",
+        f"""{len(replayed)} runs are replayed in the order that the traces have: reserved memory is {own.median:.2%} off
+        in the median, {len(replayed) - len(off)} are within {OUTLIER:.0%}, and the worst is {own.worst:.1%}. With all
+        temporaries of a layer at once it was 2.0% in the median and 25% at worst. {len(far)} are more than
+        {_BLOCK:.0%} off, each low by about one block of 16-bit logits. Of one of them there is a trace:
+        which of equal free blocks lies lowest decides it. The traces of six runs, replayed with the addresses that the
+        driver gave, have PyTorch's reserved memory to the byte (`tests/data/snapshots`); with ascending ones that of
+        Qwen2.5 3B lacks the same block.""",
     ]
 
 

@@ -41,12 +41,17 @@ class Player:
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
         self._moment = {name: rows.transients(name) for name in rows.scripts}
         self._passing: dict[str, list[int]] = {}
-        self._unsaved: list[int] = []
+        self._unsaved: Held = {}
+        self._added: list[int] = []
+        self._sums = False
+        self._shared: list[int] = []
+        self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
         self._forward = [row for own in rows.saved(IN_LAYER, recomputed=False).values() for row in own]
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
+            "added": self._add, "share": self._share, "unshare": self._unshare, "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
         }
@@ -74,7 +79,7 @@ class Player:
             point.here.clear()
         elif event == "-all":
             trace.free_all([key for keys in self._passing.values() for key in keys])
-            self._passing = {}
+            self._passing, self._sums = {}, False
         elif sign == "+" and name in point.moment:
             point.here[name] = trace.allocate(point.moment[name], name)
         elif sign in "+=":
@@ -109,12 +114,26 @@ class Player:
         for row in self._rows.every if point.here_too else ():
             if row.role == "weight" and name in (row.component, row.name):
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
-                self._passing.setdefault("grad", []).append(key)
+                (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
+
+    def _add(self, name: str, point: _Point) -> None:
+        self._trace.free_all(self._added)
+        self._added = []
+
+    def _end_microbatch(self, name: str, point: _Point) -> None:
+        self._sums = True
+
+    def _share(self, name: str, point: _Point) -> None:
+        self._shared = [self._trace.allocate(row.size, row.name) for row in self._rows.shared]
+
+    def _unshare(self, name: str, point: _Point) -> None:
+        self._trace.free_all(self._shared)
+        self._shared = []
 
     def _drop(self, name: str, point: _Point) -> None:
-        last = [] if name == "all" else self._unsaved[-1:]
-        self._trace.free_all(self._unsaved[: len(self._unsaved) - len(last)])
-        self._unsaved = last
+        rows = list(self._unsaved)
+        dropped = rows if name == "all" else [name] if name in rows else [] if name else rows[:-1]
+        self._trace.free_all([self._unsaved.pop(row) for row in dropped])
 
     def _hand_over(self, name: str, point: _Point) -> None:
         self._next = self._trace.allocate(self._rows.sizes["passing.output"], "next")
@@ -130,14 +149,15 @@ class Player:
     def _save(self, name: str, point: _Point) -> None:
         """Save rows; those of a recomputed layer that its checkpoint does not keep wait to be dropped."""
         saves, kept = point.saves, {row.name for row in point.saves}
-        for row in self._forward if saves and self.units and saves[0].place in IN_LAYER else saves:
+        walked = saves and self._walks_layers and saves[0].place in IN_LAYER
+        for row in [*saves, *(row for row in self._forward if walked and row.name not in kept)]:
             if name in ("", row.component, row.name):
                 saved = row.name if row.name in kept else self._rows.same.get(row.name, row.name)
                 key = self._handed_over(row.size) or self._trace.allocate(row.size, row.name)
                 if saved in kept:
                     point.held[saved] = key
                 else:
-                    self._unsaved.append(key)
+                    self._unsaved[row.name] = key
 
     def _save_rest(self, name: str, point: _Point) -> None:
         """Save what a checkpoint keeps beside the tensors of the layer."""
@@ -150,15 +170,15 @@ class Player:
         if not self._rows.values["recompute_full"]:
             return
         held, same = point.held, self._rows.same
-        for kept in [row for row in held if row not in same.values()]:
+        for kept in [row for row in held if row not in same.values() and name != "kept"]:
             self._trace.free(held.pop(kept))
         for event in self._rows.scripts["layer_forward"]:
-            word, _, name = event.partition(":")
+            word, _, saved = event.partition(":")
             if event == END:
                 break
             if word == "save":
                 for row in self._forward:
-                    if name in (row.component, row.name):
+                    if saved in (row.component, row.name):
                         held[row.name] = held.pop(same.get(row.name, ""), 0) or self._trace.allocate(row.size, row.name)
             elif event[0] in "+-":
                 self._event(event, _Point({}, (), held, True))

@@ -111,7 +111,7 @@ class Steps:
         kinds = self.rows.layer_kinds[: self.rows.layers // self._chunks]
         if self._player.units is not None:
             self._player.units.begin()
-        shared = [self.trace.allocate(row.size, row.name) for row in self.rows.shared]
+        self._at("step_begin", here_too=True)
         in_flight: dict[tuple[int, int], tuple[Held, ...]] = {}
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
@@ -119,7 +119,6 @@ class Steps:
                 in_flight[chunk, microbatch] = self._forward(kinds, is_first, is_last)
             else:
                 self._backward(kinds, in_flight.pop((chunk, microbatch)), is_first, is_last)
-        self.trace.free_all(shared)
         self._at("last_reduce", here_too=True)
 
     def _forward(self, kinds: Sequence[str], is_first: bool, is_last: bool) -> tuple[Held, ...]:
