@@ -8,6 +8,7 @@ import pytest
 
 from shardmath.catalogue import read
 from shardmath.cli.main import exit_code
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 
 
 @pytest.mark.parametrize("table", ["gpus", "networks"])
@@ -48,3 +49,33 @@ def test_words_choose_entries(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a100" not in capsys.readouterr().out
     assert exit_code(["networks", "nowhere"]) == 2
     assert "word = 'nowhere': must be in the texts of a network" in capsys.readouterr().err
+
+
+def test_kernels_lists_every_axis_and_option_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert exit_code(["kernels"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert [part.partition(":")[0] for part in text.split("\n\n")] == list(CHOICES)
+    for part, (_, options) in zip(text.split("\n\n"), CHOICES.values(), strict=True):
+        listed = [line.split()[0] for line in part.splitlines()[1:] if line[:3].strip() and line.startswith("  ")]
+        assert listed == list(options)
+
+
+def test_kernels_says_who_chooses_and_who_has_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["kernels", "activation", "swiglu", "kernel"]) == 0
+    assert "unfused  Megatron-Core without fusion" in capsys.readouterr().out
+    assert exit_code(["kernels", "core", "attention", "--json"]) == 0
+    axis = json.loads(capsys.readouterr().out)["kernels"][0]
+    flash = next(option for option in axis["options"] if option["name"] == "flash")
+    assert (axis["name"], flash["chosen_by"]) == ("attention", ["megatron"])
+    for axis in ("attention", "loss"):
+        assert exit_code(["kernels", axis, "--json"]) == 0
+        found = next(item for item in json.loads(capsys.readouterr().out)["kernels"] if item["name"] == axis)
+        for name, item in IMPLEMENTATIONS.items():
+            assert item["choices"][axis] in [option["name"] for option in found["options"] if name in option["had_by"]]
+    assert exit_code(["kernels", "rop"]) == 0
+    assert exit_code(["kernels", "ropes"]) == 2
+    assert "nearest legal: rope" in capsys.readouterr().err

@@ -40,7 +40,7 @@ LINES = (
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
     "prove --list", "prove zero1-never-more-than-ddp",
     "appendix -o {folder}/appendix.tex", "page llama-3.2-1b --only -o {folder}/page.html",
-    "models", "gpus", "networks", "schema", "schema --markdown", "schema explain", "mcp --help",
+    "models", "gpus", "networks", "kernels", "schema", "schema --markdown", "schema explain", "mcp --help",
     "completion bash",
     # what is refused, with names that no such stream has
     "explain {folder}/μοντέλο.json --gpu h100-80gb", "explain modèle-日本 --gpu h100-80gb",

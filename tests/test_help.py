@@ -18,7 +18,7 @@ TABLES = Path(__file__).resolve().parents[1] / "generated" / "formulas.md"
 TITLED = {name: command for name, command in cli.commands.items() if isinstance(command, Titled)}
 HELP, HELP_ALL = ["-h", "--help"], "--help-all"
 #: Lists of names: their help needs no example.
-LISTS = {"models", "gpus", "networks", "schema", "mcp", "completion"}
+LISTS = {"models", "gpus", "networks", "kernels", "schema", "mcp", "completion"}
 
 
 def test_every_command_that_computes_has_two_examples() -> None:

@@ -51,6 +51,7 @@ COMMANDS = {
     "formulas": ("formula --list",), "claims": ("prove --list",),
     "prove": ("prove sequence-parallel-gain", "prove zero1-never-more-than-ddp"),
     "models": ("models", "models llama 3.1"), "gpus": ("gpus", "gpus h100"), "networks": ("networks", "networks efa"),
+    "kernels": ("kernels fp8",),
 }
 
 

@@ -25,6 +25,7 @@ from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
+from shardmath.cli.kernels import kernels
 from shardmath.cli.mcp import mcp
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
@@ -80,8 +81,7 @@ def cli() -> None:
 
 _COMMANDS = (
     sweep, recommend, scale, plan, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
-    verify,
-    formula, prove, appendix, page, models, gpus, networks, schema, mcp, completion,
+    verify, formula, prove, appendix, page, models, gpus, networks, kernels, schema, mcp, completion,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)

@@ -206,7 +206,7 @@ implementation_options = under(
     "Model and kernels",
     *_field_options(Training, "implementation"),
     click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
-                 help="Replace one kernel choice; generated/formulas.md lists the axes. Searches try several: A,B."
+                 help="Replace one kernel choice; `shardmath kernels` lists the axes. Searches try several: A,B."
                       " May be repeated."),
 )
 

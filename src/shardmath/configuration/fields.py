@@ -58,7 +58,7 @@ class Training:
     vocab_multiple: int | None = declared(absent=_OWN)
     implementation: str | None = declared(f"framework of the kernels: {', '.join(IMPLEMENTATIONS)}",
                                         absent="megatron; the first that has it for a model that Megatron-Core lacks")
-    kernels: Mapping[str, str] | None = declared("kernel choices, option by axis; generated/formulas.md lists them",
+    kernels: Mapping[str, str] | None = declared("kernel choices, option by axis; `shardmath kernels` lists them",
                                                absent=_OWN)
     risk: float | str | None = declared(
         "accepted probability of running out of memory, such as 5%: a layout fits below it", absent="1%")
@@ -122,7 +122,7 @@ class Layouts(Training):
     """Fields of a search: sizes to try for each axis; None tries all legal ones."""
 
     kernels: Mapping[str, str | Sequence[str]] | None = declared(  # type: ignore[assignment]  # a run has one of each
-        "kernel choices, an option or several to try by axis; generated/formulas.md lists them", absent=_OWN)
+        "kernel choices, an option or several to try by axis; `shardmath kernels` lists them", absent=_OWN)
     tensor_parallel: Sequence[int] | None = declared(absent="all legal ones")
     context_parallel: Sequence[int] | None = declared(absent="all legal ones")
     pipeline_parallel: Sequence[int] | None = declared(absent="all legal ones")

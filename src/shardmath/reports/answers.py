@@ -13,7 +13,7 @@ from shardmath.reports.waiting import silence
 #: The version of every document. It grows when a field goes or means something else; new fields may come at any time.
 VERSIONS: Mapping[str, int] = {
     "calibrate": 1, "claims": 1, "compare": 1, "evaluate": 1, "explain": 1, "explore": 1, "fit": 1, "formula": 1,
-    "formulas": 1, "gpus": 1, "models": 1, "moves": 1, "networks": 1, "phases": 1, "plan": 1, "prove": 1,
+    "formulas": 1, "gpus": 1, "kernels": 1, "models": 1, "moves": 1, "networks": 1, "phases": 1, "plan": 1, "prove": 1,
     "recommend": 1, "scale": 1, "snapshot": 1, "sweep": 1, "verify": 1,
 }
 

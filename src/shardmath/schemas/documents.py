@@ -24,6 +24,7 @@ from shardmath.commands.scale import Scaling
 from shardmath.commands.snapshot import Snapshot
 from shardmath.commands.sweep import SweepResult
 from shardmath.commands.verify import Verified
+from shardmath.configuration.kernel_axes import KernelAxis
 from shardmath.errors import InputError, nearest_names
 from shardmath.machines import Gpu, Network
 from shardmath.models.model import Model
@@ -54,11 +55,19 @@ class Networks(Answer):
     """Those with the words in their texts."""
 
 
+@dataclass(frozen=True)
+class Kernels(Answer):
+    """The axes of kernels."""
+
+    kernels: tuple[KernelAxis, ...]
+    """Those with the words in their texts."""
+
+
 DOCUMENTS: Mapping[str, type[Answer]] = {
     "calibrate": Calibration, "claims": Claims, "compare": Comparison, "evaluate": Written, "explain": Explanation,
-    "explore": Explored, "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models,
-    "moves": Moves, "networks": Networks, "phases": Phases, "plan": Plan, "prove": Proof, "recommend": Advice,
-    "scale": Scaling, "snapshot": Snapshot, "sweep": SweepResult, "verify": Verified,
+    "explore": Explored, "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "kernels": Kernels,
+    "models": Models, "moves": Moves, "networks": Networks, "phases": Phases, "plan": Plan, "prove": Proof,
+    "recommend": Advice, "scale": Scaling, "snapshot": Snapshot, "sweep": SweepResult, "verify": Verified,
 }
 assert DOCUMENTS.keys() == VERSIONS.keys()
 
