@@ -21,6 +21,7 @@ EVERY_OPTION = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.* keeps nothing on the host:shardmath.errors.InputWarning")
 @pytest.mark.parametrize(("name", "axis", "option"), EVERY_OPTION)
 def test_explain_answers_or_refuses(name: str, axis: str, option: str) -> None:
     for ranks in (1, 2):
