@@ -115,7 +115,7 @@ def parameters_of_mtp(model: Model) -> int:
     """Parameters of the MTP modules: a layer with experts, three norms, and a projection from 2h to h."""
     h = model.hidden_size
     layer = (
-        _latent(model) + 2 * h + h * model.num_experts
+        (_latent if model.kv_lora_rank else _grouped)(model) + 2 * h + h * model.num_experts
         + model.num_experts * _mlp(model, model.moe_ffn_hidden_size)
         + _mlp(model, model.shared_expert_ffn_hidden_size)
     )

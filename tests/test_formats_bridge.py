@@ -9,8 +9,11 @@ import pytest
 
 from shardmath.errors import InputError
 from shardmath.formats import read
+from shardmath.formats.bridge import of_recipe
+from shardmath.formats.bridge_wheel import wheel
 from shardmath.formats.python_file import UNKNOWN, Built, Interpreter
 from shardmath.formats.run import Run
+from shardmath.models.model import Model
 
 START = """
 from megatron.bridge.recipes.llama import llama3_8b_pretrain_config, llama3_8b_peft_config
@@ -99,6 +102,31 @@ def test_scripts_that_start_a_recipe(tmp_path: Path) -> None:
     found = read(tmp_path / "run.sh")
     assert (found.model.num_experts, found.arguments["num_gpus"], found.arguments["global_batch_size"]) == (128, 16, 64)
     assert found.arguments["recompute"] == "full"
+
+
+@pytest.mark.parametrize(("recipe", "name"), [
+    ("qwen2_72b_sft_config", "qwen2-72b"), ("gpt_oss_120b_sft_config", "gpt-oss-120b"),
+    ("moonlight_16b_pretrain_config", "moonlight-16b-a3b"), ("glm45_355b_pretrain_config", "glm-4.5"),
+    ("glm45_air_106b_pretrain_config", "glm-4.5-air"),
+])
+def test_a_recipe_has_the_model_that_it_names(recipe: str, name: str) -> None:
+    theirs, ours = of_recipe("x", recipe, "x", {}).model.model_dump(), Model.named(name).model_dump()
+    apart = {"name", "source", "note", "max_seq_length", "rope_scaling", "model_type"}
+    assert {key: value for key, value in theirs.items() if key not in apart} == {
+        key: value for key, value in ours.items() if key not in apart}
+
+
+def test_most_recipes_of_the_wheel_are_read() -> None:
+    """All but hybrid models and Ministral, models that are classes of their own, Gemma, and GPT-3 (its vocabulary)."""
+    refused = set()
+    for recipe in wheel()["recipes"]:
+        try:
+            of_recipe("x", recipe, "x", {})
+        except InputError:
+            refused.add(recipe)
+    apart = ("_", "nemotron", "ministral", "qwen3_next", "gemma", "olmoe", "kimi", "gpt3")
+    assert {recipe for recipe in refused if not recipe.startswith(apart)} == {
+        "moonlight_16b_sft_config", "moonlight_16b_peft_config"}
 
 
 def test_values_of_python() -> None:

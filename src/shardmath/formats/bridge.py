@@ -31,8 +31,9 @@ _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequenc
 _RECIPE = "recipe"
 #: Names of the catalogue, and the bridges of dense models and of those with experts.
 _FAMILIES = {
-    "llama-2": ("llama", None), "llama-3": ("llama", None), "qwen2.5": ("qwen2", None),
+    "llama-2": ("llama", None), "llama-3": ("llama", None), "qwen2": ("qwen2", None),
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
+    "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
 }
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
