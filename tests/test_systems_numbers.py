@@ -14,7 +14,21 @@ from consoles import shown
 from oracles.extent import FULL
 from sympy import Integer
 from test_interleaved_optimizer import LOGS, logged_updates
-from test_systems_document import DOCS, FOUR_GPUS, LLAMA, LLAMA_3, LONG, MIXED, OVERLAP, ROOT, SEQ1F1B, Asked, written
+from test_systems_document import (
+    BOTH,
+    DOCS,
+    FOUR_GPUS,
+    LLAMA,
+    LLAMA_3,
+    LONG,
+    MIXED,
+    OVERLAP,
+    ROOT,
+    SEQ1F1B,
+    Asked,
+    turned,
+    written,
+)
 
 from shardmath.configuration.settings import as_gpu
 from shardmath.symbolic.exact import evaluate
@@ -25,25 +39,10 @@ PAGES = (DOCS / "systems.md", *sorted((DOCS / "systems").glob("*.md")))
 TABLES = ("When each wins", "Figures of the papers beside ours")
 NUMBER = re.compile(r"(?<![\w.,])(\d[\d,]*\.\d+)(?![\d.])|(?<![\w.,])(\d[\d,]*)"
                     r"(?= ?%| (?:ms|s|h|hours|GiB|TiB|GB|MB|TB|GB/s|TB/s|times)\b)")
-#: A cluster of two kinds, and one of measured links.
-BOTH, MEASURED = "docs/systems/mixed_gpus.toml", "docs/clusters/measured.toml"
+#: A cluster of measured links.
+MEASURED = "docs/clusters/measured.toml"
 #: The shares of memory at which a verdict changes, and names.
 NOT_NUMBERS = re.compile(r"\b(?:80|100) %(?= rule| and 100 %)|(?<=Llama)[- ]3\.1")
-
-
-class Asking(Asked):
-    """Answers of commands, some about cluster files that are others turned around or made even."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder, self._files = folder, 0
-
-    def changed(self, file: str, change: Callable[[str], str]) -> Path:
-        """The path of a cluster file with its text changed."""
-        self._files += 1
-        path = self._folder / f"{self._files}_{Path(file).name}"
-        path.write_text(change((ROOT / file).read_text(encoding="utf-8")), encoding="utf-8")
-        return path
 
 
 class Read(NamedTuple):
@@ -51,15 +50,15 @@ class Read(NamedTuple):
 
     page: str
     sentence: str
-    numbers: Callable[[Asking], Iterator[float]]
+    numbers: Callable[[Asked], Iterator[float]]
 
 
-def searches(*commands: str) -> Callable[[Asking], Iterator[float]]:
+def searches(*commands: str) -> Callable[[Asked], Iterator[float]]:
     """Seconds of the fastest layouts that searches find."""
     return lambda asked: (asked.swept(command) for command in commands)
 
 
-def three_axes(batch: int, model: str = f"{LLAMA} --num-gpus 64") -> Callable[[Asking], Iterator[float]]:
+def three_axes(batch: int, model: str = f"{LLAMA} --num-gpus 64") -> Callable[[Asked], Iterator[float]]:
     """Seconds with AxoNN's axes, and without."""
     plain = f"{model} --global-batch-size {batch} {OVERLAP}"
     return searches(f"{plain} --kernel tensor_axes=three", plain)
@@ -72,7 +71,7 @@ def placed(asked: Asked, layout: str) -> float:
     return float(placement["file_order_seconds"] / placement["seconds"])
 
 
-def counted_traffic(_: Asking) -> Iterator[float]:
+def counted_traffic(_: Asked) -> Iterator[float]:
     """By how much AxoNN's model of traffic exceeds the counted one, over its own, in per cent: of x, y and z."""
     item = published_set("singh2023")
     assert item is not None
@@ -94,13 +93,13 @@ def logged(row: str) -> Mapping[str, float]:
                 if (found["gpus"], found["h"], found["stride"]) == (gpus, hidden, stride))
 
 
-def one_gpu(_: Asking) -> Iterator[float]:
+def one_gpu(_: Asked) -> Iterator[float]:
     host, both = (logged(f"1 4096 {stride}") for stride in (0, 2))
     yield from (one[name] / 1000 for one in (host, both) for name in ("iteration_ms", "update_ms"))
     yield (host["backward_ms"] - both["backward_ms"]) / 1000
 
 
-def four_gpus(asked: Asking) -> Iterator[float]:
+def four_gpus(asked: Asked) -> Iterator[float]:
     host, both = (logged(f"4 5120 {stride}")["iteration_ms"] for stride in (0, 2))
     yield host / both
     ours = [asked.explained(f"{FOUR_GPUS} {more}") for more in
@@ -108,14 +107,14 @@ def four_gpus(asked: Asking) -> Iterator[float]:
     yield ours[0] / ours[1]
 
 
-def errors(_: Asking) -> Iterator[float]:
+def errors(_: Asked) -> Iterator[float]:
     """Per cent that ours update faster than the logs, least and most: with subgroups of the GPU, and without."""
     for of_host in (False, True):
         less = [100 * (1 - ours / theirs) for stride, ours, theirs in logged_updates() if (stride == 0) == of_host]
         yield from (min(less), max(less))
 
 
-def gain(asked: Asking) -> Iterator[float]:
+def gain(asked: Asked) -> Iterator[float]:
     """Per cent that KARMA saves, and that more swapped layers cost than the link keeps up with."""
     plain = asked.swept(f"{LLAMA} --num-gpus 8 --global-batch-size 64 --seq 32k --kernel peak=saved")
     every = [*asked.explored("karma")]
@@ -125,15 +124,9 @@ def gain(asked: Asking) -> Iterator[float]:
     yield 100 * (alone[24] / alone[20] - 1)
 
 
-def turned(cluster: str) -> str:
-    """A cluster file with its kinds in the other order."""
-    first, *kinds = re.split(r"(?m)^(?=\[\[kinds\]\])", cluster)
-    return first + "\n".join(reversed(kinds))
-
-
-def mixed_row(batch: int) -> Callable[[Asking], Iterator[float]]:
+def mixed_row(batch: int) -> Callable[[Asked], Iterator[float]]:
     """A row of the table of mixed GPUs: each kind alone, both orders, and the sum of both rates."""
-    def row(asked: Asking) -> Iterator[float]:
+    def row(asked: Asked) -> Iterator[float]:
         search = MIXED.replace("--global-batch-size 64", f"--global-batch-size {batch}")
         alone = [asked.swept(f"{search} --gpu {kind} --num-gpus 8") for kind in ("h100-80gb", "a100-80gb")]
         yield from alone
@@ -143,14 +136,14 @@ def mixed_row(batch: int) -> Callable[[Asking], Iterator[float]]:
     return row
 
 
-def gains_of_mixed(asked: Asking) -> Iterator[float]:
+def gains_of_mixed(asked: Asked) -> Iterator[float]:
     for batch in (64, 8):
         search = MIXED.replace("--global-batch-size 64", f"--global-batch-size {batch}")
         both = asked.swept(f"{search} --gpu {BOTH} --num-gpus 16")
         yield 100 * (1 - both / asked.swept(f"{search} --gpu h100-80gb --num-gpus 8"))
 
 
-def fastest_links(asked: Asking) -> Iterator[float]:
+def fastest_links(asked: Asked) -> Iterator[float]:
     """Per cent that placed nodes lose to links that all are as fast as the fastest one."""
     fastest = max(int(number) for number in re.findall(r"\b\d{5,6}\b(?=[,\] ])", (ROOT / MEASURED).read_text("utf-8")))
     even = asked.changed(MEASURED, lambda text: re.sub(r"\b\d{5,6}\b(?=[,\]])", str(fastest), text))
@@ -159,19 +152,19 @@ def fastest_links(asked: Asking) -> Iterator[float]:
     yield 100 * (seconds[0] / seconds[1] - 1)
 
 
-def longer_rounds(asked: Asking) -> Iterator[float]:
+def longer_rounds(asked: Asked) -> Iterator[float]:
     """Per cent that the longest rounds of local updates save beside ten inner steps."""
     steps = {row["inner_steps"]: row["keys"]["step.time"] for row in asked.explored("local_updates")}
     yield 100 * (1 - min(steps.values()) / steps[10])
 
 
-def one_layout(asked: Asking) -> Iterator[float]:
+def one_layout(asked: Asked) -> Iterator[float]:
     """Per cent that one layout for both phases takes longer than two."""
     plan = asked.answer("phases docs/systems/phases.toml")
     yield 100 * (min(other["seconds"] for other in plan["kept"] if other["seconds"]) / plan["seconds"] - 1)
 
 
-def attention_share(asked: Asking) -> Iterator[float]:
+def attention_share(asked: Asked) -> Iterator[float]:
     """Per cent of the FLOPs of Llama 3.1 405B at 128k tokens that are attention: those that grow with the sequence."""
     layout = "llama-3.1-405b --gpu h100-80gb --num-gpus 1792 --tp 8 --cp 16 --pp 14 --global-batch-size 16"
     work = []
@@ -183,7 +176,7 @@ def attention_share(asked: Asking) -> Iterator[float]:
 
 def herd(gpus: int, context: int, data: int, length: int) -> Read:
     """A row of table 4: TFLOP/s of a GPU and MFU, those of the published set and ours for the layout of the plan."""
-    def numbers(asked: Asking) -> Iterator[float]:
+    def numbers(asked: Asked) -> Iterator[float]:
         figures = [item for item in llama.figures if item.term == "llama3.mfu"]
         row = [(8192, 1), (16384, 1), (16384, 16)].index((gpus, context))
         mfu = asked.answer(f"{LLAMA_3} --num-gpus {gpus} --cp {context}"
@@ -198,7 +191,7 @@ def herd(gpus: int, context: int, data: int, length: int) -> Read:
                 r" (\S+) % \| (\S+) % \|", numbers)
 
 
-def lost(_: Asking) -> Iterator[float]:
+def lost(_: Asked) -> Iterator[float]:
     """Per cent of a step's work that pipelines of 32 and 16 sequences are idle, and the speed that the second loses."""
     llama = published_set("llama3")
     assert llama is not None
@@ -207,28 +200,28 @@ def lost(_: Asking) -> Iterator[float]:
     yield from (100 * first, 100 * second, 100 * (1 - (1 + first) / (1 + second)))
 
 
-def slower(row: int) -> Callable[[Asking], Iterator[float]]:
+def slower(row: int) -> Callable[[Asked], Iterator[float]]:
     """Per cent of the speed of a row of table 4 that the next one loses: the paper's and ours."""
-    def numbers(asked: Asking) -> Iterator[float]:
+    def numbers(asked: Asked) -> Iterator[float]:
         before, after = ([*item.numbers(asked)] for item in HERD[row:row + 2])
         yield from (100 * (1 - after[place] / before[place]) for place in (0, 1))
 
     return numbers
 
 
-def host(_: Asking) -> Iterator[float]:
+def host(_: Asked) -> Iterator[float]:
     gpu = as_gpu("h100-80gb")
     assert gpu.host_mb_per_s is not None
     assert gpu.host_memory_gib is not None
     yield from (gpu.host_mb_per_s / 1000, gpu.host_mb_per_s / 8000, gpu.host_memory_gib / 1024)
 
 
-def storage(_: Asking) -> Iterator[float]:
+def storage(_: Asked) -> Iterator[float]:
     plan = tomllib.loads((DOCS / "systems" / "phases_llama3.toml").read_text(encoding="utf-8"))
     yield min(value for value in plan["storage"].values()) / 10**12
 
 
-def large(asked: Asking) -> Iterator[float]:
+def large(asked: Asked) -> Iterator[float]:
     """Seconds of a model that one kind of GPU alone has no room for; at full extent the fastest."""
     twice = asked.changed(BOTH, lambda text: text.replace("gpus = 8", "gpus = 16"))
     job = f"llama-3.1-70b --gpu {twice} --num-gpus 32 --global-batch-size 64"
@@ -347,15 +340,15 @@ def test_every_number_is_read(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        yield Asking(tmp_path_factory.mktemp("clusters"))
+        yield Asked(tmp_path_factory.mktemp("clusters"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("item", READ, ids=lambda item: item.sentence[:40])
-def test_numbers_of_sentences(item: Read, asked: Asking) -> None:
+def test_numbers_of_sentences(item: Read, asked: Asked) -> None:
     sentence = re.search(item.sentence, sentences(item.page))
     assert sentence is not None
     numbers = [*item.numbers(asked)]
