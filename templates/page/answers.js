@@ -61,7 +61,7 @@ class Answers {
 
 // The layouts worth trying, best first, as `shardmath recommend` chooses them.
 function choose({ best, kinds, fitting, everything }) {
-  const { slower, faster, smaller, others, alike, risks } = DATA.choosing;
+  const { slower, faster, smaller, most, others, alike, risks } = DATA.choosing;
   const first = best[0];
   const chosen = first ? [{ ...first, role: "the fastest that fits" }] : [];
   let last = first;
@@ -77,16 +77,17 @@ function choose({ best, kinds, fitting, everything }) {
     const kindOf = ({ values }) => [values.tensor_parallel, ...KINDS.slice(1).map((name) => values[name] > 1)].join();
     const [seen, apart] = [new Set([kindOf(first)]), [first]];
     const near = (one, other) => ["seconds", "peak"].every((key) => Math.abs(one[key] / other[key] - 1) < alike);
+    const close = fitting.entries.filter((item) => item.seconds <= (1 + slower) * first.seconds);
+    const least = close.reduce((one, other) => (other.peak < one.peak ? other : one));
+    const roomy = least.peak < (1 - smaller) * first.peak ? [{ ...least, role: "the most room" }] : [];
     for (const item of [...kinds.values()].sort((left, right) => (precedes(left.keys, right.keys) ? -1 : 1))) {
-      if (item.seconds > (1 + slower) * first.seconds || seen.size > others) break;
+      if (chosen.length + roomy.length >= most || item.seconds > (1 + slower) * first.seconds || seen.size > others) break;
       if (seen.has(kindOf(item)) || apart.some((other) => near(item, other))) continue;
       seen.add(kindOf(item));
       apart.push(item);
       chosen.push({ ...item, role: "the fastest of another kind" });
     }
-    const close = fitting.entries.filter((item) => item.seconds <= (1 + slower) * first.seconds);
-    const roomy = close.reduce((one, other) => (other.peak < one.peak ? other : one));
-    if (roomy.peak < (1 - smaller) * first.peak) chosen.push({ ...roomy, role: "the most room" });
+    chosen.push(...roomy);
   }
   const named = new Map();
   for (const item of chosen) {

@@ -28,7 +28,7 @@ from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, S
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
 from shardmath.reports.policy import with_policy
-from shardmath.search.choosing import ALIKE, FASTER, OTHERS, RISKS, SLOWER, SMALLER
+from shardmath.search.choosing import ALIKE, FASTER, MOST, OTHERS, RISKS, SLOWER, SMALLER
 from shardmath.search.distinct import MAY_BE_IDLE
 from shardmath.search.spaces.usual import BY_TIME, DATA_PARALLEL
 
@@ -72,7 +72,8 @@ def page(
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
-        "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "others": OTHERS, "alike": ALIKE,
+        "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
+                     "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(), "families": families, "unread": unread_data(chosen, families),
         "config": config_data(),
