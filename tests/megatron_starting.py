@@ -160,7 +160,7 @@ def _experts(given: dict[str, Any], tensor: int, context: int, pipeline: int, ex
     assert given["num-experts"] % expert == 0
     width = given.get("expert-tensor-parallel-size", tensor)
     assert gpus % (width * expert * pipeline) == 0
-    assert "disable-bias-linear" in given
+    assert "disable-bias-linear" in given or width == 1
     scores = given.get("moe-router-score-function", "softmax")
     if "moe-router-enable-expert-bias" in given:
         assert scores == "sigmoid"

@@ -33,7 +33,9 @@ NOT_IN_MEGATRON = {
     "bloom-7b1": "positions = 'alibi'", "bloom-176b": "positions = 'alibi'",
     "falcon-7b": "residual = 'parallel_one'", "falcon-40b": "residual = 'parallel'",
 }
-MODELS = [name for name in catalogued("models") if name not in NOT_IN_MEGATRON]
+#: Models with a test of their own: GPT-OSS says its peak anew, and no flag says the scaling of Kimi K2.
+APART = ("gpt-oss-20b", "gpt-oss-120b", "kimi-k2-instruct")
+MODELS = [name for name in catalogued("models") if name not in (*NOT_IN_MEGATRON, *APART)]
 
 
 def layouts(model: Model) -> list[dict[str, Any]]:
@@ -100,6 +102,18 @@ def test_sinks_windows_and_bounded_gates_are_read_back(tmp_path: Path) -> None:
     assert model == {"attention_window": 128, "full_attention_step": 2, "attention_sinks": True,
                      "mlp": "swiglu_clamped"}
     assert run.explain(GPU, kernels={"peak": "saved"}).ranks == found.ranks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", APART)
+def test_scripts_of_gpt_oss_start_and_that_of_kimi_k2_is_refused(name: str) -> None:
+    found = shardmath.explain(name, GPU, num_gpus=16, expert_parallel=8, tensor_parallel=2, expert_tensor_parallel=1,
+                              seq_length=2048)
+    if name == "kimi-k2-instruct":
+        with pytest.raises(InputError, match="must be a format that can say rope_scaling with kind = yarn"):
+            written("megatron", found)
+    else:
+        assert "disable-bias-linear" not in refuse_what_does_not_start(written("megatron", found))
 
 
 @pytest.mark.slow
