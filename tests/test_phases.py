@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from shardmath import InputError, explain, phases
 from shardmath.cli.main import exit_code
 from shardmath.schemas.documents import schema
+from shardmath.symbolic.write import GENERATED
 
 
 def plan(*layouts: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -54,6 +56,28 @@ def test_the_read_bytes_are_what_the_new_layout_keeps() -> None:
     assert 8 * (weights + states) - answer.changes[0].read_bytes == padding
     assert answer.changes[0].checkpoint_seconds is None
     assert answer.changes[0].seconds == answer.changes[0].network_seconds > 0
+
+
+def test_the_table_of_the_supplement_has_what_the_command_counts() -> None:
+    """Both layouts of every row without virtual stages, in elements: a weight has 2 bytes, its states have 12."""
+    section = (GENERATED / "supplement.tex").read_text(encoding="utf-8").partition(r"\subsection{Phases")[2]
+    degree = {"TP": "tensor_parallel", "CP": "context_parallel", "PP": "pipeline_parallel", "DP": "data_parallel"}
+
+    def said(text: str) -> dict[str, Any]:
+        return {degree[word]: int(size) for word, size in re.findall(r"(\w+)~(\d+)", text)}
+
+    old = said(re.findall(r"From ([^\n]*), in elements", section)[0])
+    rows = re.findall(r"^(TP~.*) & (.*) & (.*) & (.*) \\\\$", section.partition("The plan of a training")[0], re.M)
+    assert len(rows) == 3
+    for layout, *cells in rows:
+        weights, states, most = (int(cell.replace(r"\,", "")) for cell in cells)
+        part = {"tokens": 10**9, "seq_length": 8192, "global_batch_size": 128}
+        (change,) = phases({"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 64, "phases": [
+            {**part, "layout": {name: size for name, size in chosen.items() if name != "data_parallel"}}
+            for chosen in (old, said(layout))
+        ]}).changes
+        assert (change.weight_bytes, change.state_bytes) == (2 * weights, 12 * states)
+        assert 2 * most <= change.most_bytes <= 12 * most
 
 
 def test_context_parallelism_in_place_of_data_parallelism_moves_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .changes import changes
 from .comparison import comparison
 from .example import example
 from .notation import notation, sharding
@@ -26,8 +27,8 @@ def of_work(scope: Scope = EVERYTHING) -> dict[str, Any]:
 
 
 def of_examples() -> dict[str, Any]:
-    """Prepare the example, the comparison with published formulas, the plan of a training, and the bibliography."""
-    return {"labels": "sec", **example(), **comparison(), **planned(), **bibliography()}
+    """Prepare the example, the comparison with published formulas, phases, a plan, and the bibliography."""
+    return {"labels": "sec", **example(), **comparison(), **changes(), **planned(), **bibliography()}
 
 
 #: Functions that prepare sections of ``supplement.tex.jinja``.

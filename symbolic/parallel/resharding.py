@@ -31,6 +31,11 @@ class Tensors:
     whole: int
     tied: bool
 
+    @classmethod
+    def of_layers(cls, vocabulary: int, hidden: int, layers: int, alone: int, halved: int, *, tied: bool) -> Tensors:
+        """Return the parameters of a model whose layer has ``alone`` on one rank, ``halved`` on each of two."""
+        return cls(vocabulary, hidden, layers, 2 * (alone - halved), 2 * halved - alone, tied)
+
     @property
     def layer(self) -> int:
         """Elements of one layer."""

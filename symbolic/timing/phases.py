@@ -12,16 +12,23 @@ Wx, ex, N = symbols("Wx ex N")
 tokens, rate, seconds = (Symbol(name, positive=True) for name in ("tokens", "tokens_per_second", "seconds"))
 most, written, read = (Symbol(name, nonnegative=True) for name in ("most_received", "written", "read"))
 write_rate, read_rate = (Symbol(name, positive=True) for name in ("write_bandwidth", "read_bandwidth"))
+#: What the formulas have beside letters of parameters.
+QUANTITIES = (tokens, rate, seconds, most, written, read, write_rate, read_rate)
 
-#: Seconds of a phase.
 PHASE = tokens / rate
-#: GPU-hours of some seconds.
 GPU_HOURS = N * seconds / 3600
-#: Seconds of a change over the network: the rank that receives most, at the network's bandwidth of one GPU. All that it
-#: receives is counted as if it came from another server, and senders as fast enough.
 OVER_NETWORK = most / (Wx * ex / 1000)
-#: Seconds of a change by way of a checkpoint: all ranks write it, then each reads its part.
 BY_CHECKPOINT = written / write_rate + read / read_rate
+
+#: What each formula is: its name, its unit, and what it means.
+FORMULAS: Mapping[str, tuple[Expr, str, str]] = {
+    "phase": (PHASE, "s", "seconds of a phase"),
+    "GPU-hours": (GPU_HOURS, "h", "GPU-hours of some seconds"),
+    "network": (OVER_NETWORK, "s", "seconds of a change over the network: the rank that receives most, at the network's"
+                " bandwidth of one GPU; all comes from another server, and senders are fast enough"),
+    "checkpoint": (BY_CHECKPOINT, "s", "seconds of a change by way of a checkpoint: all ranks write it, then each reads"
+                   " its part"),
+}
 
 
 def value(formula: Expr, known: Mapping[Symbol, int | float]) -> float:

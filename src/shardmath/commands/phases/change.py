@@ -99,14 +99,12 @@ def _tensors(layout: Configuration) -> Tensors:
     from shardmath.symbolic.parallel.resharding import Tensors
 
     values = layout.job.on_rank(0)
-    first, two = (
-        Fraction(terms_at(layout.job.evaluator.terms, {**values, "tensor_parallel": size})["layer.parameters"])
+    alone, halved = (
+        int(terms_at(layout.job.evaluator.terms, {**values, "tensor_parallel": size})["layer.parameters"])
         for size in (1, 2)
     )
-    return Tensors(
-        values["vocab_size"], values["hidden_size"], values["num_layers"], int(2 * (first - two)), int(2 * two - first),
-        bool(values["tied_embeddings"]),
-    )
+    return Tensors.of_layers(values["vocab_size"], values["hidden_size"], values["num_layers"], alone, halved,
+                             tied=bool(values["tied_embeddings"]))
 
 
 def _refuse_other_tensors(layout: Configuration, tensors: Tensors, mesh: Mesh) -> None:
