@@ -159,16 +159,19 @@ def test_two_kinds_that_are_one(draw: Random) -> None:
     both = cluster_of({"name": "both", "network": "ndr-400", "links": {"mb_per_s": matrix}, "kinds": [table, table]})
     one = cluster_of({"name": "one", "network": "ndr-400", "links": {"mb_per_s": matrix}, "gpu": "a100-80gb",
                       "gpus_per_node": 4})
-    even = [32 // sizes[2]] * sizes[2]
-    ours = explain("llama-3.1-8b", both, pipeline_layout=even, **asked(sizes)).placement
-    theirs = explain("llama-3.1-8b", one, num_gpus=16, **asked(sizes)).placement
-    assert ours is not None
-    assert theirs is not None
-    if sizes[3] == 1:
-        assert theirs.seconds <= ours.seconds * (1 + 1e-9)
-        assert ours.file_order_seconds == pytest.approx(theirs.file_order_seconds, rel=1e-9)
-    else:
-        assert 0.99 * theirs.file_order_seconds < ours.file_order_seconds <= theirs.file_order_seconds * (1 + 1e-9)
+    for hidden in (0, 1):
+        options = {"pipeline_layout": [32 // sizes[2]] * sizes[2], "overlap_grad_reduce": hidden,
+                   "overlap_param_gather": hidden, **asked(sizes)}
+        ours = explain("llama-3.1-8b", both, **options).placement
+        theirs = explain("llama-3.1-8b", one, num_gpus=16, **options).placement
+        assert ours is not None
+        assert theirs is not None
+        if sizes[3] == 1:
+            assert theirs.seconds <= ours.seconds * (1 + 1e-9)
+            assert ours.file_order_seconds == pytest.approx(theirs.file_order_seconds, rel=1e-9)
+        else:
+            least = 0.99 * theirs.file_order_seconds * (1 - hidden)  # beside work each stage has its own share to hide
+            assert least < ours.file_order_seconds <= theirs.file_order_seconds * (1 + 1e-9)
 
 
 def test_a_sweep_places_what_it_shows() -> None:
