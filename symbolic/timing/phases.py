@@ -12,7 +12,7 @@ Wx, ex, N = symbols("Wx ex N")
 tokens, rate, seconds = (Symbol(name, positive=True) for name in ("tokens", "tokens_per_second", "seconds"))
 most, written, read = (Symbol(name, nonnegative=True) for name in ("most_received", "written", "read"))
 write_rate, read_rate = (Symbol(name, positive=True) for name in ("write_bandwidth", "read_bandwidth"))
-#: What the formulas have beside letters of parameters.
+#: Symbols beside letters of parameters.
 QUANTITIES = (tokens, rate, seconds, most, written, read, write_rate, read_rate)
 
 PHASE = tokens / rate
@@ -20,7 +20,7 @@ GPU_HOURS = N * seconds / 3600
 OVER_NETWORK = most / (Wx * ex / 1000)
 BY_CHECKPOINT = written / write_rate + read / read_rate
 
-#: What each formula is: its name, its unit, and what it means.
+#: Formulas by name, each with its unit and meaning.
 FORMULAS: Mapping[str, tuple[Expr, str, str]] = {
     "phase": (PHASE, "s", "seconds of a phase"),
     "GPU-hours": (GPU_HOURS, "h", "GPU-hours of some seconds"),
