@@ -131,14 +131,14 @@ TERMS = {
     "passing.up.gradient": ("bytes", "gradient of the up projection"),
     "passing.gate.gradient": ("bytes", "gradient of the gate projection"),
     "passing.input.gradient": ("bytes", "gradient of a common input, from one of its projections"),
+    "passing.context.gradient": ("bytes", "gradient of the output of core attention"),
+    "passing.v.gradient": ("bytes", "gradient of values"),
     "passing.input.sum": ("bytes", "sum of two of them"),
     "passing.input.reduced": ("bytes", "the rank's share of its sum over ranks"),
     "passing.norm.gradient": ("bytes", "gradient of the final norm's output"),
     "passing.norm.input_gradient": ("bytes", "gradient of a norm's input"),
-    "passing.context.gradient": ("bytes", "gradient of the output of core attention"),
     "passing.q.gradient": ("bytes", "gradient of queries"),
     "passing.k.gradient": ("bytes", "gradient of keys"),
-    "passing.v.gradient": ("bytes", "gradient of values"),
     "state.weight": ("bytes", "fp32 weight"),
     "state.gradient": ("bytes", "fp32 gradient"),
     "state.exp_avg": ("bytes", "fp32 first moment"),
@@ -276,14 +276,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     passing_up_gradient = 2*micro_batch_size*local_ffn*local_sequence
     passing_gate_gradient = 2*micro_batch_size*local_ffn*local_sequence
     passing_input_gradient = 2*micro_batch_size*hidden_size*local_sequence
+    passing_context_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_v_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
     passing_input_sum = 2*micro_batch_size*hidden_size*local_sequence
     passing_input_reduced = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0)
     passing_norm_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp
     passing_norm_input_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp
-    passing_context_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
     passing_q_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
     passing_k_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
-    passing_v_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
     state_weight = 4
     state_gradient = 4
     state_exp_avg = 4
@@ -390,14 +390,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "passing.up.gradient": passing_up_gradient,
         "passing.gate.gradient": passing_gate_gradient,
         "passing.input.gradient": passing_input_gradient,
+        "passing.context.gradient": passing_context_gradient,
+        "passing.v.gradient": passing_v_gradient,
         "passing.input.sum": passing_input_sum,
         "passing.input.reduced": passing_input_reduced,
         "passing.norm.gradient": passing_norm_gradient,
         "passing.norm.input_gradient": passing_norm_input_gradient,
-        "passing.context.gradient": passing_context_gradient,
         "passing.q.gradient": passing_q_gradient,
         "passing.k.gradient": passing_k_gradient,
-        "passing.v.gradient": passing_v_gradient,
         "state.weight": state_weight,
         "state.gradient": state_gradient,
         "state.exp_avg": state_exp_avg,

@@ -73,9 +73,9 @@ def test_kernels_says_who_chooses_and_who_has_an_option(capsys: pytest.CaptureFi
     assert (axis["name"], flash["chosen_by"]) == ("attention", ["megatron"])
     for axis in ("attention", "loss"):
         assert exit_code(["kernels", axis, "--json"]) == 0
-        found = next(item for item in json.loads(capsys.readouterr().out)["kernels"] if item["name"] == axis)
+        listed = next(item for item in json.loads(capsys.readouterr().out)["kernels"] if item["name"] == axis)
         for name, item in IMPLEMENTATIONS.items():
-            assert item["choices"][axis] in [option["name"] for option in found["options"] if name in option["had_by"]]
+            assert item["choices"][axis] in [option["name"] for option in listed["options"] if name in option["had_by"]]
     assert exit_code(["kernels", "rop"]) == 0
     assert exit_code(["kernels", "ropes"]) == 2
     assert "nearest legal: rope" in capsys.readouterr().err

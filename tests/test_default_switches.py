@@ -21,8 +21,8 @@ SCRIPT = Path(__file__).parent / "data" / "formats" / "megatron_llama3_8b_fp8.sh
 
 
 def switches(**changes: Any) -> dict[str, int]:
-    found = explain("llama-3.2-1b", "h100-80gb", **{**JOB, **changes}).switches
-    return {name: found[name] for name in OVERLAPS}
+    machine = explain("llama-3.2-1b", "h100-80gb", **{**JOB, **changes}).switches
+    return {name: machine[name] for name in OVERLAPS}
 
 
 def test_an_expert_overlaps_gradients_and_weights() -> None:
@@ -36,8 +36,8 @@ def test_an_expert_overlaps_gradients_and_weights() -> None:
     ({GRADIENTS: 0, WEIGHTS: 1}, (0, 1)),  # as asked; Megatron-LM does not start
 ])
 def test_a_default_gives_way(changes: dict[str, Any], expected: tuple[int, int]) -> None:
-    found = switches(**changes)
-    assert (found[GRADIENTS], found[WEIGHTS]) == expected
+    overlaps = switches(**changes)
+    assert (overlaps[GRADIENTS], overlaps[WEIGHTS]) == expected
 
 
 def test_a_single_bucket_overlaps_nothing() -> None:
@@ -51,8 +51,8 @@ def test_a_single_bucket_overlaps_nothing() -> None:
 def test_muon_starts_without_overlap(optimizer: str) -> None:
     asked = {"kernels": {"optimizer": optimizer}, "distributed_optimizer": False}
     assert switches(**asked) == dict.fromkeys(OVERLAPS, 0)
-    found = explain("llama-3.2-1b", "h100-80gb", **JOB, **asked)
-    assert "overlap" not in written("megatron", found)
+    account = explain("llama-3.2-1b", "h100-80gb", **JOB, **asked)
+    assert "overlap" not in written("megatron", account)
 
 
 def test_hidden_traffic_costs_less_time_and_no_byte() -> None:
@@ -117,15 +117,15 @@ def test_a_search_for_the_model_of_a_file_takes_none_of_its_missing_flags(
 
 @pytest.mark.slow
 def test_an_overlap_that_was_asked_for_is_not_dropped_in_silence() -> None:
-    found = explain("llama-3.2-1b", "h100-80gb", **JOB, **{WEIGHTS: 1}, distributed_optimizer=False)
+    account = explain("llama-3.2-1b", "h100-80gb", **JOB, **{WEIGHTS: 1}, distributed_optimizer=False)
     with pytest.raises(InputError, match="overlap_param_gather = 1: must be given with distributed_optimizer"):
-        written("megatron", found)
+        written("megatron", account)
 
 
 @pytest.mark.slow
 def test_weights_of_a_third_tensor_axis_are_gathered_ahead_without_sharded_states() -> None:
-    found = switches(kernels={"tensor_axes": "three"}, tensor_parallel_z=2)
-    assert (found[GRADIENTS], found[WEIGHTS]) == (1, 1)
+    overlaps = switches(kernels={"tensor_axes": "three"}, tensor_parallel_z=2)
+    assert (overlaps[GRADIENTS], overlaps[WEIGHTS]) == (1, 1)
 
 
 @pytest.mark.slow
@@ -136,5 +136,5 @@ def test_deepspeed_fills_a_second_bucket(stage: int, tmp_path: Path) -> None:
     bucket = on.inputs["reduce_bucket_size"] * 2
     assert on.inputs["overlap_comm"] == 1
     assert 0 <= on.peak.total - off.peak.total <= bucket
-    for found in (on, off):
-        assert f'"overlap_comm": {str(bool(found.inputs["overlap_comm"])).lower()}' in written("deepspeed", found)
+    for account in (on, off):
+        assert f'"overlap_comm": {str(bool(account.inputs["overlap_comm"])).lower()}' in written("deepspeed", account)

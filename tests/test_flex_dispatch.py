@@ -35,14 +35,14 @@ def deepep_buffer(ranks: int, hidden: int, near: int, far: int) -> int:
 ])
 def test_buffers_of_deepep(ranks: int, near: int, far: int) -> None:
     known = {**DEFAULTS, "e": ranks, "et": 1, "h": 7168}
-    found = value(buffer_bytes({"layers": "experts", "dispatch": "deepep"}), known)
-    assert found == deepep_buffer(ranks, 7168, near, far)
+    buffer = value(buffer_bytes({"layers": "experts", "dispatch": "deepep"}), known)
+    assert buffer == deepep_buffer(ranks, 7168, near, far)
 
 
 def test_buffers_of_hybridep_hold_all_tokens_of_the_group() -> None:
     known = {**DEFAULTS, "e": 32, "et": 1, "h": 7168, "s": 4096, "b": 1, "E": 256, "ts": 1}
-    found = value(buffer_bytes({"layers": "experts", "dispatch": "hybridep"}), known)
-    assert found == 32 * 4096 * (7168 * 2 + 256 * 4 + 7168 // 128 * 4)
+    buffer = value(buffer_bytes({"layers": "experts", "dispatch": "hybridep"}), known)
+    assert buffer == 32 * 4096 * (7168 * 2 + 256 * 4 + 7168 // 128 * 4)
     assert buffer_bytes({"layers": "experts", "dispatch": "alltoall"}) == 0
 
 

@@ -29,7 +29,7 @@ SITES: dict[str, tuple[str, ...]] = {
 #: Gradients are there from the backward pass to the step; before the first step there are no states.
 WITH_GRADIENT = ("after backward", "after step")
 STEPS = ("layer_steps.", "first_steps.", "last_steps.final_norm", "last_steps.head")
-#: What was counted are tensors without memory, of which cuBLAS multiplies none.
+#: Counted on tensors without memory, of which cuBLAS multiplies none.
 NO_CUBLAS = {"wt": 0}
 #: Elements of the vocabulary matrix, of which DTensor makes three fp32 ones while it finds out how to shard.
 FAKES = 3 * 4

@@ -43,7 +43,7 @@ def test_every_row_is_a_case_once(module: ModuleType) -> None:
     assert len({case.id for case in cases}) == len(cases)
 
 
-#: How a source begins: an address, a paper that is not at one, or the machine of our own measurements.
+#: Beginnings of sources: an address, a paper that is not at one, or the machine of our own measurements.
 SOURCES = ("http", "The Llama 3 Herd of Models", "measured on one H100")
 
 

@@ -37,7 +37,7 @@ from . import (
     torch_pipeline,
     torch_temporaries,
 )
-from .recomputed import recomputed_group, recomputed_layer
+from .recomputed import recomputed_layer
 
 rfull, Lr = symbols("rfull Lr")
 
@@ -111,7 +111,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
     *(_of_system(item) for system in SYSTEMS for item in system.transients),
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
-    Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_group,
+    Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_layer,
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),

@@ -7,7 +7,7 @@ from sympy import Eq, Expr, Integer
 from ..functions import Iverson, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place
-from ..parallel.pipeline import chunks, held, instances
+from ..parallel.pipeline import held, instances, is_one_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 
@@ -25,7 +25,6 @@ def passed(terms: TermSet, implementation: Implementation) -> Expr:
 
     With several chunks per rank, or dense layers between those with experts, nothing is taken to be freed.
     """
-    count = chunks(implementation.choices)
-    before = product(Iverson(Eq(step, 1)), Integer(1) if count == 1 else Iverson(Eq(count, 1)))
+    before = product(Iverson(Eq(step, 1)), is_one_chunk(implementation.choices))
     kept = held(Place.EXPERTS, Lifetime.IN_FLIGHT, implementation.choices)
     return product(before, kept, terms["expert_layer.saved"].symbol) / nr

@@ -5,10 +5,11 @@ Read in Megatron-Core's layers and checkpoints, counted on its own layers with e
 
 from __future__ import annotations
 
-from sympy import Expr, Gt, Integer
+from sympy import Expr, Integer
 
 from ..dimension import Dimension
 from ..dimensions import BATCH, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
+from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
@@ -19,11 +20,10 @@ from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
 from .recomputed import again
 from .rows import local_shape
 
-E, e, et, fs, rfull = symbols("E e et fs rfull")
+fs, rfull = symbols("fs rfull")
 
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
-_SEVERAL, _AFAR, _GATHERED, _SHARED = Iverson(Gt(E, e)), Iverson(e > 1), Iverson(et > 1), Iverson(fs > 0)
-_LEAVE = _AFAR + _GATHERED - _AFAR * _GATHERED
+_SHARED = Iverson(fs > 0)
 
 
 def _bytes(size: int, shape: tuple[Dimension, ...], implementation: Implementation) -> Expr:
@@ -39,8 +39,8 @@ def combined_results(terms: TermSet, implementation: Implementation) -> Expr:
     results, share, whole = (_bytes(2, (tokens, HIDDEN), implementation) for tokens in (RECEIVED, RECEIVED_SHARE, SENT))
     # In fp32 a copy of the results and their sums, in 16 bits these alone.
     reduced = 2 * (results + share) if implementation.choices["router_precision"] == "fp32" else share
-    freed = total(results, product(_SEVERAL, _LEAVE, results), product(_GATHERED, reduced))
-    made = total(product(_AFAR, _SEVERAL, whole), 2 * _bytes(2, _SHARE, implementation))
+    freed = total(results, product(SEVERAL, LEAVE, results), product(GATHERED, reduced))
+    made = total(product(AFAR, SEVERAL, whole), 2 * _bytes(2, _SHARE, implementation))
     return product(_SHARED, at_work(implementation), Max(Integer(0), made - freed))
 
 

@@ -13,7 +13,7 @@ from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place, Role
-from ..parallel.pipeline import chunks, ends, has_lighter_chunks, held, lighter_chunks, missing
+from ..parallel.pipeline import chunks, ends, has_lighter_chunks, held, is_one_chunk, lighter_chunks, missing
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..recompute import REGIONS
@@ -43,13 +43,7 @@ def _steady(implementation: Implementation) -> Expr:
 
 def _at_end(rank: Expr, implementation: Implementation) -> Expr:
     """1 if rank r is ``rank`` and has a single chunk, so that nothing comes from beyond it."""
-    return product(Iverson(Eq(r, rank)), _alone(implementation))
-
-
-def _alone(implementation: Implementation) -> Expr:
-    """1 if the rank has a single chunk."""
-    count = chunks(implementation.choices)
-    return Integer(1) if count == 1 else Iverson(Eq(count, 1))
+    return product(Iverson(Eq(r, rank)), is_one_chunk(implementation.choices))
 
 
 def sent_gradient(terms: TermSet, implementation: Implementation) -> Expr:
@@ -71,7 +65,8 @@ def input_before(terms: TermSet, implementation: Implementation) -> Expr:
     With several chunks these are variables of a function that has returned.
     """
     first, _ = ends(implementation.choices)
-    return product(_bf16(_SHARE), 1 - Iverson(Eq(r, first)), _alone(implementation), _steady(implementation))
+    one_chunk = is_one_chunk(implementation.choices)
+    return product(_bf16(_SHARE), 1 - Iverson(Eq(r, first)), one_chunk, _steady(implementation))
 
 
 def last_input(terms: TermSet, implementation: Implementation) -> Expr:

@@ -41,12 +41,8 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the saved tensors of the layer at work; those of both kinds of layers are never there together.
 
     With ``block`` the layers that are not recomputed are the last of a chunk: their backward passes are over by then.
+    With ``uniform`` they are those of all layers of a group, of which only the first one's input is kept.
     """
-    return product(rfull, again(terms, implementation, None, with_output=True))
-
-
-def recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the same for all layers of a group, of which only the first one's input is kept."""
     return product(rfull, again(terms, implementation, None, with_output=True))
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Gt
+from sympy import Expr
 
 from ..choices import FLEX, GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
+from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, transient
-from ..parameters import symbols
+from ..parameters import symbol
 
-E, e, et, fs = symbols("E e et fs")
+fs = symbol("fs")
 
 _SENT, _RECEIVED, _SHARE = (SENT, HIDDEN), (RECEIVED, HIDDEN), (RECEIVED_SHARE, HIDDEN)
-_SEVERAL = Iverson(Gt(E, e))  # several experts on a rank: received tokens are sorted
-_ONE = 1 - _SEVERAL
-_GATHERED = Iverson(et > 1)  # tokens are gathered from the ranks that share an expert's width
-_ALONE = 1 - _GATHERED
-_AFAR = Iverson(e > 1)  # tokens leave the rank
-_LEAVE = _AFAR + _GATHERED - _AFAR * _GATHERED  # tokens or their results do
+_ONE, _ALONE = 1 - SEVERAL, 1 - GATHERED
 #: Dispatchers behind which experts and their results are alike.
 _ANY: Any = {"dispatch": ("alltoall", *FLEX)}
 
@@ -37,23 +33,23 @@ def _forward() -> tuple[Tensor, ...]:
     """Return the tensors on their way, each held by a variable until the layer returns."""
     at = "experts_forward"
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
-    not_the_experts_input = _SEVERAL + _GATHERED - _SEVERAL * _GATHERED
+    not_the_experts_input = SEVERAL + GATHERED - SEVERAL * GATHERED
     return (
         _row("sent", _SENT, 2, "tokens about to be sent", at),
         _row("arrived", _SHARE, 2, "tokens that arrived, before they are gathered and sorted", at,
-             _AFAR * not_the_experts_input),
+             AFAR * not_the_experts_input),
         _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
         _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
         _row("results", _RECEIVED, 2, "results of the experts", at, **_ANY),
         _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at,
-             _SEVERAL * _LEAVE),
+             SEVERAL * LEAVE),
         # On one rank they are what is summed, and live as long.
-        _row("results_sorted_here", _RECEIVED, 2, "results sorted by token", at, _SEVERAL * (1 - _LEAVE)),
-        _row("results_fp32", _RECEIVED, 4, "fp32 copy of them, about to be reduced", at, _GATHERED, **fp32),
+        _row("results_sorted_here", _RECEIVED, 2, "results sorted by token", at, SEVERAL * (1 - LEAVE)),
+        _row("results_fp32", _RECEIVED, 4, "fp32 copy of them, about to be reduced", at, GATHERED, **fp32),
         _row("results_reduced", _SHARE, 4, "their sums over the ranks that share an expert's width, fp32", at,
-             _GATHERED, **fp32),
-        _row("results_reduced_bf16", _SHARE, 2, "the same, bf16", at, _GATHERED, **bf16),
-        _row("results_returned", _SENT, 2, "results sent back", at, _ONE * _ALONE * _AFAR),
+             GATHERED, **fp32),
+        _row("results_reduced_bf16", _SHARE, 2, "the same, bf16", at, GATHERED, **bf16),
+        _row("results_returned", _SENT, 2, "results sent back", at, _ONE * _ALONE * AFAR),
         _row("shared_results", (SEQUENCE_SP, BATCH, HIDDEN), 2, "result of the shared experts", at, Iverson(fs > 0),
              **_ANY),
     )
@@ -94,12 +90,12 @@ def _backward() -> tuple[Tensor, ...]:
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
     return (
         _row("gradient", _RECEIVED, 2, "gradient of the experts' results", at, **_ANY),
-        _row("gradient_unsorted", _RECEIVED, 2, "the same before it is sorted", at, _SEVERAL * _ALONE),
-        _row("gradient_sent", _SENT, 2, "the same before it is sent", at, _ONE * _ALONE * _AFAR),
-        _row("gradient_fp32", _RECEIVED, 4, "the same, gathered in fp32", at, _GATHERED, **fp32),
+        _row("gradient_unsorted", _RECEIVED, 2, "the same before it is sorted", at, SEVERAL * _ALONE),
+        _row("gradient_sent", _SENT, 2, "the same before it is sent", at, _ONE * _ALONE * AFAR),
+        _row("gradient_fp32", _RECEIVED, 4, "the same, gathered in fp32", at, GATHERED, **fp32),
         _row("gradient_gathered", _RECEIVED, 2, "the same before it is sorted, gathered in bf16", at,
-             _SEVERAL * _GATHERED, **bf16),
-        _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * _GATHERED, **bf16),
+             SEVERAL * GATHERED, **bf16),
+        _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * GATHERED, **bf16),
         # The gradient of the activation's result takes the place of the input of the down projection.
         _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
              "experts_backward", mlp=GATED, **_ANY),

@@ -28,6 +28,7 @@ from ..dimensions import (
     ROUTED,
     SEQUENCE_SP,
 )
+from ..expert_layers import SEVERAL
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
@@ -44,8 +45,6 @@ _RESIDUAL = (*_TOKENS, HIDDEN)
 #: Ranks beyond one server, whose tokens RDMA brings.
 _FAR = Iverson(Gt(e * et, 8))
 _NEAR = 1 - _FAR
-#: With one expert on a rank its map is kept as it is.
-_SEVERAL = Iverson(Gt(E, e))
 
 
 def _last(name: str, shape: tuple[Dimension, ...], size: int, meaning: str, when: Expr = ONE, **options: Any) -> Tensor:
@@ -92,7 +91,7 @@ def _deepep() -> tuple[Tensor, ...]:
         _last("last_token_weights", _CHOICES, 4, "fp32 weights of every token's experts", **_DEEPEP),
         _last("last_arrived_experts", (ARRIVED, ALL_CHOICES), 8, "int64 experts of arrived tokens", **_DEEPEP),
         *(_last(f"{name}{suffix}", arrived, size, meaning, when=when, permute=(permute,), **_DEEPEP)
-          for permute, suffix, when in (("fused", "", ONE), ("unfused", "_unfused", _SEVERAL))
+          for permute, suffix, when in (("fused", "", ONE), ("unfused", "_unfused", SEVERAL))
           for name, size, meaning in (("last_arrived_weights", 4, "fp32 weights of arrived tokens"),
                                       ("last_arrived_map", 1, "bool map of arrived tokens to experts"))),
     )

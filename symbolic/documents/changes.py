@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sympy import Rational, Symbol
@@ -36,6 +37,7 @@ def changes() -> dict[str, Any]:
     """Prepare the section: the formulas of phases, and changes of layout of one model."""
     layout = Layout("Llama-3.1-8B", "llama-3.1-8b", "h100-80gb", {"b": 1, "s": 8192, "B": 128, "sp": 1, **_BEFORE})
     printer = _Printer()
+    before, tensors = _mesh(layout, _BEFORE), _tensors(layout)
     return {
         "phase_formulas": [
             {"name": code(name), "formula": f"${printer.doprint(formula)}$", "unit": unit, "meaning": escape(meaning)}
@@ -43,22 +45,16 @@ def changes() -> dict[str, Any]:
         ],
         "changes_title": escape(layout.title),
         "changes_before": _said(_BEFORE),
-        "changes": [_change(layout, after) for after in _AFTER],
+        "changes": [_change(after, list(received(tensors, before, _mesh(layout, after)))) for after in _AFTER],
     }
 
 
-def _change(layout: Layout, after: dict[str, int]) -> dict[str, str]:
-    tensors = _tensors(layout)
-    each = list(received(tensors, _mesh(layout, _BEFORE), _mesh(layout, after)))
-    most = max(each, key=_elements)
-    return {
-        "after": _said(after), "weights": digits(Rational(sum(rank.weights for rank in each))),
-        "states": digits(Rational(sum(rank.states for rank in each))), "most": digits(Rational(_elements(most))),
+def _change(after: dict[str, int], each: list[Received]) -> dict[str, str]:
+    numbers = {
+        "weights": sum(rank.weights for rank in each), "states": sum(rank.states for rank in each),
+        "most": max(rank.weights + rank.states for rank in each),
     }
-
-
-def _elements(rank: Received) -> int:
-    return rank.weights + rank.states
+    return {"after": _said(after), **{name: digits(Rational(number)) for name, number in numbers.items()}}
 
 
 def _said(degrees: dict[str, int]) -> str:
@@ -72,7 +68,7 @@ def _tensors(layout: Layout) -> Tensors:
 
 
 def _mesh(layout: Layout, degrees: dict[str, int]) -> Mesh:
-    values = {**layout.values(), **degrees, "N": 64, "r": 0}
+    values = replace(layout, choices={**layout.choices, **degrees}).values()
     rows = evaluate(build(MEGATRON).closure(("embedding.parameters",)), values)["embedding.parameters"] / values["h"]
     stages = degrees["p"]
     layers = (values["L"] // stages,) * stages

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from sympy import Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, FFN, SEQUENCE
-from .words import KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
+from .words import GRADIENTS, KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
 
-_INNER = (SEQUENCE, BATCH, FFN)
 #: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
 _ENDS: Mapping[str, tuple[str, ...]] = {
     "data_parallel": ("fsdp",), "units": ("ends",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
@@ -38,19 +36,13 @@ PASSING: tuple[Passing, ...] = (
     _ends("residual.gradient", SHARE, "gradient of a residual sum"),
     _ends("gathered.gradient", WHOLE, "gradient of an output, gathered over ranks", SCATTERED),
     _ends("gathered.copy", WHOLE, "the same before its parts are joined", SCATTERED),
-    _ends("down.input_gradient", _INNER, "gradient of the down projection's input"),
-    _ends("silu.gradient", _INNER, "gradient of SiLU of the gate projection"),
-    _ends("up.gradient", _INNER, "gradient of the up projection"),
-    _ends("gate.gradient", _INNER, "gradient of the gate projection"),
-    _ends("input.gradient", WHOLE, "gradient of a common input, from one of its projections"),
+    *(_ends(*row) for row in GRADIENTS),
     _ends("input.sum", WHOLE, "sum of two of them"),
     _ends("input.reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
     _ends("norm.gradient", SHARE, "gradient of the final norm's output"),
     _ends("norm.input_gradient", SHARE, "gradient of a norm's input"),
-    _ends("context.gradient", QUERY, "gradient of the output of core attention"),
     _ends("q.gradient", QUERY, "gradient of queries"),
     _ends("k.gradient", KEY, "gradient of keys"),
-    _ends("v.gradient", KEY, "gradient of values"),
 )
 
 SCRIPTS: tuple[Script, ...] = (

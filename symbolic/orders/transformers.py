@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from sympy import Eq, Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, FFN, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, VOCAB
+from ..dimensions import BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, VOCAB
 from ..functions import Iverson
 from ..parameters import symbols
-from .words import KEY, QUERY, WHOLE, Passing, Script
+from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
 p, qkn, rfull, tied = symbols("p qkn rfull tied")
 
@@ -25,7 +25,7 @@ _LAYERS: Mapping[str, tuple[str, ...]] = {
     "attention": ("sdpa",), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",), "swiglu": ("eager",),
     "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }
-_INNER, _TOKENS = (SEQUENCE, BATCH, FFN), (SEQUENCE, BATCH)
+_TOKENS = (SEQUENCE, BATCH)
 _TIED = tied * Iverson(Eq(p, 1))
 
 
@@ -73,14 +73,8 @@ PASSING: tuple[Passing, ...] = (
     _layers("residual.gradient_apart", WHOLE, "the same where the head is no embedding", 1 - _TIED),
     _layers("tied.gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the head has it", _TIED),
     _layers("tied.embedding_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the embedding has it", _TIED),
-    _layers("down.input_gradient", _INNER, "gradient of the down projection's input"),
-    _layers("up.gradient", _INNER, "gradient of the up projection"),
-    _layers("silu.gradient", _INNER, "gradient of SiLU of the gate projection"),
-    _layers("gate.gradient", _INNER, "gradient of the gate projection"),
-    _layers("input.gradient", WHOLE, "gradient of a common input, from one of its projections"),
+    *(_layers(*row) for row in GRADIENTS),
     _layers("input.sum", WHOLE, "sum of all of them"),
-    _layers("context.gradient", QUERY, "gradient of the output of core attention"),
-    _layers("v.gradient", KEY, "gradient of values"),
 )
 
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from sympy import Expr
 
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson
 from ..parameters import symbol
 from ..sources import BY_KEY
@@ -42,6 +42,16 @@ from ..sources import BY_KEY
 WHOLE, SHARE = (SEQUENCE, BATCH, HIDDEN), (SEQUENCE_SP, BATCH, HIDDEN)
 #: Queries, and keys or values.
 QUERY, KEY = (SEQUENCE, BATCH, HEADS, HEAD_DIM), (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
+#: Gradients of a layer with SwiGLU and grouped heads, kernel by kernel: names, shapes, meanings.
+GRADIENTS = (
+    ("down.input_gradient", (SEQUENCE, BATCH, FFN), "gradient of the down projection's input"),
+    ("silu.gradient", (SEQUENCE, BATCH, FFN), "gradient of SiLU of the gate projection"),
+    ("up.gradient", (SEQUENCE, BATCH, FFN), "gradient of the up projection"),
+    ("gate.gradient", (SEQUENCE, BATCH, FFN), "gradient of the gate projection"),
+    ("input.gradient", WHOLE, "gradient of a common input, from one of its projections"),
+    ("context.gradient", QUERY, "gradient of the output of core attention"),
+    ("v.gradient", KEY, "gradient of values"),
+)
 #: 1 where ranks have shares of hidden states.
 SCATTERED = Iverson(symbol("ts") > 1)
 

@@ -61,6 +61,12 @@ def chunks(choices: Mapping[str, str]) -> Expr:
     return V if own is None else Integer(own)
 
 
+def is_one_chunk(choices: Mapping[str, str]) -> Expr:
+    """1 if a rank has a single chunk."""
+    count = chunks(choices)
+    return Integer(1) if count == 1 else Iverson(Eq(count, 1))
+
+
 def has_lighter_chunks(choices: Mapping[str, str]) -> bool:
     """Return True where one of several chunks of a rank may have a layer less than the others.
 

@@ -86,9 +86,9 @@ def formulas(permute: str, **kernels: str) -> dict[str, Expr]:
     kept = [row for row in rows if not row.tensor.sites and row.tensor.storage != "experts.normed" and (
         row.tensor.role is Role.ACTIVATION
         or (row.tensor.role is Role.BUFFER and row.component.name == "flex_dispatch"))]
-    found = {"kept": kept, **{site: [row for row in rows if site in row.tensor.sites] for site in MOMENTS}}
+    by_moment = {"kept": kept, **{site: [row for row in rows if site in row.tensor.sites] for site in MOMENTS}}
     return {name: inline(implementation, total(*(row.expression for row in some)), ("xn", "xr"))
-            for name, some in found.items()}
+            for name, some in by_moment.items()}
 
 
 @pytest.mark.cases(12, 300)
@@ -112,9 +112,9 @@ def test_alive_after_and_during_a_block(draw: Random, monkeypatch: pytest.Monkey
             gradient: Tensor = torch.zeros_like(output)
             output.backward(gradient)
             backward = live.peak - before - gradient.nbytes
-    found = formulas("unfused", **kernels)
+    of_dispatch = formulas("unfused", **kernels)
     known = {**DEFAULTS, **shape, "B": shape["b"] * shape["D"], "xn": deep_ep.LAST.sorted, "xr": deep_ep.LAST.arrived}
-    expected = {name: value(formula, known) for name, formula in found.items()}
+    expected = {name: value(formula, known) for name, formula in of_dispatch.items()}
     on_host = 8 * shape["E"] // shape["e"] + 8 * (kernels["dispatch"] == "hybridep")  # numbers of tokens
     assert kept - on_host == expected["kept"], (shape, kernels)
     # Kernels that a GPU fuses run in steps here, which need more for a while, and a narrow hidden state is no moment.
