@@ -94,8 +94,9 @@ documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ 
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py tests/test_notebooks.py -k 'commands_print or every_cell'
 	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/test_scaling.py -k document
 
-coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, and the oracles that count them
+coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, oracles that count them, and lines of rows
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/oracles/test_coverage.py
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_code_lines.py -k page
 
 pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages and from the ledger
 	@$(RUN) -m validation.pictures >/dev/null

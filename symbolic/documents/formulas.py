@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sympy import Basic, Expr
+
+from shardmath.catalogue.code import code_of
 
 from ..accounts import build
 from ..choices import AXES
@@ -97,7 +100,16 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
         "lifetime": ", ".join(map(code, tensor.sites)) or tensor.lifetime.value, "when": _when(tensor),
         "source": cell(tensor.source),
         "sizes": ["" if size is None else formula(size) for size in row_sizes_of],
+        "code": ", ".join(_lines(item, tensor)),
     }
+
+
+def _lines(item: Component, tensor: Tensor) -> Iterator[str]:
+    """Yield a link for each implementation to the line of its framework that makes the tensor."""
+    for name, implementation in IMPLEMENTATIONS.items():
+        line = code_of(name, implementation.choices, f"{item.name}.{tensor.name}")
+        if line is not None and tensor.chosen(implementation.choices):
+            yield f"[{name} {cell(line.short)}]({line.url})"
 
 
 def _work(item: Component) -> list[dict[str, str]]:

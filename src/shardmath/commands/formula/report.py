@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 
-from shardmath.commands.formula.run import Formula, Listed, Step, forms_of
+from shardmath.catalogue.code import UNKNOWN
+from shardmath.commands.formula.run import Formula, Listed, Row, Step, forms_of
 from shardmath.reports.tables import console, table
 
 
@@ -43,6 +44,24 @@ def show(formula: Formula) -> None:
         if other.assumed:
             assumed = ", ".join(f"{letter} = {value}" for letter, value in other.assumed.items())
             out.print(f"    assuming {assumed}", markup=False, soft_wrap=True)
+    _show_lines(formula)
+
+
+def _show_lines(formula: Formula) -> None:
+    """Print the lines of the framework that make the rows, and the rows of which no line is recorded."""
+    out = console()
+    for line, rows in groupby(sorted(formula.rows, key=_place), key=lambda row: row.code):
+        names = ", ".join(row.name for row in rows)
+        if line is None:
+            out.print(f"{UNKNOWN}: {names}", markup=False)
+        else:
+            out.print(f"{line.package} {line.release}, {line.name}: {names}", markup=False)
+            out.print(f"    {line.url}", markup=False, soft_wrap=True)
+
+
+def _place(row: Row) -> tuple[bool, str, int]:
+    """Return what sorts rows by package, file and line; those without a line come last."""
+    return (True, "", 0) if row.code is None else (False, f"{row.code.package}/{row.code.file}", row.code.line)
 
 
 def _digits(number: int | Fraction) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardmath.answers import Answer
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
+from shardmath.commands.formula.lines import CodeLine, lines_of
 from shardmath.commands.formula.published import CountedTerms, SourceNumber, source_numbers
 from shardmath.commands.formula.stored import stored
 from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
@@ -48,6 +49,8 @@ class Row(Answer):
     """Meaning of the row."""
     size: str
     """Formula of its size on one rank, in the unit of the term."""
+    code: CodeLine | None = None
+    """The line of the framework that makes it; null where none is recorded."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +143,11 @@ def formula(
     owner, record = _stored(name, implementation) if not (kernels or texts or expand) else ("", None)
     if record is None:
         owner, record = _derived(*question)
+    lines = lines_of(owner, kernels or {}, [row[0] for row in record["rows"]])
     return Formula(
         name, owner, dict(kernels or {}), texts, expand, record["unit"], record["meaning"],
-        tuple(Row(*row) for row in record["rows"]), tuple(Step(*step) for step in record["steps"]),
+        tuple(replace(Row(*row), code=line) for row, line in zip(record["rows"], lines, strict=True)),
+        tuple(Step(*step) for step in record["steps"]),
         dict(record["uses"]), LaterForms(*question), source_numbers(record.get("numbers", ())),
         tuple(CountedTerms(**terms) for terms in record.get("counterparts", ())),
     )

@@ -1,0 +1,95 @@
+"""The lines of frameworks that make the tensors of ledger rows: code.toml with the lines of code_lines.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from . import read
+
+#: Words instead of a link, where code.toml has no entry for a row.
+UNKNOWN = "no line recorded"
+
+
+@dataclass(frozen=True)
+class Code:
+    """One line of a framework: the package, its release, the file in its repository, and the class or function."""
+
+    package: str
+    release: str
+    file: str
+    name: str
+    line: int
+    url: str
+
+    @property
+    def short(self) -> str:
+        """The name of the file with the line."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of code.toml: a place in a file, the rows that are made there, and the options it holds for, by axis."""
+
+    framework: str
+    package: str
+    file: str
+    name: str
+    rows: tuple[str, ...]
+    options: Mapping[str, tuple[str, ...]]
+
+    def matched(self, row: str, choices: Mapping[str, str]) -> int:
+        """Return how many letters of ``row`` the entry names; -1 if it is not the place of the row."""
+        if any(choices[axis] not in options for axis, options in self.options.items()):
+            return -1
+        return max((len(name) for name in self.rows if name == row or _begins(row, name)), default=-1)
+
+
+def _begins(row: str, name: str) -> bool:
+    return name.endswith("*") and row.startswith(name[:-1])
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Return all entries in the order of the file."""
+    return tuple(_entries(read("code")["rows"]))
+
+
+def _entries(frameworks: Mapping[str, Any]) -> Iterator[Entry]:
+    for framework, packages in frameworks.items():
+        for package, files in packages.items():
+            for file, places in files.items():
+                for name, value in places.items():
+                    stated = {"rows": value} if isinstance(value, list) else dict(value)
+                    rows = tuple(stated.pop("rows"))
+                    options = {axis: tuple(allowed) for axis, allowed in stated.items()}
+                    yield Entry(framework, package, file, name, rows, options)
+
+
+@cache
+def packages() -> dict[str, dict[str, str]]:
+    """Return the packages by key: repository, release and revision, and what is installed where."""
+    return dict(read("code")["packages"])
+
+
+@cache
+def _lines() -> dict[str, Any]:
+    return read("code_lines")
+
+
+def code_of(framework: str, choices: Mapping[str, str], row: str) -> Code | None:
+    """Return the line that makes ``row`` (component and tensor) with these choices; None if none is recorded."""
+    known = [(entry.matched(row, choices), -place, entry) for place, entry in enumerate(entries())
+             if entry.framework == framework]
+    letters, _, entry = max(known, key=lambda item: item[:2], default=(-1, 0, None))
+    return None if entry is None or letters < 0 else _code(entry)
+
+
+def _code(entry: Entry) -> Code:
+    package = packages()[entry.package]
+    line = _lines()[entry.package][entry.file]["lines"][entry.name]
+    url = f"{package['repository']}/blob/{package['revision']}/{entry.file}#L{line}"
+    return Code(entry.package, package["release"], entry.file, entry.name.partition(" > ")[0], line, url)

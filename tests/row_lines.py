@@ -1,0 +1,41 @@
+"""Rows of the ledgers of the frameworks as they come, and the table of docs/coverage.md that counts their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardmath.catalogue.code import code_of
+from shardmath.symbolic.accounts.rows import kept_rows
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.parallel.legality import fixed_values
+from shardmath.symbolic.parameters import symbol
+
+
+def ledgers() -> Iterator[tuple[str, Implementation]]:
+    """Yield each framework with its own kernels, for models with dense layers and with experts."""
+    for item in IMPLEMENTATIONS.values():
+        for layers in item.options("layers"):
+            yield f"{item.name}, {layers}", item.with_choices(layers=layers)
+
+
+def rows(implementation: Implementation) -> list[str]:
+    """Return the names of the rows that the framework has in some legal layout."""
+    fixed = {symbol(letter): value for letter, value in fixed_values(implementation).items()}
+    return [f"{row.component.name}.{row.tensor.name}" for row in kept_rows(implementation)
+            if row.expression.xreplace(fixed).doit() != 0]
+
+
+def without_line(implementation: Implementation) -> list[str]:
+    """Return the rows of which no line is recorded."""
+    return [row for row in rows(implementation)
+            if code_of(implementation.framework, implementation.choices, row) is None]
+
+
+def table() -> str:
+    """Return the table: rows of each ledger, how many have a line, and those that have none."""
+    lines = ["| ledger | rows | with a line | without |", "|---|---:|---:|---|"]
+    for title, implementation in ledgers():
+        every, none = rows(implementation), without_line(implementation)
+        named = ", ".join(f"`{name}`" for name in none) or "-"
+        lines.append(f"| {title} | {len(every)} | {len(every) - len(none)} | {named} |")
+    return "\n".join(lines)
