@@ -5,7 +5,8 @@ function metricsOf(own) {
   const name = (word) => `${shortName(word)}`;
   const sizes = [...SIZES, "data_parallel"].map((word) => [name(word), values[word], String]);
   const rows = [["model", own.model], ["GPU", own.gpu], ["program", own.implementation], ...sizes,
-    ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)]];
+    ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)],
+    ...[...new Set([own, state, kept ?? own].flatMap((side) => Object.keys(side.settings)))].map((word) => [label(word), values[word], String])];
   if (broken) return [...rows, ["not a layout", broken]];
   const timed = time.unknown ? [["step, s", "unknown"]] : [
     ["step, s", time.seconds, seconds, -1], ["tokens/s", time.tokensPerSecond, count, 1], ["MFU", time.mfu, percent, 1],

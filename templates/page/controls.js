@@ -38,6 +38,40 @@ function build() {
   byId("stages-uneven").append(...taken(STAGES).map(sliderFor), ...taken(SWITCHES.slice(1)).map(checkFor));
   byId("dimensions").append(...taken(SHAPE).map(sliderFor));
   for (const name of ["across", "down"]) byId(name).dataset.name = name;
+  for (const [title, names] of Object.entries(DATA.settings.groups))
+    byId("setting-groups").append(element("fieldset", { "data-group": title }, element("legend", {}, title), ...taken(names).map(settingFor)));
+  byId("settings").addEventListener("toggle", fillSettings);
+}
+
+// A rarely changed parameter: nothing chosen is the usual value.
+function settingFor(name) {
+  const words = wordsFor(name);
+  const control = words
+    ? element("select", { "data-setting": name, id: `set-${name}` }, element("option", { value: "" }),
+      ...Object.entries(words).map(([word, value]) => element("option", { value }, word)))
+    : element("input", { type: "number", "data-setting": name, id: `set-${name}`, inputmode: "numeric", step: 1 });
+  return element("div", { class: "control", "data-control": name }, element("label", { for: `set-${name}` }, label(name)), control);
+}
+
+function wordsFor(name) {
+  return DATA.settings.words[name]?.values ?? (isSwitch(name) ? { on: 1, off: 0 } : undefined);
+}
+
+// Settings that the chosen program has, each beside its usual value; they are filled while they are seen.
+function fillSettings() {
+  const changed = Object.keys(state.settings).length;
+  byId("settings-count").textContent = changed ? ` (${changed} changed)` : "";
+  if (!byId("settings").open) return;
+  const usual = valuesOf({ ...state, settings: {} });
+  for (const control of document.querySelectorAll("[data-setting]")) {
+    const name = control.dataset.setting;
+    const words = wordsFor(name);
+    control.closest("[data-control]").hidden = !isSetting(name);
+    if (words) control.options[0].textContent = `usual: ${Object.keys(words).find((word) => words[word] === Number(usual[name])) ?? usual[name]}`;
+    else control.placeholder = usual[name] ?? "";
+    if (document.activeElement !== control) control.value = state.settings[name] ?? "";
+  }
+  for (const group of document.querySelectorAll("[data-group]")) group.hidden = !DATA.settings.groups[group.dataset.group].some(isSetting);
 }
 
 function fillSelects() {
@@ -74,6 +108,7 @@ function fillSliders() {
     check.closest("[data-control]").hidden = PERHAPS.includes(name) && isFixed(name);
   }
   byId("uneven").hidden = STAGES.every(isFixed);
+  fillSettings();
 }
 
 // A sentence above the answers, and below it groups of what is to be known one by one; what has no effect is folded.
@@ -86,16 +121,24 @@ function notice(text, groups = []) {
   byId("notice").hidden = !text;
 }
 
+function outOfRange(name) {
+  const [least, most] = DATA.parameters[name].limits;
+  return `${name} must be an integer from ${least} to ${most}.`;
+}
+
 function onInput({ target }) {
-  const { name, slider, check } = target.dataset;
-  if (!name && !slider && !check) return undefined;
+  const { name, slider, check, setting } = target.dataset;
+  if (!name && !slider && !check && !setting) return undefined;
   notice("");
-  if (slider) pick(slider, target.candidates[target.value]);
+  if (setting) {
+    const value = target.value === "" ? undefined : Number(target.value);
+    if (target.validity.badInput || (value !== undefined && !legal(setting, value))) return notice(outOfRange(setting));
+    set(setting, value);
+  } else if (slider) pick(slider, target.candidates[target.value]);
   else if (check) pick(check, Number(target.checked));
   else if (target.type === "number") {
     const value = Number(target.value);
-    const [least, most] = DATA.parameters[name].limits;
-    if (target.value === "" || !legal(name, value)) return notice(`${name} must be an integer from ${least} to ${most}.`);
+    if (target.value === "" || !legal(name, value)) return notice(outOfRange(name));
     pick(name, value);
   } else pick(name, target.value);
   return update();

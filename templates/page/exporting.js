@@ -16,10 +16,23 @@ function commandOf(own) {
     ? ["--no-sequence-parallel"] : [];
   const shape = Object.keys(usual).filter((name) => own.numbers[name] !== usual[name]).map((name) => `${flag(name)} ${own.numbers[name]}`);
   const schedule = schedulesOf(own).length > 1 && own.numbers.pipeline_parallel > 1 ? [`--schedule ${own.schedule}`] : [];
+  const settings = Object.entries(own.settings).map(([name, value]) => optionFor(name, value));
   return [`shardmath explain ${own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
     ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
     ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
-    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...shape].join(" ");
+    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...settings, ...shape].join(" ");
+}
+
+// The option of the command line for a rarely changed parameter.
+function optionFor(name, value) {
+  const { words } = DATA.settings;
+  const flag = name.replaceAll("_", "-");
+  if (name in words) return `${words[name].option} ${Object.keys(words[name].values).find((word) => words[name].values[word] === value)}`;
+  return isSwitch(name) ? `--${value ? "" : "no-"}${flag}` : `--${flag} ${value}`;
+}
+
+function isSwitch(name) {
+  return DATA.parameters[name].limits.join() === "0,1";
 }
 
 function csvOf(rows) {

@@ -47,13 +47,13 @@ const START_NUMBERS = {
   micro_batch_size: 1, sequence_parallel: 1, first_stage_layers: 0, last_stage_layers: 0, account_for_embedding: 0,
   account_for_loss: 0,
 };
-let state = { numbers: {} };
+let state = { numbers: {}, settings: {} };
 let kept; // the layout that it is compared with
 
 function startOf(model) {
   START = { model, gpu: "h100-80gb", network: USUAL, risk: Object.keys(DATA.risks)[0],
     implementation: MODELS.get(model).implementation, schedule: "1f1b", recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
-  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values } };
+  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values }, settings: {} };
 }
 
 function schedulesOf(chosen) {
@@ -84,6 +84,8 @@ function axes() {
 }
 
 function legal(name, value) {
+  const { words } = DATA.settings;
+  if (name in words) return Object.values(words[name].values).includes(value);
   const [least, most] = DATA.parameters[name].limits;
   const none = name === "expert_tensor_parallel" && value === 0;
   return none || (Number.isInteger(value) && least <= value && value <= most);
@@ -98,6 +100,17 @@ function settle() {
   if (state.across === state.down) state.down = axes().find((name) => name !== state.across);
   const { fixed } = DATA.evaluators[evaluatorName(state)];
   for (const name of [...LAYOUT, ...STAGES, ...SWITCHES]) if (name in fixed) state.numbers[name] = fixed[name];
+  for (const name of Object.keys(state.settings)) if (!isSetting(name)) delete state.settings[name];
+}
+
+// Rarely changed parameters of the chosen program; without a value of its own each has the usual one.
+function isSetting(name) {
+  return DATA.evaluators[evaluatorName(state)].settings.includes(name);
+}
+
+function set(name, value) {
+  if (value === undefined) delete state.settings[name];
+  else state.settings[name] = value;
 }
 
 function pick(name, value) {
@@ -128,6 +141,7 @@ function toLink(chosen = state) {
   for (const name of Object.keys(own)) if (name === "model" || chosen[name] !== own[name]) asked.set(name, chosen[name]);
   const usual = { ...START_NUMBERS, ...MODELS.get(chosen.model).values };
   for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(name, chosen.numbers[name]);
+  for (const [name, value] of Object.entries(chosen.settings)) asked.set(name, value);
   return `#${asked}`;
 }
 
@@ -157,6 +171,11 @@ function fromLink(link) {
     take(name, /^\d+$/.test(text) && legal(name, Number(text)), Number(text));
   }
   CHOSEN.slice(2).forEach(takeOption);
+  for (const name of Object.values(DATA.settings.groups).flat())
+    if (asked.has(name) && /^-?\d+$/.test(asked.get(name)) && isSetting(name) && legal(name, Number(asked.get(name)))) {
+      set(name, Number(asked.get(name)));
+      asked.delete(name);
+    }
   take("rank", /^\d+$/.test(asked.get("rank")), Number(asked.get("rank")));
   settle();
   return [...ignored, ...[...asked].map((pair) => pair.join("="))];

@@ -65,14 +65,22 @@ function machineOf({ gpu, network, risk }) {
   return { ...values, ...networks[network], process_parts: DATA.risks[risk] };
 }
 
+// Overlaps that a run cannot have are off, unless somebody asked for them.
+function switchOff({ off }, values, settings) {
+  const [single, ahead, ...others] = DATA.settings.deciding;
+  const switches = [ahead in settings ? 0 : values[single], ...[ahead, ...others].map((name) => values[name])];
+  for (const name of off[switches.map((value) => Number(value ?? 0)).join("")]) if (!(name in settings)) values[name] = 0;
+}
+
 // Every parameter by name, as `shardmath explain` puts defaults in.
 function valuesOf(state) {
   const part = partOf(state);
   const known = DATA.evaluators[part.evaluator];
-  const values = { ...known.defaults, ...machineOf(state), ...known.machine, ...state.numbers };
+  const values = { ...known.defaults, ...machineOf(state), ...known.machine, ...state.numbers, ...state.settings };
   for (const name of part.modes[state.recompute] ?? []) values[name] = 1;
   for (const [name, leader] of Object.entries(known.following)) if (!values[name]) values[name] = values[leader];
   if (values.tensor_parallel === 1) values.sequence_parallel = 0;
+  switchOff(known, values, state.settings);
   values.data_parallel = dataParallel(values);
   values.pipeline_rank = 0;
   return values;

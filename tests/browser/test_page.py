@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
+from browser_answers import ACCOUNTS, BEYOND, compare_times, explained, link_of
 from browser_cases import states
 from oracles.extent import FULL, SEED
 
 import shardmath
 from shardmath.commands.page import page
-from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import ROLES, VERDICTS
 from shardmath.reports.tables import chance
 
 STATES = 2000 if FULL else 100
-#: How the page refuses numbers that Python has exactly.
-BEYOND = "is beyond 2^53, where doubles are not exact"
-ACCOUNTS = """async (links) => {
-  const told = [];
-  for (const link of links) {
-    if (fromLink(link).length) throw new Error(link);
-    await ready();
-    const { broken, accounts, time } = examined(state);
-    const { ranks, ...step } = time ?? {};
-    const outlook = broken ? null
-      : chanceOf(shardmath[evaluatorName(state)], largest(accounts), valuesOf(state).gpu_memory);
-    told.push([broken ?? null, accounts.map(({ numbers, ...account }) => account), step, outlook]);
-  }
-  return told;
-}"""
-
-
-def explained(state: dict[str, Any]) -> Any:
-    """What ``shardmath explain`` says; None if it refuses."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # the network asked for wins over the usual one
-            return shardmath.explain(**state)
-    except InputError:
-        return None
-
-
-def link_of(state: dict[str, Any]) -> str:
-    return "#" + urlencode({name: int(value) if isinstance(value, bool) else value for name, value in state.items()})
 
 
 def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
@@ -82,22 +51,6 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
     assert legal > STATES // 8
     assert verdicts == {name for name, _ in VERDICTS}
     record_property("cases", legal)
-
-
-def compare_times(time: dict[str, Any], expected: Any, state: dict[str, Any]) -> None:
-    """The time of a step, its parts and rates; the sums of floats are in another order."""
-    if expected.time is None:
-        assert time["unknown"] == expected.time_unknown, state
-        return
-    step = expected.time
-    for name, value in {
-        "seconds": step.seconds, "tokens": step.tokens, "tokensPerSecond": step.tokens_per_second,
-        "tokensPerSecondPerGpu": step.tokens_per_second_per_gpu, "mfu": step.mfu, "hfu": step.hfu,
-        "joulesPerToken": step.joules_per_token, "costPerToken": step.cost_per_token,
-    }.items():
-        assert time[name] == pytest.approx(value, rel=1e-9), (name, state)
-    assert (time["error"], time["rank"], [*time["spent"]]) == (step.error, step.rank, [*step.spent]), state
-    assert list(time["spent"].values()) == pytest.approx(list(step.spent.values()), rel=1e-6, abs=1e-9 * step.seconds)
 
 
 def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:

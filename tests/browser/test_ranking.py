@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from browser_answers import SEARCH
 from browser_cases import jobs
 from oracles.extent import FULL, SEED
 
@@ -17,21 +18,6 @@ from shardmath.search.offered import offered
 from shardmath.search.sizes import AXES, FOLLOWING, sizes_of
 
 JOBS = 400 if FULL else 50
-#: One search after the other, without the worker.
-SEARCH = """async (link) => {
-  fromLink(link);
-  const parts = partsOf(state);
-  await Promise.all(parts.map((part) => load(part.evaluator)));
-  const answers = searched(state);
-  const plain = ({ role, values, labels, part, seconds, peak }) =>
-    ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });
-  const excluded = excludedBy(answers);
-  return {
-    legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(plain),
-    excluded: excluded && plain(excluded),
-    front: answers.everything.entries.map(({ seconds, peak }) => [seconds, peak]),
-  };
-}"""
 
 
 def apart(front: Sequence[Sequence[float]]) -> list[Sequence[float]]:

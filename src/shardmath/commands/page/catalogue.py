@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmath.account.accounting import exists
 from shardmath.catalogue import read
+from shardmath.commands.page.settings import overlaps_of, settings_of
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import following
 from shardmath.configuration.job import without_effect
@@ -93,6 +94,7 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
         "defaults": {**DEFAULTS, **_SINGLE, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
         "machine": own,
+        "settings": settings_of(evaluator), "off": overlaps_of(evaluator),
         "following": following(evaluator, {}),
         "momentsCounted": evaluator.choices["peak"] != "saved",
         "untimed": _untimed(evaluator),

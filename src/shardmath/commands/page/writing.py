@@ -19,6 +19,7 @@ from shardmath.commands.page.catalogue import (
     risk_data,
 )
 from shardmath.commands.page.imports import config_data, family_data, flag_data, unread_data
+from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
 from shardmath.compiler.evaluators import Evaluator
@@ -70,6 +71,7 @@ def page(
         "gpus": gpu_data(), "risks": risk_data(),
         "parameters": parameter_data(evaluators.values()),
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
+        "settings": setting_data(),
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
         "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,

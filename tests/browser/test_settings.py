@@ -1,0 +1,120 @@
+"""Settings of the page that few people change: its numbers with them are those of the commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from browser_answers import ACCOUNTS, BEYOND, SEARCH, compare_times, explained, link_of
+from browser_cases import jobs, states
+from oracles.extent import FULL, SEED
+
+from shardmath.commands.page.settings import setting_data
+from shardmath.commands.recommend.asking import Asked
+from shardmath.configuration.settings import GRADIENT_BYTES
+from shardmath.input.parameters import limits
+from shardmath.search.offered import offered
+
+CASES = 1000 if FULL else 40
+WORDS = {number: word for word, number in GRADIENT_BYTES.items()}
+TAKEN = """(link) => {
+  fromLink(link);
+  return [DATA.evaluators[evaluatorName(state)].settings, valuesOf({ ...state, settings: {} })];
+}"""
+
+
+def drawn(random: Random, names: list[str], usual: dict[str, int]) -> dict[str, int]:
+    """Draw values of up to three settings, near the usual ones."""
+    chosen = {}
+    for name in random.sample(names, min(len(names), 3)):
+        least, most = limits(name)
+        if name == "gradient_bytes":
+            chosen[name] = random.choice((2, 4))
+        elif (least, most) == (0, 1):
+            chosen[name] = random.choice((0, 1))
+        elif name == "data_parallel_replicas":
+            chosen[name] = random.choice((1, 2))
+        else:
+            chosen[name] = max(least, min(most, int(usual[name] * random.choice((0.5, 0.9, 1.1, 1.5))) + 1))
+    return chosen
+
+
+def as_asked(settings: dict[str, int]) -> dict[str, Any]:
+    """Return settings as arguments of the functions."""
+    asked: dict[str, Any] = dict(settings)
+    if "gradient_bytes" in asked:
+        asked["gradients"] = WORDS[asked.pop("gradient_bytes")]
+    return asked
+
+
+def test_numbers_with_settings_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
+    tab, random = opened(), Random(SEED)
+    legal, used = 0, set()
+    for state in states(random, CASES):
+        names, usual = tab.evaluate(TAKEN, link_of(state))
+        settings = drawn(random, names, usual)
+        (broken, accounts, time, outlook), = tab.evaluate(ACCOUNTS, [link_of({**state, **settings})])
+        expected = explained({**state, **as_asked(settings)})
+        if broken is not None and broken.endswith(BEYOND):
+            continue
+        assert (broken is None) == (expected is not None), (state, settings, broken)
+        if expected is None:
+            continue
+        legal += 1
+        used |= settings.keys()
+        assert [account["total"] for account in accounts] == [rank.total for rank in expected.ranks], (state, settings)
+        compare_times(time, expected, {**state, **settings})
+        assert outlook == pytest.approx(expected.run_out_probability, rel=1e-9), (state, settings)
+    assert legal > CASES // 8
+    assert len(used) > 15
+    record_property("settings", len(used))
+
+
+def test_best_layouts_with_settings_are_those_of_recommend(opened: Callable[..., Any]) -> None:
+    tab, random = opened(), Random(SEED)
+    for job in jobs(random, CASES // 10):
+        names, usual = tab.evaluate(TAKEN, link_of(job))
+        settings = drawn(random, [name for name in names if name != "data_parallel_replicas"], usual)
+        answers = tab.evaluate(SEARCH, link_of({**job, **settings}))
+        asked = {**job, **as_asked(settings)}
+        expected = Asked(lambda times, asked=asked: offered(rank_by="time", **asked)).answers
+        assert answers["legal"] == expected.legal, asked
+        assert answers["verdicts"] == expected.verdicts.tolist(), asked
+        best = expected.first()
+        if best is not None:
+            assert answers["choices"][0]["seconds"] == pytest.approx(best.keys["step.time"], rel=1e-9), asked
+
+
+def test_a_setting_is_chosen_shared_and_taken_back(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=1")
+    before = tab.inner_text("#tile-memory .figure")
+    tab.click("#settings summary")
+    tab.select_option("#set-gradient_bytes", label="bf16")
+    tab.fill("#set-matmul_per_mille", "500")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#settings-count") == " (2 changed)"
+    after = tab.inner_text("#tile-memory .figure")
+    assert after != before
+    again = opened(f"#{tab.url.partition('#')[2]}")
+    assert again.inner_text("#headline") == tab.inner_text("#headline")
+    asked = shlex.split(tab.evaluate("commandOf(state)"))
+    assert asked[asked.index("--gradients") + 1] == "bf16"
+    assert asked[asked.index("--matmul-per-mille") + 1] == "500"
+    tab.fill("#set-matmul_per_mille", "2000")
+    assert "must be an integer from 1 to 1000" in tab.inner_text("#notice")
+    tab.fill("#set-matmul_per_mille", "")
+    tab.select_option("#set-gradient_bytes", value="")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#tile-memory .figure") == before
+    assert tab.inner_text("#settings-count") == ""
+    assert "gradient_bytes" not in tab.url
+
+
+def test_every_setting_has_a_group() -> None:
+    training, process, machine = setting_data()["groups"].values()
+    assert "gradient_bytes" in training
+    assert "context_bytes" in process
+    assert "matmul_per_mille" in machine
