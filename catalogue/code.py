@@ -1,4 +1,7 @@
-"""The lines of frameworks that make the tensors of ledger rows: code.toml with the lines of code_lines.toml."""
+"""The lines of frameworks that make the tensors of ledger rows, and the tests that count these.
+
+Beside this file code.toml names places, code_lines.toml has their lines, oracles.toml the rows that each test counts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from typing import Any
 
 from . import read
 
-#: Words instead of a link, where code.toml has no entry for a row.
-UNKNOWN = "no line recorded"
+#: Words for rows of which code.toml has no entry, and for those that no test counts.
+UNKNOWN, UNCOUNTED = "no line recorded", "counted by no test"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,18 @@ def code_of(framework: str, choices: Mapping[str, str], row: str) -> Code | None
              if entry.framework == framework]
     letters, _, entry = max(known, key=lambda item: item[:2], default=(-1, 0, None))
     return None if entry is None or letters < 0 else _code(entry)
+
+
+def oracle_of(framework: str, row: str) -> str:
+    """Return the path of the test that counts ``row`` (component and tensor), from the root; empty if none does."""
+    return _files().get(framework, {}).get(row, "")
+
+
+@cache
+def _files() -> dict[str, dict[str, str]]:
+    """Return the files of tests by framework and row."""
+    return {framework: {row: file for file, rows in files.items() for row in rows}
+            for framework, files in read("oracles").items()}
 
 
 def _code(entry: Entry) -> Code:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardmath.catalogue.code import code_of
+from shardmath.catalogue.code import code_of, oracle_of
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
@@ -31,11 +31,24 @@ def without_line(implementation: Implementation) -> list[str]:
             if code_of(implementation.framework, implementation.choices, row) is None]
 
 
+def uncounted(implementation: Implementation) -> list[str]:
+    """Return the rows that no test counts."""
+    return [row for row in rows(implementation) if not oracle_of(implementation.framework, row)]
+
+
 def table() -> str:
-    """Return the table: rows of each ledger, how many have a line, and those that have none."""
-    lines = ["| ledger | rows | with a line | without |", "|---|---:|---:|---|"]
+    """Return the table: rows of each ledger, how many have a line and a test, and those that have neither or one."""
+    lines = ["| ledger | rows | with a line | with a test | without a line | without a test |",
+             "|---|---:|---:|---:|---|---|"]
     for title, implementation in ledgers():
-        every, none = rows(implementation), without_line(implementation)
-        named = ", ".join(f"`{name}`" for name in none) or "-"
-        lines.append(f"| {title} | {len(every)} | {len(every) - len(none)} | {named} |")
+        every, no_line, no_test = rows(implementation), without_line(implementation), uncounted(implementation)
+        lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
+                     f" {_shortened(no_line)} | {_shortened(no_test)} |")
     return "\n".join(lines)
+
+
+def _shortened(names: list[str]) -> str:
+    """Return the names; those of multi-token prediction as one."""
+    others = [f"`{name}`" for name in names if not name.startswith("mtp")]
+    predicted = len(names) - len(others)
+    return ", ".join([*others, *([f"{predicted} of `mtp`"] if predicted else [])]) or "-"

@@ -58,6 +58,13 @@ def test_a_formula_has_the_line_of_each_row() -> None:
     assert {row.code.name for row in eager if row.name in {"swiglu.gate", "swiglu.up"} and row.code} == {"MLP.forward"}
 
 
+def test_a_formula_has_the_test_that_counts_each_row() -> None:
+    root = Path(__file__).resolve().parents[1]
+    rows = shardmath.formula("layer.saved").rows + shardmath.formula("loss.saved", "huggingface").rows
+    assert all((root / row.oracle).is_file() for row in rows)
+    assert {row.oracle for row in shardmath.formula("embedding.embedding_backward").rows} == {""}
+
+
 def test_other_kernels_do_not_get_the_line_of_the_usual_ones() -> None:
     row = next(row for row in shardmath.formula("attention.saved", kernels={"attention": "unfused"}).rows
                if row.name == "attention.q")

@@ -125,9 +125,10 @@ def _balance() -> tuple[Tensor, ...]:
     both = ("unfused", "fused")
     return (
         Tensor("bias", _AT, Role.BUFFER, (ROUTED,), 4, Lifetime.ONCE, "megatron_core",
-               "fp32 bias of every expert", options={"balance": ("bias", "both")}),
+               "fp32 bias of every expert", options={"balance": ("bias", "both"), "router": both}),
         Tensor("tokens_per_expert", _AT, Role.BUFFER, (ROUTED,), 4, Lifetime.ONCE, "megatron_core",
-               "fp32 tokens of every expert since the last step", options={"balance": ("bias", "both")}),
+               "fp32 tokens of every expert since the last step",
+               options={"balance": ("bias", "both"), "router": both}),
         saved("balance.probabilities", _AT, _ALL, 4, "megatron_core", "fp32 softmax of all logits, once more",
               scores=softmax, **on),
         *_by_precision("balance.scores", _ALL, "sigmoid of all logits, once more", scores=sigmoid, **on),

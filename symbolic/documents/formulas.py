@@ -7,7 +7,7 @@ from typing import Any
 
 from sympy import Basic, Expr
 
-from shardmath.catalogue.code import code_of
+from shardmath.catalogue.code import code_of, oracle_of
 
 from ..accounts import build
 from ..choices import AXES
@@ -100,7 +100,7 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
         "lifetime": ", ".join(map(code, tensor.sites)) or tensor.lifetime.value, "when": _when(tensor),
         "source": cell(tensor.source),
         "sizes": ["" if size is None else formula(size) for size in row_sizes_of],
-        "code": ", ".join(_lines(item, tensor)),
+        "code": ", ".join(_lines(item, tensor)), "oracles": ", ".join(_oracles(item, tensor)),
     }
 
 
@@ -110,6 +110,14 @@ def _lines(item: Component, tensor: Tensor) -> Iterator[str]:
         line = code_of(name, implementation.choices, f"{item.name}.{tensor.name}")
         if line is not None and tensor.chosen(implementation.choices):
             yield f"[{name} {cell(line.short)}]({line.url})"
+
+
+def _oracles(item: Component, tensor: Tensor) -> Iterator[str]:
+    """Yield a link for each implementation to the test that counts the tensor."""
+    for name, implementation in IMPLEMENTATIONS.items():
+        file = oracle_of(name, f"{item.name}.{tensor.name}")
+        if file and tensor.chosen(implementation.choices):
+            yield f"[{name} {cell(file.rpartition('/')[2])}](../{file})"
 
 
 def _work(item: Component) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 
-from shardmath.catalogue.code import UNKNOWN
+from shardmath.catalogue.code import UNCOUNTED, UNKNOWN
 from shardmath.commands.formula.run import Formula, Listed, Row, Step, forms_of
 from shardmath.reports.tables import console, table
 
@@ -45,6 +45,7 @@ def show(formula: Formula) -> None:
             assumed = ", ".join(f"{letter} = {value}" for letter, value in other.assumed.items())
             out.print(f"    assuming {assumed}", markup=False, soft_wrap=True)
     _show_lines(formula)
+    _show_oracles(formula)
 
 
 def _show_lines(formula: Formula) -> None:
@@ -57,6 +58,14 @@ def _show_lines(formula: Formula) -> None:
         else:
             out.print(f"{line.package} {line.release}, {line.name}: {names}", markup=False)
             out.print(f"    {line.url}", markup=False, soft_wrap=True)
+
+
+def _show_oracles(formula: Formula) -> None:
+    """Print the tests that count the rows, and the rows that none counts."""
+    out = console()
+    for oracle, rows in groupby(sorted(formula.rows, key=lambda row: row.oracle), key=lambda row: row.oracle):
+        names = ", ".join(row.name for row in rows)
+        out.print(f"{f'counted by {oracle}' if oracle else UNCOUNTED}: {names}", markup=False)
 
 
 def _place(row: Row) -> tuple[bool, str, int]:

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardmath.answers import Answer
+from shardmath.catalogue.code import oracle_of
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
 from shardmath.commands.formula.lines import CodeLine, lines_of
@@ -51,6 +52,8 @@ class Row(Answer):
     """Formula of its size on one rank, in the unit of the term."""
     code: CodeLine | None = None
     """The line of the framework that makes it; null where none is recorded."""
+    oracle: str = ""
+    """Test of this project that counts it, alone or in the shortest sum; empty if none does."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ def formula(
     lines = lines_of(owner, kernels or {}, [row[0] for row in record["rows"]])
     return Formula(
         name, owner, dict(kernels or {}), texts, expand, record["unit"], record["meaning"],
-        tuple(replace(Row(*row), code=line) for row, line in zip(record["rows"], lines, strict=True)),
+        tuple(replace(Row(*row), code=line, oracle=oracle_of(owner, row[0]))
+              for row, line in zip(record["rows"], lines, strict=True)),
         tuple(Step(*step) for step in record["steps"]),
         dict(record["uses"]), LaterForms(*question), source_numbers(record.get("numbers", ())),
         tuple(CountedTerms(**terms) for terms in record.get("counterparts", ())),

@@ -1,0 +1,212 @@
+"""Oracles by row: the programs of tests that compare a sum with the row in it with counted or measured bytes.
+
+Each oracle has the implementations that it tries, the terms that its source names, or sums that its own functions make.
+Of those that compare a row, the one with the shortest sum counts it; a measured run only where nothing else does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import test_counted_coefficients
+import test_counted_values
+import test_experts_counted
+import test_latent_counted
+import test_mtp_counted
+import test_nanotron_runs
+import test_peak_simumax
+import test_torchtitan_counted
+import test_torchtitan_experts
+import tomli_w
+from counted import HEAD_VARIANTS, LAYER_VARIANTS, MEGATRON_CPU, MEGATRON_VARIANTS, rows_of
+from oracles import (
+    megatron_layouts,
+    test_huggingface_experts,
+    test_huggingface_families,
+    test_huggingface_layer,
+    test_huggingface_model,
+    test_megatron_expert_mlps,
+    test_megatron_expert_steps,
+    test_megatron_gpt,
+    test_megatron_stage,
+)
+
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.accounts.rows import kept_rows
+from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, NANOTRON, TORCHTITAN, Implementation
+from shardmath.symbolic.ledger import Place, Role
+from shardmath.symbolic.terms import Contribution
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "catalogue" / "oracles.toml"
+HEADER = "# Written by `make coverage` from the tests; do not edit.\n"
+EXPERTS = {"layers": "experts"}
+#: Beginnings of rows that no model of a framework has among those that its oracles try.
+ABSENT: Mapping[str, tuple[str, ...]] = {
+    "huggingface": ("mtp",), "torchtitan": ("mtp", "attention.qkv.bias"),
+    "nanotron": ("attention.qkv.bias", "attention.q_norm", "attention.k_norm"),
+}
+#: Modules that compare with measured peaks, which count for rows that no exact count has.
+MEASURED = (test_peak_simumax,)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A module of tests, the implementations that it tries, their terms that it compares, and other sums of rows."""
+
+    module: ModuleType
+    implementations: tuple[Implementation, ...]
+    terms: tuple[str, ...] = ()
+    sums: Callable[[Implementation], Iterable[Iterable[Contribution]]] | None = None
+
+    @property
+    def file(self) -> str:
+        """The path of the module from the root of the repository."""
+        return Path(str(self.module.__file__)).relative_to(ROOT).as_posix()
+
+    def compared(self) -> Iterator[frozenset[str]]:
+        """Yield the names of the rows of each sum that is compared."""
+        for implementation in self.implementations:
+            terms = build(implementation)
+            for name in self.terms:
+                if name in terms:
+                    yield _names(row for term in terms.closure((name,)) for row in term.rows)
+            yield from map(_names, self.sums(implementation) if self.sums else ())
+
+
+def named(module: ModuleType) -> set[str]:
+    """Return the texts in the source of a module."""
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def _names(rows: Iterable[Contribution]) -> frozenset[str]:
+    return frozenset(f"{row.component.name}.{row.tensor.name}" for row in rows)
+
+
+def oracles() -> dict[str, tuple[Oracle, ...]]:
+    """Return the oracles of each framework with all that they try."""
+    experts = MEGATRON.with_choices(**EXPERTS)
+    loss = ("stage.activation", "stage.after_forward", "stage.loss_forward", "stage.loss_backward")
+    stage = ("stage.parameters", "stage.activation")
+    return {
+        "megatron": (
+            Oracle(test_megatron_stage, _own(megatron_layouts.VARIANTS.values(), "megatron"), stage),
+            Oracle(test_megatron_gpt, _own(test_megatron_gpt.VARIANTS.values(), "megatron"), stage),
+            Oracle(test_megatron_expert_mlps, (MEGATRON_CPU.with_choices(**EXPERTS),), (
+                "router.saved", "experts.saved", "shared_experts.saved", "dispatch.experts_backward",
+                "dispatch.combine_backward")),
+            Oracle(test_megatron_expert_steps, (experts,), sums=_tokens),
+            Oracle(test_counted_values, _own(MEGATRON_VARIANTS.values(), "megatron"), ("layer.saved",)),
+            Oracle(test_counted_coefficients, _own([*MEGATRON_VARIANTS.values(), HEAD_VARIANTS.values()], "megatron"),
+                   sums=_coefficients),
+            Oracle(test_experts_counted, _own(test_experts_counted.VARIANTS.values(), "megatron"), sums=_blocks),
+            Oracle(test_latent_counted, _own(test_latent_counted.VARIANTS.values(), "megatron"), sums=_latent),
+            Oracle(test_mtp_counted, (test_mtp_counted.MTP,), sums=_predictions),
+            Oracle(test_peak_simumax, (MEGATRON, experts), sums=_measured),
+        ),
+        "huggingface": (
+            Oracle(test_huggingface_layer, (HUGGINGFACE, test_huggingface_layer.EAGER), ("layer.saved",)),
+            Oracle(test_huggingface_model, (HUGGINGFACE,), (*loss, "stage.parameters", "stage.buffer")),
+            Oracle(test_huggingface_experts, (HUGGINGFACE.with_choices(**EXPERTS),),
+                   (*loss, "stage.parameters", "stage.expert_parameters", "stage.buffer")),
+            Oracle(test_huggingface_families, (HUGGINGFACE,), (*stage, "stage.input")),
+            Oracle(test_counted_coefficients, _own([*LAYER_VARIANTS.values(), HEAD_VARIANTS.values()], "huggingface"),
+                   sums=_coefficients),
+        ),
+        "torchtitan": (
+            Oracle(test_torchtitan_counted, (TORCHTITAN,), (
+                "stage.activation", "stage.loss.after_forward", "stage.loss.loss_forward", "stage.total")),
+            Oracle(test_torchtitan_experts, tuple(dict.fromkeys(test_torchtitan_experts.counted())), (
+                *stage, "stage.expert_parameters", "stage.loss.after_forward", "stage.padded_experts.buffer")),
+        ),
+        # All that a rank keeps between steps, and the peak of the passes.
+        "nanotron": (Oracle(test_nanotron_runs, (NANOTRON,), sums=lambda every: [kept_rows(every)]),),
+    }
+
+
+def _tokens(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return each row of tokens on their way, which are compared one by one."""
+    return [[row] for row in kept_rows(implementation) if _names([row]) <= test_megatron_expert_steps.TOKENS]
+
+
+def _coefficients(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return the parts of layers and ends whose polynomials are compared, and what is alive at moments of the loss."""
+    tables = test_counted_coefficients
+    parts = [*tables.LAYER_PARTS.values(), *tables.MEGATRON_PARTS.values()]
+    parts += [(part,) for part in tables.HEAD_PARTS.values()]
+    yield from (rows_of(implementation, *part) for part in parts)
+    if implementation in HEAD_VARIANTS.values():
+        yield from (tables.live_rows(implementation, site) for site in tables.SITES.values())
+
+
+def _blocks(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return weights, saved tensors and buffers of experts and their layers, and what lives while they are at work."""
+    tables = test_experts_counted
+    rows = [row for row in kept_rows(implementation) if row.component.name in tables.BLOCK]
+    for role in (Role.WEIGHT, Role.BUFFER):
+        yield [row for row in rows if row.tensor.role is role]
+    yield tables.activations(implementation, *tables.BLOCK)
+    layers = [row for row in kept_rows(implementation) if row.component.place in (Place.LAYER, Place.EXPERTS)]
+    yield [row for row in layers if row.tensor.role is Role.WEIGHT]
+    yield [row for row in layers if row.tensor.role is Role.ACTIVATION and not row.tensor.sites]
+    for site in tables.TRANSIENT:
+        yield [row for row in kept_rows(implementation)
+               if row.component.name == "dispatch" and site in row.tensor.sites]
+
+
+def _latent(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return what latent attention saves."""
+    yield rows_of(implementation, "attention")
+
+
+def _predictions(_: Implementation) -> Iterable[list[Contribution]]:
+    """Return what modules of multi-token prediction save, and their weights."""
+    yield test_mtp_counted.saved(Place.MTP, Place.LAST)
+    yield test_mtp_counted.weights(Place.MTP, Place.LAST)
+
+
+def _measured(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return lines of accounts that are written down as integers beside measured peaks; of experts the whole peak."""
+    lines, rows = named(test_peak_simumax), kept_rows(implementation)
+    yield from ([row] for row in rows if f"{row.component.name}.{row.tensor.role.value}" in lines)
+    if implementation.choices["layers"] == "experts":
+        yield [row for row in rows if not row.tensor.sites or "experts_forward" in row.tensor.sites]
+
+
+def _own(variants: Iterable[Iterable[object]], framework: str) -> tuple[Implementation, ...]:
+    """Return the implementations of a framework among the parts of an oracle's variants."""
+    parts = [part for variant in variants for part in variant if isinstance(part, Implementation)]
+    return tuple(dict.fromkeys(part for part in parts if part.framework == framework))
+
+
+@cache
+def counts() -> Mapping[str, Mapping[str, str]]:
+    """Return the file of the oracle that counts each row, by framework and row."""
+    return {framework: {row: file for row, (*_, file) in sorted(_shortest(every).items())
+                        if not row.startswith(ABSENT.get(framework, ()))}
+            for framework, every in oracles().items()}
+
+
+def _shortest(every: Iterable[Oracle]) -> dict[str, tuple[bool, int, str]]:
+    """Return by row if only a measured run has it, the rows of the shortest sum that is compared, and its file."""
+    best: dict[str, tuple[bool, int, str]] = {}
+    for oracle in every:
+        for rows in oracle.compared():
+            for row in rows:
+                here = (oracle.module in MEASURED, len(rows), oracle.file)
+                best[row] = min(best.get(row, here), here)
+    return best
+
+
+def written() -> str:
+    """Return catalogue/oracles.toml: files by framework, with the rows that each counts."""
+    return HEADER + tomli_w.dumps({
+        framework: {file: [row for row in rows if rows[row] == file] for file in sorted({*rows.values()})}
+        for framework, rows in counts().items()
+    })
