@@ -182,6 +182,13 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "num_microbatches": ("m", "micro-batches", 1, None, "derived", "micro-batches of one step and rank"),
     "stage_layers": ("Lr", "layers", 1, None, "derived", "layers of one pipeline stage"),
     "longest_stage_layers": ("Lx", "layers", 0, None, "derived", "layers of the longest stage between first and last, of an explicit list"),
+    "second_longest_layers": ("Ly", "layers", 0, None, "derived", "layers of a stage between those that may take longer: it has more of another kind"),
+    "third_longest_layers": ("Lz", "layers", 0, None, "derived", "layers of a third such stage"),
+    "first_stage_experts": ("Lfe", "layers", 0, None, "derived", "layers with experts of the first stage of an explicit list"),
+    "last_stage_experts": ("Lle", "layers", 0, None, "derived", "layers with experts of the last stage of an explicit list"),
+    "longest_stage_experts": ("Lxe", "layers", 0, None, "derived", "of L_x, layers with experts"),
+    "second_longest_experts": ("Lye", "layers", 0, None, "derived", "of L_y, layers with experts"),
+    "third_longest_experts": ("Lze", "layers", 0, None, "derived", "of L_z, layers with experts"),
     "group_size": ("Gr", "micro-batches", 1, None, "derived", "micro-batches of one chunk in a row"),
     "in_flight": ("nr", "chunks", 1, None, "derived", "chunks (of L_r/V layers) in flight on rank r"),
     "in_flight_first": ("nf", "micro-batches", 1, None, "derived", "micro-batches whose first chunk is in flight on rank r"),
@@ -731,9 +738,6 @@ UNTIMED: dict[str, dict[str, str]] = {
         "shared": "work that several ranks do alike",
     },
 }
-
-#: Choices that together have no formula of their time.
-UNTIMED_TOGETHER: dict[str, str] = {'stages': 'listed', 'layers': 'experts', 'gpus': 'alike'}
 
 #: The recompute switches of every mode, by name.
 RECOMPUTE_MODES: dict[str, dict[str, int]] = {
@@ -1632,6 +1636,9 @@ ERRORS: dict[str, int] = {
     "blackwell": 121,
     "blackwell_ultra": 134,
 }
+
+#: The same of models with experts, on all generations together; constants are fitted to none of their steps.
+ERROR_OF_EXPERTS = 298
 
 #: Name and meaning of every verdict, in the order in which they are tried.
 VERDICTS: tuple[tuple[str, str], ...] = (

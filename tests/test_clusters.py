@@ -12,7 +12,7 @@ from shardmath.account.time import machine_values
 from shardmath.catalogue import read
 from shardmath.commands.calibrate.runs import asked
 from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, PARAMETERS
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
@@ -134,10 +134,11 @@ def test_messages_to_other_nodes_share_the_adapters() -> None:
 def test_times_have_the_error_of_their_generation_of_gpus() -> None:
     """Constants of one's own have no error yet, and neither have GPUs on which nobody measured."""
     cluster = Cluster.named("h100-80gb")
-    assert cluster.error == ERRORS["hopper"] / 1000
-    assert cluster.model_copy(update={"parameters": {"matmul_per_mille": 600}}).error is None
-    assert cluster.model_copy(update={"parameters": {"context_bytes": 7}}).error == cluster.error
-    assert Cluster.named("mi300x-192gb").error is None
+    for with_experts, error in ((False, ERRORS["hopper"]), (True, ERROR_OF_EXPERTS)):
+        assert cluster.error(with_experts) == error / 1000
+        assert cluster.model_copy(update={"parameters": {"matmul_per_mille": 600}}).error(with_experts) is None
+        assert cluster.model_copy(update={"parameters": {"context_bytes": 7}}).error(with_experts) == error / 1000
+        assert Cluster.named("mi300x-192gb").error(with_experts) is None
     assert [Cluster.named(name).gpu.generation for name in ("a100-80gb", "b200", "b300")] == [
         "ampere", "blackwell", "blackwell_ultra"]
 

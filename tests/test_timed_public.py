@@ -7,10 +7,11 @@ from hashlib import sha256
 
 import pytest
 
-from shardmath.generated.definitions import EFFICIENCIES, ERRORS
+from shardmath.generated.definitions import EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS
 from validation.measured.reading import DATA
 from validation.report import PAGE
-from validation.timed.presets import FITTED
+from validation.timed.generations import band_of_experts
+from validation.timed.presets import FITTED, generations
 from validation.timed.public import TABLE, is_shown, public_runs
 from validation.timed.simumax import simumax_runs
 
@@ -42,7 +43,7 @@ def test_every_row_has_a_source_a_date_and_a_name_of_its_own() -> None:
 
 
 def test_half_of_the_rows_are_never_fitted_to() -> None:
-    counted = [item for item in public_runs() if item.run is not None]
+    counted = [item for item in public_runs() if item.run is not None and not item.has_experts]
     assert len(counted) + len(simumax_runs()) >= 80
     assert 0.4 < sum(item.shown for item in counted) / len(counted) < 0.6
     for item in counted:
@@ -58,13 +59,23 @@ def test_a_row_of_the_page(place: int) -> None:
     assert item.cluster is not None
     values, module = item.run.values(item.cluster), item.run.job.evaluator.times
     seconds = module.terms(**{name: float(values[name]) for name in module.INPUTS})["step.time"]
-    assert cells(item.id) == ["fitted to" if item.shown else "judges", f"{item.run.seconds:.3f}",
+    assert cells(item.id) == ["fitted to" if item.shown and not item.has_experts else "judges", f"{item.run.seconds:.3f}",
                               f"{seconds / item.run.seconds - 1:+.1%}"]
 
 
 def test_the_page_has_the_shipped_bands() -> None:
     for name, error in ERRORS.items():
         assert cells(name.replace("_", " "), "band")[2] == f"{error / 10:.1f}% ({error / 10:.1f}%)"
+
+
+def test_the_band_of_experts_is_of_runs_that_nothing_was_fitted_to() -> None:
+    judged = [item.id for item in public_runs() if item.has_experts]
+    assert len(judged) == 34
+    assert not {*judged} & {name for runs in generations() for name in runs.names}
+    errors = sorted(abs(float(cells(name)[2].rstrip("%"))) for name in judged)
+    assert cells("all")[:2] == ["34", f"{(errors[16] + errors[17]) / 2:.1f}%"]
+    assert band_of_experts() == ERROR_OF_EXPERTS
+    assert cells("shipped band")[2] == f"{ERROR_OF_EXPERTS / 10:.1f}% ({ERROR_OF_EXPERTS / 10:.1f}%)"
 
 
 def test_shipped_constants_are_those_of_the_fit() -> None:

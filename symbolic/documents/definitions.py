@@ -10,7 +10,7 @@ from sympy import Expr, fraction
 from ..accounts.lines import lines
 from ..accounts.moments import CANDIDATES, OF_EXPERTS
 from ..choices import ARCHITECTURE, AXES, EVERY_ABSENT
-from ..efficiencies import EFFICIENCIES
+from ..efficiencies import EFFICIENCIES, ERROR_OF_EXPERTS
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Held, Role
 from ..overheads import OVERHEADS
@@ -23,7 +23,6 @@ from ..printers.python import PythonPrinter
 from ..published import memory_estimates
 from ..recompute import MODES, REGIONS
 from ..systems import SYSTEMS
-from ..timing.build import UNTIMED_TOGETHER
 from ..timing.step import SHOWN
 from ..verdict import LIMITS, RANK_LIMITS, RULE_80, VERDICTS, rule_share
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
@@ -43,7 +42,6 @@ def definitions() -> dict[str, Any]:
                                      for option, (letter, lighter) in system.on_host.items()}
                   for system in SYSTEMS if system.on_host},
         "needed": {axis.name: dict(axis.needs) for axis in AXES if axis.needs},
-        "untimed_together": UNTIMED_TOGETHER,
         "modes": {
             mode: {name: int(name in [BY_LETTER[letter].name for letter in letters]) for name in switches}
             for mode, letters in MODES.items()
@@ -73,6 +71,7 @@ def definitions() -> dict[str, Any]:
         ],
         "libraries": LIBRARIES, "torch_workspaces": TORCH_WORKSPACES,
         "efficiencies": EFFICIENCIES,
+        "error_of_experts": ERROR_OF_EXPERTS,
         "verdicts": verdicts(VERDICTS),
         "rule_80": verdicts(RULE_80),
         "limits": LIMITS, "rank_limits": RANK_LIMITS, "rule_share": float(rule_share()),

@@ -15,11 +15,21 @@ from .schedules import SCHEDULES
 
 L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
 Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
-Lf, Ll, Lx, eemb, eloss, rfull, rn = symbols("Lf Ll Lx eemb eloss rfull rn")
+Lf, Ll, Lx, Ly, Lz, eemb, eloss, rfull, rn = symbols("Lf Ll Lx Ly Lz eemb eloss rfull rn")
+Lfe, Lle, Lxe, Lye, Lze = symbols("Lfe Lle Lxe Lye Lze")
 Lm, Lc, Lcf, Lb, Lw, wstep = symbols("Lm Lc Lcf Lb Lw wstep")
 
 #: Contents of a stage, given by an explicit list of layers instead of a formula.
-LISTED = (Lr, Lx, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
+LISTED = (Lr, Lx, Ly, Lz, Lfe, Lle, Lxe, Lye, Lze, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
+#: Stages of such a list that can take longest, each with its rank, its layers and those of them with experts. Between
+#: first and last no other one has as many layers of both kinds.
+LONGEST: dict[str, tuple[Expr, Symbol, Symbol]] = {
+    "foremost": (Integer(0), Lf, Lfe), "hindmost": (p - 1, Ll, Lle),
+    **{name: (Min(1, p - 1), *letters) for name, letters in {
+        "longest": (Lx, Lxe), "second_longest": (Ly, Lye), "third_longest": (Lz, Lze)}.items()},
+}
+#: Those that only layers of two kinds can have.
+OF_TWO_KINDS = ("second_longest", "third_longest")
 
 #: Layers of a stage that is neither first nor last where those two have numbers of their own.
 MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
@@ -163,6 +173,16 @@ def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
         return whole
     experts = experts_before(L) if choices["layers"] == "experts" else Integer(0)
     return {**whole, Lr: L, Ldr: L - experts, Ler: experts + mtp}
+
+
+def longest_listed(choices: Mapping[str, str]) -> dict[str, dict[Expr, Expr]]:
+    """Return the stages of an explicit list that can take longest, with what is known of each, by name."""
+    if choices["layers"] != "experts":
+        return {name: {r: rank, Lr: layers, Ldr: layers} for name, (rank, layers, _) in LONGEST.items()
+                if name not in OF_TWO_KINDS}
+    last = ends(choices)[1]
+    return {name: {r: rank, Lr: layers, Ldr: layers - experts, Ler: experts + mtp * int(rank == last)}
+            for name, (rank, layers, experts) in LONGEST.items()}
 
 
 def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]:

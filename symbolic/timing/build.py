@@ -20,17 +20,14 @@ from .rows import worked_dimensions
 from .stage import add_chunks, add_microbatch, add_stage
 from .step import add_rates, add_spent, add_step
 
-#: Choices that have no formula of their time together: layers of two kinds have no longest stage that a formula finds.
-UNTIMED_TOGETHER = {"stages": "listed", "layers": "experts", "gpus": "alike"}
 #: Memory terms that step time depends on.
 _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 def is_timed(implementation: Implementation) -> bool:
-    """Return True if time has a formula: not for work without rows of time, nor for choices untimed together."""
+    """Return True if time has a formula: not for work without rows of time."""
     choices = implementation.choices
-    counted = all(choices[axis.name] not in axis.untimed for axis in AXES)
-    return counted and any(choices[axis] != option for axis, option in UNTIMED_TOGETHER.items())
+    return all(choices[axis.name] not in axis.untimed for axis in AXES)
 
 
 @cache

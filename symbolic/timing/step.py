@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from sympy import Eq, Expr, Gt, Integer, Symbol
 
-from ..accounts.moments import CANDIDATES
 from ..accounts.moments import candidates as ranks_of_peaks
 from ..choices import absent_values
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..parallel.mesh import DEGREES
-from ..parallel.pipeline import chunks, ends, whole_model
+from ..parallel.pipeline import chunks, ends, longest_listed, whole_model
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..rates import BETWEEN, PATH, beside_computing, send_time
@@ -24,7 +23,7 @@ s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 sp, load, cf, D = symbols("sp load cf D")
 Fm, pw, price, busy = symbols("Fm pw chi busy")
 an, ax, ab = symbols("an ax ab")
-Lr, Ldr, Lf, Ll, Lx, V = symbols("Lr Ldr Lf Ll Lx V")
+V = symbols("V")[0]
 #: One sequence, every token of it worked on once.
 _ALONE = {
     **dict.fromkeys((*DEGREES, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
@@ -66,10 +65,7 @@ def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
     """
     choices = implementation.choices
     if choices["stages"] == "listed":
-        return {
-            name: {r: CANDIDATES[rank], **dict.fromkeys((Lr, Ldr), layers)}
-            for name, rank, layers in (("foremost", "first", Lf), ("longest", "second", Lx), ("hindmost", "last", Ll))
-        }
+        return longest_listed(choices)
     even = choices["stages"] == "even" and choices["layers"] == "dense"
     known = ranks_of_peaks(choices)
     return {name: {r: known[name]} for name in (("first", "last") if even else known)}

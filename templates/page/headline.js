@@ -38,10 +38,10 @@ function whenOf(meaning) {
 
 function timeTiles(time) {
   if (time.unknown) return [tile("tile-time", "Step time", "–", "", note(`Step time is not computed: ${time.unknown}.`))];
-  const { error } = time;
+  const { error, measured } = time;
   const band = error === null ? "No run on such GPUs was measured."
-    : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps on such `
-      + `GPUs nine were within ${percent(error)}.`;
+    : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps `
+      + `${measured} nine were within ${percent(error)}.`;
   const cost = time.costPerToken
     ? [tile("tile-cost", "Cost", termButton("step.cost_per_token", (1e6 * time.costPerToken).toPrecision(3)), "",
       element("p", { class: "line" }, "for a million tokens"),

@@ -23,9 +23,13 @@ function timeOf(state, values, accounts) {
     seconds: first["step.time"], tokens: first["step.tokens"], tokensPerSecond: first["step.tokens_per_second"],
     tokensPerSecondPerGpu: first["step.tokens_per_second_per_gpu"], mfu: first["step.mfu"], hfu: first["step.hfu"],
     joulesPerToken: first["step.energy_per_token"], costPerToken: first["step.cost_per_token"],
-    rank, spent, error: GPUS.get(state.gpu).error, ranks,
+    rank, spent, ...errorOf(GPUS.get(state.gpu), values), ranks,
   };
 }
+
+// The share that nine of ten predicted steps were within, and which steps: models with experts have an error of their own.
+const errorOf = (gpu, values) => values.num_experts
+  ? { error: gpu.error_of_experts, measured: "of models with experts" } : { error: gpu.error, measured: "on such GPUs" };
 
 // Everything that is known of a layout: its accounts and its time, or the rule that it breaks. Numbers that doubles do not
 // hold exactly are refused like a layout that breaks a rule.

@@ -107,7 +107,16 @@ def _all() -> list[Run]:
              run)
         for table in (fujii2024(), hagemann2023()) for place, run in enumerate(table.runs)
     ]
-    return tables + [_named(item) for item in (*public_runs(), *simumax_runs()) if item.run]
+    return tables + [_named(item) for item in (*public_runs(), *simumax_runs()) if item.run and not item.has_experts]
+
+
+@cache
+def with_experts() -> tuple[Runs, ...]:
+    """Return the public runs of models with experts, by generation; constants are fitted to none of them."""
+    by_generation: dict[str, list[Run]] = {}
+    for item in map(_named, (item for item in public_runs() if item.has_experts)):
+        by_generation.setdefault(item.cluster.gpu.generation, []).append(item)
+    return tuple(_gathered(name, by_generation[name]) for name in EFFICIENCIES if name in by_generation)
 
 
 def _named(item: Public) -> Run:

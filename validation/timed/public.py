@@ -24,6 +24,9 @@ NVIDIA, TITAN, MEGATRON = "Megatron-Core", "torchtitan", "Megatron-LM"
 OVERLAPS = {"overlap_grad_reduce": 1, "overlap_param_gather": 1}
 #: The H100 of Meta's servers: 96 GB of slower memory.
 OWN_GPU = {"h100-96gb": {"memory_gib": 95, "hbm_mb_per_s": 2_400_000}}
+#: Layers of every stage where recipes of Megatron-Bridge list them: its performance recipes of DeepSeek-V3, by stages.
+LISTS = {("deepseek-v3", 8): (8, *[8] * 6, 5), ("deepseek-v3", 16): (4, *[4] * 14, 1),
+         ("deepseek-v3", 32): (1, *[2] * 30, 0)}
 #: Sizes of a model that the catalogue does not have, and the one that it is like.
 MODELS = {"megatron-530b": ("megatron-1t", {"num_layers": 105, "hidden_size": 20480, "ffn_hidden_size": 81920,
                                             "num_attention_heads": 128, "num_kv_heads": 128})}
@@ -40,6 +43,11 @@ class Public:
     run: TimedRun | None
     refusal: str = ""
 
+    @property
+    def has_experts(self) -> bool:
+        """True for a counted run of a model with experts: constants are never fitted to it."""
+        return self.run is not None and bool(self.run.job.model.num_experts)
+
 
 def is_shown(name: str) -> bool:
     """Return True for rows that constants may be fitted to: the id's SHA-256 has an even last digit."""
@@ -55,9 +63,7 @@ def public_runs() -> tuple[Public, ...]:
 def _public(row: dict[str, str]) -> Public:
     name, gpu = row["id"], row["gpu"]
     try:
-        cluster, model = Cluster.named(_gpu(gpu)), _model(row["model"])
-        if model.num_experts or (model.mlp != "swiglu" and row["precision"] != "bf16"):
-            raise ValueError("models with experts, and FP8 of another MLP than SwiGLU, are not judged yet")
+        cluster, model = Cluster.named(_gpu(gpu)), _model(row)
         job = asked(model, cluster.gpu, **_arguments(row))
         _ = job.evaluator.times
     except (InputError, ValueError) as error:
@@ -74,9 +80,11 @@ def _gpu(name: str) -> Gpu:
     return Gpu.named(name)
 
 
-def _model(name: str) -> Model:
+def _model(row: dict[str, str]) -> Model:
+    name = row["model"]
     base, changes = MODELS.get(name, (name, {}))
-    return varied(base, name=name, **changes)
+    further = {"num_mtp_layers": 0} if row["note"] == "without MTP" else {}
+    return varied(base, name=name, **changes, **further)
 
 
 def _seconds(row: dict[str, str]) -> float:
@@ -88,7 +96,7 @@ def _seconds(row: dict[str, str]) -> float:
 
 
 def _arguments(row: dict[str, str]) -> dict[str, Any]:
-    model, framework = _model(row["model"]), row["framework"]
+    model, framework = _model(row), row["framework"]
     pipeline = whole(row["pipeline_parallel"])
     if not row["virtual_pipeline"]:
         raise ValueError("the source does not say how many chunks a stage has")
@@ -101,7 +109,8 @@ def _arguments(row: dict[str, str]) -> dict[str, Any]:
     if chunks > 1 and pipeline > 1:
         arguments["virtual_pipeline"] = chunks
     if model.num_layers % (pipeline * chunks):
-        arguments["pipeline_layout"] = layers_of_stages(model, pipeline * chunks)
+        arguments["pipeline_layout"] = (LISTS.get((model.name, pipeline * chunks))
+                                        or layers_of_stages(model, pipeline * chunks))
     if whole(row["expert_parallel"]) > 1:
         arguments |= {"expert_parallel": whole(row["expert_parallel"]), "expert_tensor_parallel": 1}
     return arguments | _FRAMEWORKS[framework](row, model)
@@ -110,7 +119,7 @@ def _arguments(row: dict[str, str]) -> dict[str, Any]:
 def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:
     if whole(row["fsdp"]):
         raise ValueError("Megatron-Core's FSDP is not read here yet")
-    kernels = {**MEGATRON_TE, **TE_LOSS}
+    kernels = {**MEGATRON_TE, **(TE_LOSS if not model.num_mtp_layers else {})}  # one of its losses only is counted
     if row["precision"] != "bf16":
         kernels |= {**SAVED_FP8, "fp8": row["precision"].removeprefix("fp8 ")}
     return {"implementation": "megatron", "kernels": kernels, "gradients": "bf16", "distributed_optimizer": True}

@@ -84,6 +84,11 @@ class Configuration:
             return ()
         return self.mixed.stages(self.job, step, None if step is None else self._pipeline[0])
 
+    @property
+    def error(self) -> float | None:
+        """Share that nine of ten predicted steps of such jobs were within."""
+        return self.cluster.error(bool(self.job.values["num_experts"]))
+
     def time(self) -> tuple[StepTime | None, str]:
         """Return the time of a step, or None and why it is not known.
 
@@ -95,7 +100,7 @@ class Configuration:
             if self.mixed is not None:
                 return self._pipeline[0].time(), ""
             values = {**self.job.values, **self.machine_values()}
-            return step_time(self.job.evaluator, values, self.job.by_rank, self.cluster.error), ""
+            return step_time(self.job.evaluator, values, self.job.by_rank, self.error), ""
         except InputError as error:
             return None, str(error)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
-from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED, UNTIMED_TOGETHER
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -167,17 +167,11 @@ def _remembered(kernel: ModuleType) -> ModuleType:
 
 
 def refuse_untimed(choices: Mapping[str, str]) -> None:
-    """Raise InputError for a choice with work of which no time is counted.
-
-    With an explicit list of layers some of which have experts no formula knows how many.
-    """
+    """Raise InputError for a choice with work of which no time is counted."""
     for axis, options in UNTIMED.items():
         option = choices[axis]
         if option in options:
             raise InputError(axis, option, f"has no step time: {options[option]} are not counted yet")
-    if all(choices[axis] == option for axis, option in UNTIMED_TOGETHER.items()):
-        rule = "must not be given where time is asked for of a model with experts"
-        raise InputError("pipeline_layout", "an explicit list of layers", rule)
 
 
 def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:

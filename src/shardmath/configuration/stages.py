@@ -13,9 +13,14 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import checked
 
+#: Stages between first and last that can take longest, and the parameters of all that can.
+_BETWEEN = ("longest_stage", "second_longest", "third_longest")
+_OF_LONGEST = (*(f"{name}_layers" for name in _BETWEEN),
+               *(f"{name}_experts" for name in ("first_stage", "last_stage", *_BETWEEN)))
+
 #: Symbols that a list gives instead of a formula; any legal value serves to count a single layer.
 ANY = dict.fromkeys((
-    "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
+    "stage_layers", *_OF_LONGEST, "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
     "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
 ), 1)
 
@@ -56,12 +61,23 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         expert = [experts[starts[i + 1]] - experts[starts[i]] for i in stages]
         dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
         ranks.append(on_rank(evaluator, values, rank, dense, expert, cost))
-    held = [rank["stage_layers"] for rank in ranks]
-    known = {
-        "first_stage_layers": held[0], "last_stage_layers": held[-1],
-        "longest_stage_layers": max(held[1:-1], default=0),
-    }
+    both = [(rank["dense_layers"], rank["stage_layers"] - rank["dense_layers"]) for rank in ranks]
+    between = longest(both[1:-1])
+    if len(between) > len(_BETWEEN):
+        rule = (f"must have at most {len(_BETWEEN)} ranks between first and last of which no other has as many layers"
+                f" of both kinds, not {len(between)}: not counted yet")
+        raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
+    known = dict.fromkeys(_OF_LONGEST, 0)
+    for name, (dense, expert) in zip(("first_stage", "last_stage", *_BETWEEN), (both[0], both[-1], *between),
+                                     strict=False):
+        known |= {f"{name}_layers": dense + expert, f"{name}_experts": expert}
     return [{**rank, **known} for rank in ranks]
+
+
+def longest(stages: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return layers of both kinds of those stages that can take longest: no other has as many of both kinds."""
+    return sorted(own for own in set(stages) if not any(
+        other != own and other[0] >= own[0] and other[1] >= own[1] for other in stages))
 
 
 def on_rank(

@@ -10,7 +10,7 @@ from warnings import warn
 from pydantic import Field, field_validator
 
 from shardmath.errors import ABSENT, InputError, InputWarning, inside, nearest_names
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
@@ -138,12 +138,16 @@ class Cluster(Record):
         """GPUs that the links of a GPU are divided among: all others of a board without a switch, else 1."""
         return self.gpus_per_node - 1 if self.gpus_per_node == self.gpu.mesh_size else 1
 
-    @property
-    def error(self) -> float | None:
-        """Share that nine of ten predicted steps on such GPUs were within; None with constants of one's own."""
+    def error(self, with_experts: bool) -> float | None:
+        """Return the share that nine of ten predicted steps were within; None with constants of one's own.
+
+        Steps of models ``with_experts`` have an error of their own, of all GPUs that were measured.
+        """
         generation = self.gpu.generation
         own = self.parameters.keys() & EFFICIENCIES.get(generation, {}).keys()
-        return None if own or generation not in ERRORS else ERRORS[generation] / 1000
+        if own or generation not in ERRORS:
+            return None
+        return (ERROR_OF_EXPERTS if with_experts else ERRORS[generation]) / 1000
 
     @property
     def memory_parameters(self) -> dict[str, int]:

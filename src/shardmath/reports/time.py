@@ -24,7 +24,7 @@ def show_rates(out: Console, explanation: Explanation) -> None:
         return
     out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
     if time.error is not None:
-        out.print(within(time.error), markup=False)
+        out.print(within(time.error, bool(explanation.inputs["num_experts"])), markup=False)
     if explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"] > 1:
         show_overlapped(out, time.machine)
 
@@ -83,9 +83,10 @@ def show_overlapped(out: Console, values: Mapping[str, int]) -> None:
         out.print(line, markup=False)
 
 
-def within(error: float) -> str:
+def within(error: float, with_experts: bool) -> str:
     """Return the sentence about the error of predicted times."""
-    return f"Of ten measured steps on such GPUs nine were within {error:.1%} of the predicted time."
+    of = "of models with experts" if with_experts else "on such GPUs"
+    return f"Of ten measured steps {of} nine were within {error:.1%} of the predicted time."
 
 
 def rates(time: StepTime) -> str:

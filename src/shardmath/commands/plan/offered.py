@@ -56,7 +56,8 @@ def offer_of(asked: Asked, points: Sequence[Point]) -> Offer:
             point.missing for point in points if not point.legal))
     fails = asked.failures
     fewest, usual, most = (None, None, None) if fails is None else (fails.fewest, fails.usual, fails.most)
-    error = ERRORS.get(asked.cluster.gpu.generation, max(ERRORS.values()))
+    errors = [point.time.error for point in points if point.time is not None and point.time.error is not None]
+    error = round(1000 * max(errors)) if errors else max(ERRORS.values())
     try:
         low, middle, high = (
             _case(asked, size, phases, rate, interruptions, error) for rate, interruptions in (

@@ -38,7 +38,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
     _show_replay(out, advice.choices)
-    _show_error(out, advice.choices)
+    _show_error(out, advice.choices, bool(advice.model.num_experts))
     _show_excluded(out, advice)
     first = advice.choices[0]
     if first.neighbours or advice.changes:
@@ -83,11 +83,11 @@ def _show_replay(out: Console, choices: Sequence[Choice]) -> None:
         out.print(f"Reserved memory{of} is {how}.", markup=False)
 
 
-def _show_error(out: Console, choices: Sequence[Choice]) -> None:
+def _show_error(out: Console, choices: Sequence[Choice], with_experts: bool) -> None:
     """Say how far times err, and which choices are as fast as the first."""
     first = choices[0].time
     if first.error is not None:
-        out.print(within(first.error), markup=False)
+        out.print(within(first.error, with_experts), markup=False)
     show_overlapped(out, first.machine)
     equal = [place for place, item in enumerate(choices, 1)
              if item.verdict == choices[0].verdict and as_fast(item.time.seconds, first.seconds)]

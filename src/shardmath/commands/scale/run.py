@@ -155,7 +155,7 @@ def _point(
     best = answers.first()
     if best is None:
         return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), untried(answers.parts)
-    time = step_time(best.part.evaluator, best.values, error=cluster.error)
+    time = step_time(best.part.evaluator, best.values, error=cluster.error(bool(model.num_experts)))
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(
         size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes, time,

@@ -139,7 +139,8 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
         next(iter(layouts["smallest"]), None), space.cluster,
         tuple(GpusOfKind(*item) for item in machines) if len(machines) > 1 else (), str(refusal(answered) or ""),
-        error=space.cluster.error if nests[0].part.timed else None, equally_fast=_equally_fast(layouts["best"]),
+        error=space.cluster.error(bool(space.model.num_experts)) if nests[0].part.timed else None,
+        equally_fast=_equally_fast(layouts["best"]),
     )
 
 

@@ -74,7 +74,7 @@ def show(result: SweepResult) -> None:
 def _show_error(out: Console, result: SweepResult) -> None:
     """Say how far times err, and which of the best are as fast as the first."""
     if result.error is not None:
-        out.print(within(result.error), markup=False)
+        out.print(within(result.error, bool(result.model.num_experts)), markup=False)
     show_overlapped(out, result.values)
     if result.equally_fast > 1:
         simplest = min(map(_sizes, result.best[: result.equally_fast]), key=model_parallel)
