@@ -68,9 +68,9 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
                 f" of both kinds, not {len(between)}: not counted yet")
         raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
     known = dict.fromkeys(_OF_LONGEST, 0)
-    for name, (dense, expert) in zip(("first_stage", "last_stage", *_BETWEEN), (both[0], both[-1], *between),
+    for name, (plain, routed) in zip(("first_stage", "last_stage", *_BETWEEN), (both[0], both[-1], *between),
                                      strict=False):
-        known |= {f"{name}_layers": dense + expert, f"{name}_experts": expert}
+        known |= {f"{name}_layers": plain + routed, f"{name}_experts": routed}
     return [{**rank, **known} for rank in ranks]
 
 

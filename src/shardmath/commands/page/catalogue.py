@@ -61,8 +61,8 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
         inside = figures or cluster.values(num_gpus=1)
     except InputError:
         inside = {}
-    return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside}, "error": cluster.error(with_experts=False),
-            "error_of_experts": cluster.error(with_experts=True),
+    return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside},
+            "error": cluster.error(with_experts=False), "error_of_experts": cluster.error(with_experts=True),
             "networks": _networks(gpu, {**memory, **inside}),
             "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
 
