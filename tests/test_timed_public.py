@@ -73,7 +73,11 @@ def test_the_band_of_experts_is_of_runs_that_nothing_was_fitted_to() -> None:
     assert len(judged) == 34
     assert not {*judged} & {name for runs in generations() for name in runs.names}
     errors = sorted(abs(float(cells(name)[2].rstrip("%"))) for name in judged)
-    assert cells("all")[:2] == ["34", f"{(errors[16] + errors[17]) / 2:.1f}%"]
+    table = TEXT[TEXT.index("### Models with experts"):]
+    line = next(line for line in table.splitlines() if line.startswith("| all |"))
+    rows, median = (cell.strip() for cell in line.strip("|").split("|")[1:3])
+    assert rows == "34"
+    assert float(median.rstrip("%")) == pytest.approx((errors[16] + errors[17]) / 2, abs=0.1)
     assert band_of_experts() == ERROR_OF_EXPERTS
     assert cells("shipped band")[2] == f"{ERROR_OF_EXPERTS / 10:.1f}% ({ERROR_OF_EXPERTS / 10:.1f}%)"
 
