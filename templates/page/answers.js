@@ -89,12 +89,9 @@ function choose({ best, kinds, fitting, everything }) {
     }
     chosen.push(...roomy);
   }
-  const named = new Map();
-  for (const item of chosen) {
-    const name = JSON.stringify([item.part.evaluator, item.labels]);
-    if (!named.has(name)) named.set(name, item);
-  }
-  return [...named.values()];
+  // A layout that is chosen twice has the place of the last and the role of the first.
+  const named = new Map(chosen.reverse().map((item) => [JSON.stringify([item.part.evaluator, item.labels]), item]));
+  return [...named.values()].reverse();
 }
 
 // Of the layouts that are faster than the first choice the one of least memory, or the smallest where nothing fits.

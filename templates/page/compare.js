@@ -6,6 +6,7 @@ function metricsOf(own) {
   const sizes = [...SIZES, "data_parallel"].map((word) => [name(word), values[word], String]);
   const rows = [["model", own.model], ["GPU", own.gpu], ["program", own.implementation], ...sizes,
     ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)],
+    ...Object.keys({ ...own.kernels, ...state.kernels, ...kept?.kernels }).map((axis) => [axis, own.kernels[axis] ?? "usual"]),
     ...[...new Set([own, state, kept ?? own].flatMap((side) => Object.keys(side.settings)))].map((word) => [label(word), values[word], String])];
   if (broken) return [...rows, ["not a layout", broken]];
   const timed = time.unknown ? [["step, s", "unknown"]] : [

@@ -38,6 +38,9 @@ function build() {
   byId("stages-uneven").append(...taken(STAGES).map(sliderFor), ...taken(SWITCHES.slice(1)).map(checkFor));
   byId("dimensions").append(...taken(SHAPE).map(sliderFor));
   for (const name of ["across", "down"]) byId(name).dataset.name = name;
+  byId("setting-groups").append(element("fieldset", { id: "kernels" }, element("legend", {}, "Kernels"),
+    element("p", { class: "hint", id: "no-kernels" }, "The page has the usual kernels of this model. For others write a page of it: ",
+      element("code", {}, "shardmath page MODEL --only -o page.html")), ...Object.keys(DATA.kernels).map(kernelFor)));
   for (const [title, names] of Object.entries(DATA.settings.groups))
     byId("setting-groups").append(element("fieldset", { "data-group": title }, element("legend", {}, title), ...taken(names).map(settingFor)));
   byId("settings").addEventListener("toggle", fillSettings);
@@ -53,15 +56,41 @@ function settingFor(name) {
   return element("div", { class: "control", "data-control": name }, element("label", { for: `set-${name}` }, label(name)), control);
 }
 
+function kernelFor(axis) {
+  const { meaning } = DATA.kernels[axis];
+  return element("div", { class: "control", "data-control": axis },
+    element("label", { for: `kernel-${axis}` }, meaning[0].toUpperCase() + meaning.slice(1)),
+    element("select", { id: `kernel-${axis}`, "data-kernel": axis }));
+}
+
+// The options of every axis that the page has for the model, the usual one first.
+function fillKernels() {
+  const pairs = kernelKeys(state).flatMap((key) => key.split(","));
+  const { choices } = DATA.evaluators[usualParts(state)[0].evaluator];
+  for (const select of document.querySelectorAll("[data-kernel]")) {
+    const axis = select.dataset.kernel;
+    const { options } = DATA.kernels[axis];
+    const known = Object.keys(options).filter((option) => pairs.includes(`${axis}=${option}`));
+    select.closest("[data-control]").hidden = !known.length;
+    const shown = (option, more = "") => `${more}${option}: ${options[option]}`;
+    if ([...select.options].map(({ value }) => value).join() !== ["", ...known].join())
+      select.replaceChildren(element("option", { value: "" }, choices[axis] ? shown(choices[axis], "usual: ") : "usual"),
+        ...known.map((option) => element("option", { value: option }, shown(option))));
+    select.value = state.kernels[axis] ?? "";
+  }
+  byId("no-kernels").hidden = pairs.length > 0;
+}
+
 function wordsFor(name) {
   return DATA.settings.words[name]?.values ?? (isSwitch(name) ? { on: 1, off: 0 } : undefined);
 }
 
 // Settings that the chosen program has, each beside its usual value; they are filled while they are seen.
 function fillSettings() {
-  const changed = Object.keys(state.settings).length;
+  const changed = Object.keys({ ...state.settings, ...state.kernels }).length;
   byId("settings-count").textContent = changed ? ` (${changed} changed)` : "";
   if (!byId("settings").open) return;
+  fillKernels();
   const usual = valuesOf({ ...state, settings: {} });
   for (const control of document.querySelectorAll("[data-setting]")) {
     const name = control.dataset.setting;
@@ -127,10 +156,14 @@ function outOfRange(name) {
 }
 
 function onInput({ target }) {
-  const { name, slider, check, setting } = target.dataset;
-  if (!name && !slider && !check && !setting) return undefined;
+  const { name, slider, check, setting, kernel } = target.dataset;
+  if (!name && !slider && !check && !setting && !kernel) return undefined;
   notice("");
-  if (setting) {
+  if (kernel) {
+    const dropped = pickKernel(kernel, target.value);
+    if (dropped.length) notice(`${dropped.join(", ")} is usual again: this page has no formulas of both. A page with both: `
+      + `shardmath page ${state.model} --only ${[kernel, ...dropped].map((axis) => `--kernel ${axis}=OPTION`).join(" ")} -o page.html`);
+  } else if (setting) {
     const value = target.value === "" ? undefined : Number(target.value);
     if (target.validity.badInput || (value !== undefined && !legal(setting, value))) return notice(outOfRange(setting));
     set(setting, value);

@@ -20,7 +20,7 @@ function commandOf(own) {
   return [`shardmath explain ${own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
     ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
     ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
-    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...settings, ...shape].join(" ");
+    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...Object.entries(own.kernels).map((pair) => `--kernel ${pair.join("=")}`), ...settings, ...shape].join(" ");
 }
 
 // The option of the command line for a rarely changed parameter.

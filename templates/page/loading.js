@@ -33,8 +33,8 @@ function formulaOf(name, term) {
 
 // Data for a worker: no formulas, no texts.
 function dataForWorker() {
-  const { models, parts, gpus, risks, evaluators, choosing, roles, spent, settings } = DATA;
-  return { models, parts, gpus, risks, evaluators, choosing, roles, spent, settings };
+  const { models, parts, variants, gpus, risks, evaluators, choosing, roles, spent, settings } = DATA;
+  return { models, parts, variants, gpus, risks, evaluators, choosing, roles, spent, settings };
 }
 
 // The search of a job as a worker; its source is that of the page and of the evaluators that it needs.

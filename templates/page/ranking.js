@@ -3,8 +3,8 @@ let worker, searchedFor;
 const NOTHING = { choices: [], fastest: [], nearest: [] };
 let ranked = NOTHING;
 
-function jobOf({ model, gpu, network, risk, implementation, numbers, settings }) {
-  return JSON.stringify([model, gpu, network, risk, implementation, settings, JOB.map((name) => numbers[name]), Object.keys(MODELS.get(model).values)
+function jobOf({ model, gpu, network, risk, implementation, kernels, numbers, settings }) {
+  return JSON.stringify([model, gpu, network, risk, implementation, kernelKey(kernels), settings, JOB.map((name) => numbers[name]), Object.keys(MODELS.get(model).values)
     .map((name) => numbers[name])]);
 }
 

@@ -85,7 +85,7 @@ function baseOf(state, part) {
   const shape = Object.fromEntries(Object.keys(MODELS.get(state.model).values).map((name) => [name, state.numbers[name]]));
   const single = { tensor_parallel: 1, context_parallel: 1, pipeline_parallel: 1, micro_batch_size: 1,
     sequence_parallel: 0, data_parallel: 1, pipeline_rank: 0 };
-  const values = { ...known.defaults, ...single, ...machineOf(state), ...known.machine, ...shape, ...job, ...state.settings, ...part.fixed };
+  const values = { ...known.defaults, ...single, ...machineOf(state, known), ...known.machine, ...shape, ...job, ...state.settings, ...part.fixed };
   switchOff(known, values, state.settings);
   return values;
 }

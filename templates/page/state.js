@@ -47,13 +47,13 @@ const START_NUMBERS = {
   micro_batch_size: 1, sequence_parallel: 1, first_stage_layers: 0, last_stage_layers: 0, account_for_embedding: 0,
   account_for_loss: 0,
 };
-let state = { numbers: {}, settings: {} };
+let state = { numbers: {}, settings: {}, kernels: {} };
 let kept; // the layout that it is compared with
 
 function startOf(model) {
   START = { model, gpu: "h100-80gb", network: USUAL, risk: Object.keys(DATA.risks)[0],
     implementation: MODELS.get(model).implementation, schedule: "1f1b", recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
-  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values }, settings: {} };
+  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values }, settings: {}, kernels: {} };
 }
 
 function schedulesOf(chosen) {
@@ -96,6 +96,7 @@ function settle() {
   for (const name of CHOSEN.slice(1)) {
     const options = optionsOf(name);
     if (!options.includes(state[name])) state[name] = options.includes(START[name]) ? START[name] : options[0];
+    if (name === "implementation" && !kernelKeys(state).includes(kernelKey(state.kernels))) state.kernels = {};
   }
   if (state.across === state.down) state.down = axes().find((name) => name !== state.across);
   const { fixed } = DATA.evaluators[evaluatorName(state)];
@@ -106,6 +107,18 @@ function settle() {
 // Rarely changed parameters of the chosen program; without a value of its own each has the usual one.
 function isSetting(name) {
   return DATA.evaluators[evaluatorName(state)].settings.includes(name);
+}
+
+// Choose the kernel of an axis, the usual one without an option. Returns the axes that are usual again, because the
+// page has no formulas of both.
+function pickKernel(axis, option) {
+  const { [axis]: before, ...others } = state.kernels;
+  const chosen = option ? { [axis]: option } : {};
+  const both = { ...others, ...chosen };
+  const known = kernelKey(both) === "" || kernelKeys(state).includes(kernelKey(both));
+  state.kernels = known ? both : chosen;
+  settle();
+  return known ? [] : Object.keys(others);
 }
 
 function set(name, value) {
@@ -141,6 +154,7 @@ function toLink(chosen = state) {
   for (const name of Object.keys(own)) if (name === "model" || chosen[name] !== own[name]) asked.set(name, chosen[name]);
   const usual = { ...START_NUMBERS, ...MODELS.get(chosen.model).values };
   for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(name, chosen.numbers[name]);
+  if (Object.keys(chosen.kernels).length) asked.set("kernel", kernelKey(chosen.kernels));
   for (const [name, value] of Object.entries(chosen.settings)) asked.set(name, value);
   return `#${asked}`;
 }
@@ -166,6 +180,10 @@ function fromLink(link) {
   takeOption("model");
   if (!asked.has("implementation")) state.implementation = MODELS.get(state.model).implementation;
   takeOption("implementation");
+  if (kernelKeys(state).includes(asked.get("kernel"))) {
+    state.kernels = Object.fromEntries(asked.get("kernel").split(",").map((pair) => pair.split("=")));
+    asked.delete("kernel");
+  }
   for (const name of Object.keys(state.numbers)) {
     const text = asked.get(name);
     take(name, /^\d+$/.test(text) && legal(name, Number(text)), Number(text));

@@ -2,8 +2,9 @@
 
 // Why no time is known; empty where it is.
 function timeUnknown(state, values) {
-  const { untimed } = DATA.evaluators[evaluatorName(state)];
+  const { untimed, fp8 } = DATA.evaluators[evaluatorName(state)];
   const gpu = GPUS.get(state.gpu);
+  if (!untimed && fp8 && typeof gpu.fp8 === "string" && gpu.fp8) return gpu.fp8;
   const inside = gpu.timed === "in a node" && values.num_gpus <= values.node_size;
   return untimed || (state.network in gpu.networks || gpu.timed === "everywhere" || inside ? "" : gpu.unknown);
 }

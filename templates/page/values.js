@@ -23,8 +23,26 @@ function divisors(number) {
   return found.sort((left, right) => left - right);
 }
 
-function partsOf({ model, implementation }) {
+function usualParts({ model, implementation }) {
   return MODELS.get(model).parts[implementation].map((place) => DATA.parts[place]);
+}
+
+// The parts of the space with the chosen kernels, which have the same layouts.
+function partsOf(chosen) {
+  const changed = DATA.variants[chosen.implementation]?.[kernelKey(chosen.kernels)];
+  const usual = usualParts(chosen);
+  return changed ? usual.map((part) => ({ ...part, evaluator: changed[part.evaluator] ?? part.evaluator })) : usual;
+}
+
+function kernelKey(kernels) {
+  return Object.entries(kernels).sort().map((pair) => pair.join("=")).join(",");
+}
+
+// Combinations of kernels that the page has for a model: those with which every part has formulas.
+function kernelKeys(chosen) {
+  const known = DATA.variants[chosen.implementation] ?? {};
+  const usual = usualParts(chosen);
+  return Object.keys(known).filter((key) => usual.every((part) => part.evaluator in known[key]));
 }
 
 // The sizes that an axis of a part tries, for a job with these values.
@@ -46,10 +64,12 @@ function hasPipeline(part) {
   return { alone: !(rule?.at_least > 1), staged: !(Array.isArray(rule) && rule.length === 1 && rule[0] === 1) };
 }
 
-function partOf({ model, implementation, schedule, recompute, numbers }) {
+function partOf(chosen) {
+  const { schedule, recompute, numbers } = chosen;
   const staged = numbers.pipeline_parallel > 1;
-  const able = partsOf({ model, implementation }).filter((part) => hasPipeline(part)[staged ? "staged" : "alone"]);
-  const known = able.length ? able : partsOf({ model, implementation });
+  const every = partsOf(chosen);
+  const able = every.filter((part) => hasPipeline(part)[staged ? "staged" : "alone"]);
+  const known = able.length ? able : every;
   const ordered = known.filter((part) => part.schedule === schedule);
   const usable = staged && ordered.length ? ordered : known;
   return usable.find((part) => recompute in part.modes) ?? usable[0];
@@ -60,9 +80,10 @@ function evaluatorName(state) {
 }
 
 // Values set by the GPU, the network between nodes and the accepted risk.
-function machineOf({ gpu, network, risk }) {
-  const { values, networks } = GPUS.get(gpu);
-  return { ...values, ...networks[network], process_parts: DATA.risks[risk] };
+function machineOf({ gpu, network, risk }, known) {
+  const { values, networks, fp8 } = GPUS.get(gpu);
+  const matmul = known.fp8 && typeof fp8 === "number" ? { matmul_flops: fp8 } : {};
+  return { ...values, ...networks[network], ...matmul, process_parts: DATA.risks[risk] };
 }
 
 // Overlaps that a run cannot have are off, unless somebody asked for them.
@@ -76,7 +97,7 @@ function switchOff({ off }, values, settings) {
 function valuesOf(state) {
   const part = partOf(state);
   const known = DATA.evaluators[part.evaluator];
-  const values = { ...known.defaults, ...machineOf(state), ...known.machine, ...state.numbers, ...state.settings };
+  const values = { ...known.defaults, ...machineOf(state, known), ...known.machine, ...state.numbers, ...state.settings };
   for (const name of part.modes[state.recompute] ?? []) values[name] = 1;
   for (const [name, leader] of Object.entries(known.following)) if (!values[name]) values[name] = values[leader];
   if (values.tensor_parallel === 1) values.sequence_parallel = 0;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,9 +13,12 @@ from browser_answers import ACCOUNTS, BEYOND, SEARCH, compare_times, explained, 
 from browser_cases import jobs, states
 from oracles.extent import FULL, SEED
 
+import shardmath
+from shardmath.commands.page import page
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.recommend.asking import Asked
 from shardmath.configuration.settings import GRADIENT_BYTES
+from shardmath.errors import InputError
 from shardmath.input.parameters import limits
 from shardmath.search.offered import offered
 
@@ -73,6 +77,33 @@ def test_numbers_with_settings_are_those_of_explain(opened: Callable[..., Any], 
     record_property("settings", len(used))
 
 
+def test_numbers_with_other_kernels_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
+    tab, random = opened(), Random(SEED)
+    used: set[str] = set()
+    for state in states(random, 2 * CASES):
+        keys = tab.evaluate("(link) => { fromLink(link); return kernelKeys(state) }", link_of(state))
+        unused = [key for key in keys if key not in used] or keys
+        if not unused:
+            continue
+        key = random.choice(unused)
+        names, usual = tab.evaluate(TAKEN, link_of({**state, "kernel": key}))
+        settings = drawn(random, names, usual)
+        (broken, accounts, time, _), = tab.evaluate(ACCOUNTS, [link_of({**state, **settings, "kernel": key})])
+        kernels = dict(pair.split("=") for pair in key.split(","))
+        expected = explained({**state, **as_asked(settings), "kernels": kernels})
+        if broken is not None and broken.endswith(BEYOND):
+            continue
+        assert (broken is None) == (expected is not None), (state, key, settings, broken)
+        if expected is None:
+            continue
+        used.add(key)
+        totals = [account["total"] for account in accounts]
+        assert totals == [rank.total for rank in expected.ranks], (state, key, settings)
+        compare_times(time, expected, {**state, **settings, "kernel": key})
+    assert len(used) > 20
+    record_property("kernels", len(used))
+
+
 def test_best_layouts_with_settings_are_those_of_recommend(opened: Callable[..., Any]) -> None:
     tab, random = opened(), Random(SEED)
     for job in jobs(random, CASES // 10):
@@ -118,3 +149,41 @@ def test_every_setting_has_a_group() -> None:
     assert "gradient_bytes" in training
     assert "context_bytes" in process
     assert "matmul_per_mille" in machine
+
+
+def test_a_kernel_is_chosen_and_another_one_takes_its_place(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=1")
+    before = tab.inner_text("#tile-memory .figure")
+    tab.click("#settings summary")
+    tab.select_option("#kernel-loss", "te_fused")
+    tab.wait_for_selector("html[data-ready]")
+    with_loss = tab.inner_text("#tile-memory .figure")
+    assert with_loss != before
+    assert opened(f"#{tab.url.partition('#')[2]}").inner_text("#tile-memory .figure") == with_loss
+    assert "--kernel loss=te_fused" in tab.evaluate("commandOf(state)")
+    tab.select_option("#kernel-optimizer", "sgd")
+    assert "loss is usual again: this page has no formulas of both." in tab.inner_text("#notice")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.input_value("#kernel-loss") == ""
+    tab.select_option("#kernel-optimizer", "")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#tile-memory .figure") == before
+    tab.select_option("select[data-name=gpu]", "a100-80gb")
+    tab.select_option("#kernel-fp8", "delayed")
+    tab.wait_for_selector("html[data-ready]")
+    expected = shardmath.explain("llama-3.1-8b", "a100-80gb", num_gpus=16, global_batch_size=64, tensor_parallel=4,
+                                 kernels={"fp8": "delayed"})
+    assert f"Step time is not computed: {expected.time_unknown}." in tab.inner_text("#tile-time")
+
+
+def test_kernels_that_are_asked_for_are_there_in_all_combinations(opened: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(["llama-3.2-1b"], only=True, kernels={"loss": "te_fused", "precision": ("bf16", "fp16")}),
+                    encoding="utf-8")
+    tab = opened("#implementation=megatron&num_gpus=8&global_batch_size=64&tensor_parallel=2&pipeline_parallel=1"
+                 "&kernel=loss=te_fused,precision=bf16", path=path)
+    expected = shardmath.explain("llama-3.2-1b", "h100-80gb", num_gpus=8, global_batch_size=64, tensor_parallel=2,
+                                 seq_length=8192, kernels={"loss": "te_fused", "precision": "bf16"})
+    assert tab.inner_text("#tile-memory .figure").startswith(f"{expected.peak.total / 2**30:.2f}")
+    with pytest.raises(InputError, match="los"):
+        page(["llama-3.2-1b"], only=True, kernels={"los": "te_fused"})

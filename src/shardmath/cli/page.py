@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import click
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import kernel_names, model_names
+from shardmath.cli.options import kernel_options
 from shardmath.cli.titled import Titled
 
 
 @click.command(cls=Titled, short_help="Write one HTML page: memory, time, best layouts, formulas.", examples=(
     "-o page.html",
-    "mixtral-8x7b ./config.json -o page.html",
+    "llama-3.1-8b --only --kernel loss=te_fused --kernel fp8=delayed,current -o page.html",
 ), work="writing the page")
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write; - is standard output.")
+@click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
+              help="Add kernels of the first model, in all combinations; several as A,B. May be repeated.")
 @click.option("--only", is_flag=True, help="Leave out all models but those named.")
-def page(models: tuple[str, ...], output: str, only: bool) -> None:
+def page(models: tuple[str, ...], output: str, only: bool, kernels: tuple[str, ...]) -> None:
     """Write an offline HTML page: memory, step time and the best layouts of any job, with the formula of each number.
 
     The page has all models of `shardmath models`, and every MODEL of the command line: a name, or the path of a
-    config.json. The first page takes a minute: its formulas are derived and kept for the next one.
+    config.json. The first page takes some minutes: its formulas are derived and kept for the next one.
     """
     from shardmath.commands.page import page as written
     from shardmath.files.writing import whole_file
     from shardmath.reports.progress import progress
 
     with whole_file("output", output, "wb") as file, progress("sets of formulas") as bar:
-        file.write(written(models, only, bar).encode())  # type: ignore[arg-type] # UTF-8, on any terminal
+        text = written(models, only, bar, kernel_options(kernels)).encode()  # UTF-8, on any terminal
+        file.write(text)  # type: ignore[arg-type]

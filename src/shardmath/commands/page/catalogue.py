@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmath.account.accounting import exists
 from shardmath.catalogue import read
+from shardmath.commands.page.kernels import OFFERED
 from shardmath.commands.page.settings import overlaps_of, settings_of
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import following
@@ -63,8 +64,16 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
         inside = {}
     return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside},
             "error": cluster.error(with_experts=False), "error_of_experts": cluster.error(with_experts=True),
-            "networks": _networks(gpu, {**memory, **inside}),
+            "fp8": _fp8(cluster), "networks": _networks(gpu, {**memory, **inside}),
             "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
+
+
+def _fp8(cluster: Cluster) -> int | str:
+    """Return the peak of FP8 products in FLOP/s, or say why there is none."""
+    try:
+        return cluster.values("fp8", 1)["matmul_flops"]
+    except InputError as error:
+        return str(error) if error.field == "precision" else ""
 
 
 def _networks(gpu: Gpu, usual: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -94,7 +103,8 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
         "title": evaluator.title(),
         "defaults": {**DEFAULTS, **_SINGLE, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
-        "machine": own,
+        "machine": own, "choices": {axis: evaluator.choices[axis] for axis in OFFERED},
+        "fp8": evaluator.choices["fp8"] != "none",
         "settings": settings_of(evaluator), "off": overlaps_of(evaluator),
         "following": following(evaluator, {}),
         "momentsCounted": evaluator.choices["peak"] != "saved",

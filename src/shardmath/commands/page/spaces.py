@@ -25,12 +25,15 @@ _OPERATORS = {
 _FUNCTIONS = {"max": "Math.max", "min": "Math.min"}
 
 
-def parts_of(model: Model, cluster: Cluster, implementation: str) -> tuple[tuple[Space, Part], ...]:
+def parts_of(
+    model: Model, cluster: Cluster, implementation: str, kernels: Mapping[str, str] | None = None,
+) -> tuple[tuple[Space, Part], ...]:
     """Return the parts of the spaces of any job of a model, each with its space.
 
     Raises InputError where the implementation does not have the model.
     """
-    spaces = offered(model, cluster, _GPUS, rank_by="memory", global_batch_size=_BATCH, implementation=implementation)
+    spaces = offered(model, cluster, _GPUS, rank_by="memory", global_batch_size=_BATCH, implementation=implementation,
+                     kernels=kernels)
     return tuple((space, part) for space in spaces for part in space.parts())
 
 

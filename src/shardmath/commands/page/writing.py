@@ -19,6 +19,7 @@ from shardmath.commands.page.catalogue import (
     risk_data,
 )
 from shardmath.commands.page.imports import config_data, family_data, flag_data, unread_data
+from shardmath.commands.page.kernels import Asked, kernel_data, variants_of
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
@@ -41,11 +42,13 @@ Progress = Callable[[int, int], None]
 
 def page(
     asked: Sequence[str | PathLike[str]] = (), only: bool = False, progress: Progress | None = None,
+    kernels: Asked | None = None,
 ) -> str:
     """Return the page as HTML, beginning with the first model that is ``asked`` for, by name or path.
 
-    It has the models asked for and, unless ``only`` those are wanted, all of the catalogue. Raises InputError for an
-    unknown model.
+    It has the models asked for and, unless ``only`` those are wanted, all of the catalogue; of the first model, and of
+    those with the same formulas, other kernels too: each offered option, and all combinations of ``kernels``. Raises
+    InputError for an unknown model, axis or option.
     """
     from shardmath.files.rendering import rendered
 
@@ -55,6 +58,8 @@ def page(
     parts: dict[str, int] = {}
     functions: dict[str, int] = {}
     listed = [_with_parts(model, cluster, evaluators, parts, functions) for model in chosen]
+    first = chosen[0] if asked else next(model for model in chosen if model.name == _START)
+    variants = _variants(first, cluster, kernels or {}, evaluators)
     lines = Lines()
     scripts: dict[str, list[int]] = {}
     formulas: dict[str, dict[str, int]] = {}
@@ -65,7 +70,8 @@ def page(
         formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
     families = family_data(chosen)
     data = {
-        "start": chosen[0].name if asked else _START,
+        "start": first.name,
+        "variants": variants, "kernels": kernel_data([key for own in variants.values() for key in own]),
         "models": listed,
         "parts": [json.loads(part) for part in parts],
         "gpus": gpu_data(), "risks": risk_data(),
@@ -105,6 +111,18 @@ def _with_parts(
             places.setdefault(implementation, []).append(parts.setdefault(text, len(parts)))
     return {**model_data(model), "parts": places, "implementation": default_implementation(model),
             "seq_length": default_seq_length(model)}
+
+
+def _variants(
+    model: Model, cluster: Cluster, kernels: Asked, evaluators: dict[str, Evaluator],
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return names of evaluators with other kernels by that of the usual one, by combination, by implementation."""
+    variants: dict[str, dict[str, dict[str, str]]] = {}
+    for implementation in IMPLEMENTATIONS:
+        for key, changed in variants_of(model, cluster, implementation, kernels):
+            variants.setdefault(implementation, {})[key] = {usual: item.name for usual, item in changed.items()}
+            evaluators |= {item.name: item for item in changed.values()}
+    return variants
 
 
 class Lines:
