@@ -91,7 +91,7 @@ constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes o
 	--python-version 3.11 $(LOCKED:%=--extra %) --output-file constraints.txt pyproject.toml
 
 documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ anew, after a change of constants (minutes)
-	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py tests/test_notebooks.py -k 'commands_print or every_cell'
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py tests/test_notebooks.py tests/test_mistakes.py -k 'commands_print or every_cell or every_mistake'
 	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/test_scaling.py -k document
 
 coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, oracles that count them, and lines of rows

@@ -117,6 +117,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
+    except click.exceptions.NoSuchOption as error:
+        return _refuse(f"{error.format_message()}{_as_kernel(error.option_name)}")
     except click.ClickException as error:
         return _refuse(error.format_message())
     except InputError as error:
@@ -129,6 +131,14 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # a full disk, or no permission to read
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
+
+
+def _as_kernel(option: str) -> str:
+    """Say how an option is written that names an axis of kernels; nothing for another one."""
+    from shardmath.generated.definitions import CHOICES
+
+    axis = option.lstrip("-").replace("-", "_")
+    return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}." if axis in CHOICES else ""
 
 
 def _ended(code: int) -> int:

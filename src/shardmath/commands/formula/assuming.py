@@ -43,7 +43,7 @@ class Clauses:
 
 
 def symbols_by_name() -> dict[str, Symbol]:
-    """Return every symbol by its long name, its letter, its letter as it is printed and its abbreviation."""
+    """Return every symbol by long name, by letter, by letter as it is printed, and by abbreviation in small letters too."""
     from shardmath.symbolic.parameters import PARAMETERS as DEFINED
     from shardmath.symbolic.printers.text import letter
 
@@ -52,6 +52,9 @@ def symbols_by_name() -> dict[str, Symbol]:
         for name in (parameter.name, parameter.letter, letter(parameter.symbol), parameter.short):
             if name:
                 names.setdefault(name, parameter.symbol)
+    for parameter in DEFINED:
+        if parameter.short:
+            names.setdefault(parameter.short.lower(), parameter.symbol)
     return names
 
 

@@ -183,7 +183,7 @@ def _derived(
     home, line = home_of(name, implementation, kernels), LinePrinter()
     terms, fixed = home.terms, home.fixed
     if name not in terms:
-        raise InputError("term", name, f"must be a term of {terms.name}", nearest_names(name, terms.terms))
+        raise InputError("term", name, f"must be a term of {home.name}", nearest_names(name, terms.terms))
     steps = _steps(name, implementation, kernels, assumptions, expand)
 
     def spelled(expression: Expr) -> Expr:

@@ -1,0 +1,133 @@
+"""``python -m benchmarks.stranger [--document FILE]``: the way of somebody new, timed from an empty clone.
+
+A fresh clone, environment, home and cache in a folder of their own: install, first answer, tutorial, page and notebooks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.machine import machine
+
+ROOT = Path(__file__).resolve().parents[1]
+#: The first command of the README, and what notebooks need beside the package.
+ANSWER = re.search(r"^\$ (shardmath .+)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+NOTEBOOK_TOOLS = ("nbclient", "ipykernel", "pandas", "matplotlib")
+_COMMAND = re.compile(r"^\$ (shardmath .+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage of the way: its name, commands of a shell in the clone, and whether they are run once more."""
+
+    name: str
+    commands: tuple[str, ...]
+    twice: bool = True
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of a step by the clock: the first time, and once more; None for what nobody does twice."""
+
+    name: str
+    commands: int
+    first: float
+    again: float | None
+
+
+def steps() -> tuple[Step, ...]:
+    """Return the way: from a clone to the notebooks."""
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert ANSWER is not None
+    return (
+        Step("install", (f"{shlex.quote(sys.executable)} -m venv .venv", ".venv/bin/pip install --quiet ."), twice=False),
+        Step("help", ("shardmath --help",)),
+        Step("first answer (README)", (ANSWER[1],)),
+        Step("tutorial", tuple(_COMMAND.findall(tutorial))),
+        Step("page", ("shardmath page --quiet -o page.html",)),
+        Step("install what notebooks need", (f".venv/bin/pip install --quiet {' '.join(NOTEBOOK_TOOLS)}",), twice=False),
+        *(Step(f"notebook {path.stem}", (f"jupyter-execute docs/notebooks/{path.name}",)) for path in notebooks),
+    )
+
+
+def timed(folder: Path) -> Iterator[Timed]:
+    """Yield the steps with their times, in a clone in ``folder``. Raises CalledProcessError for a command that fails."""
+    clone = folder / "shardmath"
+    start = time.perf_counter()
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    yield Timed("clone", 1, time.perf_counter() - start, None)
+    environment = {
+        "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
+        **{name: value for name, value in os.environ.items() if name.startswith(("PIP_", "LANG", "LC_"))},
+    }
+    for step in steps():
+        first = _seconds(step.commands, clone, environment)
+        yield Timed(step.name, len(step.commands), first, _seconds(step.commands, clone, environment) if step.twice else None)
+
+
+def _seconds(commands: tuple[str, ...], clone: Path, environment: Mapping[str, str]) -> float:
+    """Run commands one after another; return their seconds."""
+    start = time.perf_counter()
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, cwd=clone, env=environment, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def table(times: list[Timed]) -> str:
+    """Return the times as a table; the ratio is to the first answer, asked again."""
+    unit = next(row.again for row in times if row.name.startswith("first answer"))
+    assert unit is not None
+    lines = ["| step | commands | seconds | again | / first answer, again |", "|---|---:|---:|---:|---:|"]
+    for row in times:
+        again = "-" if row.again is None else f"{row.again:.1f}"
+        lines.append(f"| {row.name} | {row.commands} | {row.first:.1f} | {again} | {row.first / unit:.1f} |")
+    return "\n".join(lines)
+
+
+def document(times: list[Timed], about: Mapping[str, str], day: str) -> str:
+    """Return docs/first-steps.md."""
+    words = "\n".join(f"{name:<10} {value}" for name, value in about.items() if name != "compiler")
+    return f"""# First steps, timed
+
+Written by `python -m benchmarks.stranger --document docs/first-steps.md` on {day}: a fresh clone of this repository, a new
+environment, and an empty cache in a folder of their own. Installing includes the downloads of all that shardmath needs.
+Every command of the [tutorial](tutorial.md) is a new process; notebooks are executed whole, with the start of their kernel.
+*Again* is the same with the cache that the first time filled. Seconds depend on machine and network; ratios can be compared.
+
+```text
+{words}
+```
+
+{table(times)}
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Walk the way; print the table, or write the document. Return the exit code 0."""
+    parser = argparse.ArgumentParser(description="Time the way of somebody new, from an empty clone.")
+    parser.add_argument("--document", type=Path, help="write this Markdown file instead of printing the table")
+    asked = parser.parse_args(arguments)
+    about = machine()
+    with TemporaryDirectory() as folder:
+        times = list(timed(Path(folder)))
+    if asked.document is None:
+        sys.stdout.write(f"{table(times)}\n")
+    else:
+        asked.document.write_text(document(times, about, date.today().isoformat()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
