@@ -1,6 +1,6 @@
 """``python -m benchmarks.stranger [--document FILE]``: the way of somebody new, timed from an empty clone.
 
-A fresh clone, environment, home and cache in a folder of their own: install, first answer, tutorial, page and notebooks.
+A fresh clone with an environment, a home and a cache of its own: install, first answer, tutorial, page and notebooks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tempfile import TemporaryDirectory
 from benchmarks.machine import machine
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The first command of the README, and what notebooks need beside the package.
+#: The first command of the README, and what notebooks need: extras of the package, and tools.
 ANSWER = re.search(r"^\$ (shardmath .+)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-NOTEBOOK_TOOLS = ("nbclient", "ipykernel", "pandas", "matplotlib")
+NOTEBOOK_NEEDS = ("'.[plots,shell]'", "nbclient", "ipykernel", "pandas")
+_INSTALL = ".venv/bin/pip install --quiet"
 _COMMAND = re.compile(r"^\$ (shardmath .+)$", re.MULTILINE)
 
 
@@ -52,29 +53,31 @@ def steps() -> tuple[Step, ...]:
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
     assert ANSWER is not None
     return (
-        Step("install", (f"{shlex.quote(sys.executable)} -m venv .venv", ".venv/bin/pip install --quiet ."), twice=False),
+        Step("install", (f"{shlex.quote(sys.executable)} -m venv .venv", f"{_INSTALL} ."), twice=False),
         Step("help", ("shardmath --help",)),
         Step("first answer (README)", (ANSWER[1],)),
         Step("tutorial", tuple(_COMMAND.findall(tutorial))),
         Step("page", ("shardmath page --quiet -o page.html",)),
-        Step("install what notebooks need", (f".venv/bin/pip install --quiet {' '.join(NOTEBOOK_TOOLS)}",), twice=False),
+        Step("install what notebooks need", (f"{_INSTALL} {' '.join(NOTEBOOK_NEEDS)}",), twice=False),
         *(Step(f"notebook {path.stem}", (f"jupyter-execute docs/notebooks/{path.name}",)) for path in notebooks),
     )
 
 
 def timed(folder: Path) -> Iterator[Timed]:
-    """Yield the steps with their times, in a clone in ``folder``. Raises CalledProcessError for a command that fails."""
+    """Yield the steps with their times, in a clone in ``folder``. Raises CalledProcessError where one fails."""
     clone = folder / "shardmath"
     start = time.perf_counter()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     yield Timed("clone", 1, time.perf_counter() - start, None)
     environment = {
-        "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
+        "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
         **{name: value for name, value in os.environ.items() if name.startswith(("PIP_", "LANG", "LC_"))},
     }
     for step in steps():
         first = _seconds(step.commands, clone, environment)
-        yield Timed(step.name, len(step.commands), first, _seconds(step.commands, clone, environment) if step.twice else None)
+        again = _seconds(step.commands, clone, environment) if step.twice else None
+        yield Timed(step.name, len(step.commands), first, again)
 
 
 def _seconds(commands: tuple[str, ...], clone: Path, environment: Mapping[str, str]) -> float:
@@ -101,10 +104,11 @@ def document(times: list[Timed], about: Mapping[str, str], day: str) -> str:
     words = "\n".join(f"{name:<10} {value}" for name, value in about.items() if name != "compiler")
     return f"""# First steps, timed
 
-Written by `python -m benchmarks.stranger --document docs/first-steps.md` on {day}: a fresh clone of this repository, a new
-environment, and an empty cache in a folder of their own. Installing includes the downloads of all that shardmath needs.
-Every command of the [tutorial](tutorial.md) is a new process; notebooks are executed whole, with the start of their kernel.
-*Again* is the same with the cache that the first time filled. Seconds depend on machine and network; ratios can be compared.
+Written by `python -m benchmarks.stranger --document docs/first-steps.md` on {day}: a fresh clone of this
+repository, a new environment, and an empty cache, in a folder of their own. Installing includes the downloads
+of all that shardmath needs. Every command of the [tutorial](tutorial.md) is a new process; notebooks are
+executed whole, with the start of their kernel. *Again* is the same with the cache that the first time filled.
+Seconds depend on machine and network; ratios can be compared.
 
 ```text
 {words}
@@ -121,7 +125,10 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     about = machine()
     with TemporaryDirectory() as folder:
-        times = list(timed(Path(folder)))
+        times = []
+        for row in timed(Path(folder)):
+            times.append(row)
+            sys.stderr.write(f"{row.name}: {row.first:.1f} s\n")
     if asked.document is None:
         sys.stdout.write(f"{table(times)}\n")
     else:

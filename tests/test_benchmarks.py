@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import backends, machine, native, nests, proofs, rates, roofline, run, startup
+from benchmarks import backends, machine, native, nests, proofs, rates, roofline, run, startup, stranger
 from benchmarks.contenders import CORES, Contender, Whole, converted, in_blocks, lambdified
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
@@ -233,3 +233,13 @@ def test_memory_is_that_of_a_fresh_process(rivals: list[Contender], batches: tup
     found, loaded = peaks([ours], batches[0])
     assert list(found) == [ours.key]
     assert 10 < loaded < found[ours.key] < 1000
+
+
+def test_a_document_of_first_steps_has_the_times_that_it_is_given() -> None:
+    times = [stranger.Timed("clone", 1, 2.0, None), stranger.Timed("first answer", 1, 30.0, 1.5)]
+    page = stranger.document(times, {"processor": "a fast one", "compiler": "left out"}, "2026-11-26")
+    assert "| clone | 1 | 2.0 | - | 1.3 |" in page
+    assert "| first answer | 1 | 30.0 | 1.5 | 20.0 |" in page
+    assert "2026-11-26" in page
+    assert "a fast one" in page
+    assert "left out" not in page

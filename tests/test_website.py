@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,14 @@ def test_every_page_of_the_documentation_is_on_the_site() -> None:
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert written <= set(NAMES)
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_the_builder_is_pinned_as_its_notes_say() -> None:
+    notes = (ROOT / "website" / "README.md").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pins = set(re.findall(r"`(mkdocs[^`]*[<>=][^`]*)`", notes))
+    assert pins == {pin for pin in extras["docs"] if pin.startswith("mkdocs")}
+    assert pins <= set(extras["dev"])
 
 
 @pytest.mark.process

@@ -25,6 +25,7 @@ from shardmath.symbolic.dimension import Dimension
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parallel.dimensions import SHAPE_RULES
 from shardmath.symbolic.parameters import BY_LETTER
+from website import shares
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "concepts"
 #: Pictures by name: a model, and how its tensors are shared out.
@@ -39,11 +40,11 @@ ROLES = {"weight": "weights of a layer", "activation": "saved by a layer for its
 #: Saved tensors of less than this share of the largest one are left out.
 SMALLEST = 1 / 500
 #: Cards in a line; inches of a card's height and of a heading.
-_CARDS, _HEIGHT, _HEADING = 6, 0.78, 0.2
+_CARDS, _HEIGHT, _HEADING = 4, 1.1, 0.25
 #: Width and height of the drawn tensor in the width of its card, and the height of a vector.
-_SIDE, _VECTOR = 0.6, 0.12
+_SIDE, _VECTOR = 0.55, 0.1
 #: Points of letters; the colours of what other ranks keep and of edges.
-_LETTERS, OTHERS, EDGES = 4.8, "#E3E3E3", "#FFFFFF"
+_LETTERS, OTHERS, EDGES = 6.8, "#E3E3E3", "#FFFFFF"
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,10 @@ def _draw(axes: Any, card: Card, middle: float, top: float) -> None:
 def main() -> int:
     """Write every picture and remove others; return the exit code 0."""
     FOLDER.mkdir(exist_ok=True)
-    for name in CONCEPTS:
-        write_picture(picture(name), str(FOLDER / f"{name}.svg"))
-    for stale in set(FOLDER.iterdir()) - {FOLDER / f"{name}.svg" for name in CONCEPTS}:
+    drawn = {**{name: picture(name) for name in CONCEPTS}, **{name: shares.picture(name) for name in shares.SHARES}}
+    for name, each in drawn.items():
+        write_picture(each, str(FOLDER / f"{name}.svg"))
+    for stale in set(FOLDER.iterdir()) - {FOLDER / f"{name}.svg" for name in drawn}:
         stale.unlink()
     return 0
 

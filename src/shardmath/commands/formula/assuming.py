@@ -43,7 +43,7 @@ class Clauses:
 
 
 def symbols_by_name() -> dict[str, Symbol]:
-    """Return every symbol by long name, by letter, by letter as it is printed, and by abbreviation in small letters too."""
+    """Return every symbol by long name, letter, letter as it is printed, and abbreviation, also in small letters."""
     from shardmath.symbolic.parameters import PARAMETERS as DEFINED
     from shardmath.symbolic.printers.text import letter
 
