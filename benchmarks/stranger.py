@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from tempfile import TemporaryDirectory
 
 from benchmarks.machine import machine
@@ -38,13 +39,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Seconds:
+    """Seconds of a step, by the clock and of processors, which a busy machine leaves nearly as they are."""
+
+    clock: float
+    processor: float
+
+
+@dataclass(frozen=True)
 class Timed:
-    """Seconds of a step by the clock: the first time, and once more; None for what nobody does twice."""
+    """A step the first time, and once more; None for what nobody does twice."""
 
     name: str
     commands: int
-    first: float
-    again: float | None
+    first: Seconds
+    again: Seconds | None
 
 
 def steps() -> tuple[Step, ...]:
@@ -66,9 +75,7 @@ def steps() -> tuple[Step, ...]:
 def timed(folder: Path) -> Iterator[Timed]:
     """Yield the steps with their times, in a clone in ``folder``. Raises CalledProcessError where one fails."""
     clone = folder / "shardmath"
-    start = time.perf_counter()
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    yield Timed("clone", 1, time.perf_counter() - start, None)
+    yield Timed("clone", 1, _seconds((f"git clone --quiet {ROOT} {clone}",), folder, dict(os.environ)), None)
     environment = {
         "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "HOME": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
@@ -80,22 +87,27 @@ def timed(folder: Path) -> Iterator[Timed]:
         yield Timed(step.name, len(step.commands), first, again)
 
 
-def _seconds(commands: tuple[str, ...], clone: Path, environment: Mapping[str, str]) -> float:
-    """Run commands one after another; return their seconds."""
-    start = time.perf_counter()
+def _seconds(commands: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Seconds:
+    """Run commands one after another; return their seconds. Raises CalledProcessError where one fails."""
+    start, before = time.perf_counter(), getrusage(RUSAGE_CHILDREN)
     for command in commands:
-        subprocess.run(command, shell=True, check=True, cwd=clone, env=environment, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+        subprocess.run(command, shell=True, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    after = getrusage(RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Seconds(time.perf_counter() - start, processor)
 
 
 def table(times: list[Timed]) -> str:
-    """Return the times as a table; the ratio is to the first answer, asked again."""
+    """Return the times as a table; the ratio of processor seconds is to the first answer, asked again."""
     unit = next(row.again for row in times if row.name.startswith("first answer"))
     assert unit is not None
-    lines = ["| step | commands | seconds | again | / first answer, again |", "|---|---:|---:|---:|---:|"]
+    lines = ["| step | commands | seconds | again | processor seconds | again | / first answer, again |",
+             "|---|---:|---:|---:|---:|---:|---:|"]
     for row in times:
-        again = "-" if row.again is None else f"{row.again:.1f}"
-        lines.append(f"| {row.name} | {row.commands} | {row.first:.1f} | {again} | {row.first / unit:.1f} |")
+        clock, processor = (("-", "-") if row.again is None else
+                            (f"{row.again.clock:.1f}", f"{row.again.processor:.1f}"))
+        lines.append(f"| {row.name} | {row.commands} | {row.first.clock:.1f} | {clock} | {row.first.processor:.1f} |"
+                     f" {processor} | {row.first.processor / unit.processor:.1f} |")
     return "\n".join(lines)
 
 
@@ -108,7 +120,7 @@ Written by `python -m benchmarks.stranger --document docs/first-steps.md` on {da
 repository, a new environment, and an empty cache, in a folder of their own. Installing includes the downloads
 of all that shardmath needs. Every command of the [tutorial](tutorial.md) is a new process; notebooks are
 executed whole, with the start of their kernel. *Again* is the same with the cache that the first time filled.
-Seconds depend on machine and network; ratios can be compared.
+Seconds depend on machine and network; ratios of processor seconds can be compared.
 
 ```text
 {words}
@@ -128,7 +140,7 @@ def main(arguments: list[str]) -> int:
         times = []
         for row in timed(Path(folder)):
             times.append(row)
-            sys.stderr.write(f"{row.name}: {row.first:.1f} s\n")
+            sys.stderr.write(f"{row.name}: {row.first.clock:.1f} s\n")
     if asked.document is None:
         sys.stdout.write(f"{table(times)}\n")
     else:

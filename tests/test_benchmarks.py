@@ -236,10 +236,12 @@ def test_memory_is_that_of_a_fresh_process(rivals: list[Contender], batches: tup
 
 
 def test_a_document_of_first_steps_has_the_times_that_it_is_given() -> None:
-    times = [stranger.Timed("clone", 1, 2.0, None), stranger.Timed("first answer", 1, 30.0, 1.5)]
+    first, again = stranger.Seconds(30.0, 20.0), stranger.Seconds(1.5, 1.0)
+    times = [stranger.Timed("clone", 1, stranger.Seconds(2.0, 0.5), None),
+             stranger.Timed("first answer", 1, first, again)]
     page = stranger.document(times, {"processor": "a fast one", "compiler": "left out"}, "2026-11-26")
-    assert "| clone | 1 | 2.0 | - | 1.3 |" in page
-    assert "| first answer | 1 | 30.0 | 1.5 | 20.0 |" in page
+    assert "| clone | 1 | 2.0 | - | 0.5 | - | 0.5 |" in page
+    assert "| first answer | 1 | 30.0 | 1.5 | 20.0 | 1.0 | 20.0 |" in page
     assert "2026-11-26" in page
     assert "a fast one" in page
     assert "left out" not in page

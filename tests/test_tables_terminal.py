@@ -16,7 +16,10 @@ from shardmath.reports.tables import table
 
 EXPLAIN = "explain llama-3.1-70b --gpu h100-80gb --tp 4 --pp 8 --num-gpus 64"
 COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024", "models", "gpus",
-            "networks", "formula loss.saved", "formula --list")
+            "networks", "formula loss.saved", "formula --list",
+            "scale llama-3.1-70b --gpu h100-80gb --num-gpus 64,256,1024 --global-batch-size 1024",
+            "moves llama-3.1-70b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64 --global-batch-size 512",
+            "phases docs/systems/phases.toml", "explore docs/spaces/llama-8b-32.toml --method bounds")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
