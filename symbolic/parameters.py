@@ -93,7 +93,7 @@ LINKS: tuple[tuple[str, str, str], ...] = (
     ("Yq", "path", "harmonic mean of the links between nodes from the first stage to the last"),
 )
 
-#: Figures of all stages together, where stages are on several kinds of GPUs: letter, end of the name, unit, meaning.
+#: Figures of all stages together, where stages have machines of their own: letter, end of the name, unit, meaning.
 ACROSS: tuple[tuple[str, str, str, str], ...] = (
     ("Tx", "slowest", "ps", "one micro-batch on the slowest stage; of several chunks of layers the first"),
     ("Tm", "slowest_middle", "ps", "the same of any chunk but the first and the last"),

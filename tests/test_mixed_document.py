@@ -9,7 +9,7 @@ import pytest
 
 from shardmath import Cluster, InputError, explain, explore, sweep
 from shardmath.machines.files import cluster_of
-from shardmath.search.nests.kinds import MOST
+from shardmath.search.nests.listed import MOST
 from shardmath.search.spaces import Best, Space
 
 pytestmark = pytest.mark.slow

@@ -15,6 +15,7 @@ from oracles.mixed_pipeline import play, splits
 from shardmath import Cluster, InputError, explain, explore, read_cluster, recommend, sweep
 from shardmath.account.configured import configured_on_any
 from shardmath.account.kinds import together
+from shardmath.account.mixed import Mixed
 from shardmath.cli.main import exit_code
 from shardmath.commands.sweep.report import show
 from shardmath.compiler.evaluators import times_at
@@ -124,8 +125,8 @@ def test_parameters_of_one_kind_are_not_those_of_another() -> None:
     cluster = cluster_of({**both, "kinds": tables})
     assert cluster.parameters == {"overlap_grad_reduce": 1}
     ours = configured_on_any(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2)
-    assert ours.mixed is not None
-    stages = ours.mixed.pipeline(ours.job).stages
+    assert isinstance(ours.hardware, Mixed)
+    stages = ours.hardware.pipeline.stages
     assert [stage["matmul_per_mille"] for stage in stages] == [600, 700]
     assert [stage["context_bytes"] for stage in stages] == [2**30, DEFAULTS["context_bytes"]]
     assert explain(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2).switches["overlap_grad_reduce"] == 1
@@ -187,8 +188,8 @@ def test_the_step_of_real_chunks_beside_a_played_one(
     """The formula is too long where stages work ahead on chunks that nothing delays, and hardly ever too short."""
     ours = configured_on_any("llama-3.1-8b", mixed(*((gpu, 8) for gpu in gpus)), tensor_parallel=4,
                              global_batch_size=64, **options)
-    assert ours.mixed is not None
-    numbers = [times_at(ours.job.evaluator.times, stage) for stage in ours.mixed.pipeline(ours.job).stages]
+    assert isinstance(ours.hardware, Mixed)
+    numbers = [times_at(ours.job.evaluator.times, stage) for stage in ours.hardware.pipeline.stages]
     further = options["virtual_pipeline"] - 2
     chunks = [[Fraction(stage["stage.first_chunk"]), *[Fraction(stage["stage.middle_chunk"])] * further,
                Fraction(stage["stage.last_chunk"])] for stage in numbers]
@@ -207,8 +208,8 @@ def test_the_step_of_real_chunks_beside_a_played_one(
 def test_the_step_of_a_real_split_is_close_to_a_played_one(model: str, options: dict[str, int]) -> None:
     batch = 32 * 4 // options.get("tensor_parallel", 1)
     ours = configured_on_any(model, BOTH, pipeline_parallel=4, global_batch_size=batch, **options)
-    assert ours.mixed is not None
-    values = ours.mixed.pipeline(ours.job).stages
+    assert isinstance(ours.hardware, Mixed)
+    values = ours.hardware.pipeline.stages
     numbers = [times_at(ours.job.evaluator.times, stage) for stage in values]
     forward = [Fraction(stage["stage.forward_computing"]) for stage in numbers]
     backward = [Fraction(stage["stage.microbatch_time"]) - own for stage, own in zip(numbers, forward, strict=True)]

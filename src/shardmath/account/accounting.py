@@ -12,10 +12,10 @@ from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured_on_any
 from shardmath.account.host import fullest_host
 from shardmath.account.judged import fullness_of, rule_of, verdict_of
-from shardmath.account.mixed import StageOnGpu, in_chunks
 from shardmath.account.outside import Outside, outside_of_a_step
 from shardmath.account.placement import Placement
 from shardmath.account.slicing import Slicing, slicing
+from shardmath.account.stages import StageOnGpu, in_chunks
 from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
@@ -169,7 +169,7 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     placement: Placement | None
     """Where nodes with measured links go; null without such links."""
     stages: tuple[StageOnGpu, ...]
-    """Stages on several kinds of GPUs, each with its own; none where all GPUs are alike."""
+    """Stages, each with its own GPUs; none where all GPUs are alike."""
     slicing: Slicing | None
     """Best lengths of the slices of a sequence; null without slices."""
     time_unknown: str
@@ -206,7 +206,7 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
 
     @property
     def layers(self) -> tuple[int, ...] | None:
-        """Layers of every chunk on several kinds of GPUs, in the order of the model; None where all GPUs are alike."""
+        """Layers of every chunk in the order of the model, where GPUs of stages differ; None where all are alike."""
         return in_chunks([stage.layers for stage in self.stages], self.inputs) or None
 
     @property

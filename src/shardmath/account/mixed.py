@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.judged import LIMIT_TERMS, fullness_of
+from shardmath.account.judged import LIMIT_TERMS
 from shardmath.account.kinds import Fleet, of_chunks
+from shardmath.account.pipelines import Pipeline
 from shardmath.account.placement import Placement
 from shardmath.account.sharing import Stages, least_largest, shared_out
-from shardmath.account.stage_links import placed_stages
-from shardmath.account.time import StepTime, step_time
-from shardmath.answers import Answer
-from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
+from shardmath.account.stages import StageOnGpu, in_chunks
+from shardmath.account.time import StepTime
+from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
@@ -23,8 +22,8 @@ from shardmath.configuration.settings import as_model
 from shardmath.configuration.stages import costs, experts_before, listed, of_layers, on_rank, parsed
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import LIMITS, RANK_LIMITS, num_microbatches, verdict
-from shardmath.input.parameters import MACHINE, UNEVEN, checked, refuse_illegal
+from shardmath.generated.definitions import RANK_LIMITS, num_microbatches, verdict
+from shardmath.input.parameters import MACHINE, checked, refuse_illegal
 from shardmath.machines import Cluster
 
 if TYPE_CHECKING:
@@ -34,121 +33,60 @@ if TYPE_CHECKING:
 _ONCE = ("stage.data_waiting", "stage.optimizer_time")
 #: Verdicts by which layers are shared out: the first that some split keeps.
 _ALLOWED = (0, 1)
-#: Places of the stages that terms of the whole pipeline name.
-_NAMED = {"first": 0, "second": 1, "penultimate": -2, "last": -1}
-
-
-@dataclass(frozen=True)
-class StageOnGpu(Answer):
-    """One pipeline stage on its kind of GPU."""
-
-    rank: int
-    """Pipeline rank."""
-    gpu: str
-    """Name of its GPU."""
-    gpu_memory: int
-    """Bytes of memory of its GPU."""
-    gpus: int
-    """GPUs of the stage."""
-    layers: int
-    """Layers of the stage."""
-    microbatch_seconds: float | None
-    """Seconds of one micro-batch, forward and backward; null where no time is known."""
-    busy: float | None
-    """Share of the step in which the stage works on micro-batches; null with ``microbatch_seconds``."""
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A pipeline on several kinds of GPUs: all values of each of its stages by name."""
-
-    evaluator: Evaluator
-    stages: tuple[Mapping[str, int], ...]
-    fleet: Fleet
-
-    @cached_property
-    def numbers(self) -> tuple[Mapping[str, int | Fraction], ...]:
-        """Terms of memory of each stage."""
-        return tuple(terms_at(self.evaluator.terms, stage) for stage in self.stages)
-
-    @cached_property
-    def fullest(self) -> int:
-        """The stage whose process takes most of its GPU; the first of several."""
-        return max(range(len(self.stages)), key=lambda rank: (
-            fullness_of(self.numbers[rank], self.stages[rank]["gpu_memory"]), -rank))
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Layers of each chunk, in the order of the model; of each stage where a GPU has one chunk."""
-        return in_chunks([stage["stage_layers"] for stage in self.stages], self.stages[0])
-
-    def values(self, asked: Mapping[str, int]) -> dict[str, int]:
-        """Return the values of the asked stage, with the memory of the fullest one for verdicts."""
-        own = {**self.stages[asked["pipeline_rank"]], "gpu_memory": self.stages[self.fullest]["gpu_memory"]}
-        return {**own, **{name: asked[name] for name in UNEVEN}}
-
-    def terms(self, rank: int) -> dict[str, int | float | Fraction]:
-        """Return every term of a stage, and of the whole pipeline, by name."""
-        last, fullest = len(self.stages) - 1, self.numbers[self.fullest]
-        totals = {f"{name}.total": self.numbers[max(-last - 1, min(place, last))]["stage.total"]
-                  for name, place in _NAMED.items()}
-        return {**self.numbers[rank], **times_at(self.evaluator.times, self.stages[rank]), **totals,
-                "peak": fullest["stage.total"], "process.peak": fullest["process.total"],
-                **dict(zip(LIMITS, (fullest[name] for name in RANK_LIMITS), strict=True))}
-
-    def placed(self) -> tuple[Pipeline, Placement | None]:
-        """Return the pipeline with its nodes placed by measured links, and their order; itself without such links."""
-        if self.evaluator.choices["links"] != "measured":
-            return self, None
-        stages, placement = placed_stages(self.evaluator, self.fleet, self.stages)
-        return replace(self, stages=tuple(stages)), placement
-
-    def placed_seconds(self) -> float:
-        """Return seconds of a step with the nodes placed, of a pipeline that was counted with the fastest links."""
-        own = self.evaluator
-        evaluator = find(own.implementation, {**own.choices, "links": "measured"})
-        return placed_stages(evaluator, self.fleet, self.fleet.timed(evaluator, self.stages))[1].seconds
-
-    def time(self) -> StepTime:
-        """Return the time of a step."""
-        evaluator, stages = self.evaluator, self.stages
-        time = step_time(evaluator, stages[0], stages)
-        numbers = [times_at(evaluator.times, values) for values in stages]
-        known = (all(values[name] for values in stages) for name in ("power_milliwatts", "cents_per_gpu_hour"))
-        energy, cost = (
-            sum(stage[f"step.{name}_per_token"] for stage in numbers) / len(numbers) if is_known else 0.0
-            for name, is_known in zip(("energy", "cost"), known, strict=True)
-        )
-        alike = {name: value for name, value in time.machine.items() if all(own[name] == value for own in stages)}
-        return replace(time, joules_per_token=energy, cost_per_token=cost, machine=alike)
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """A job on several kinds of GPUs, and the parameters of the machine that it names itself."""
+    """A job on several kinds of GPUs, and the parameters of the machine that it names itself, which win."""
 
+    job: Job
     fleet: Fleet
-    machine: Mapping[str, int]
+    named: Mapping[str, int]
+    anchor: None = None
 
-    def pipeline(self, asked: Job) -> Pipeline:
-        """Return all values of each stage. Raises InputError where a figure is not known."""
-        ranks = [{**asked.on_rank(rank), **self.machine} for rank in range(len(asked.by_rank))]
-        return Pipeline(asked.evaluator, tuple(self.fleet.timed(asked.evaluator, ranks)), self.fleet)
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster of all kinds."""
+        return self.fleet.cluster
 
-    def stages(self, asked: Job, step: StepTime | None, pipeline: Pipeline | None) -> tuple[StageOnGpu, ...]:
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """All values of each stage. Raises InputError where a figure is not known."""
+        ranks = [{**self.job.on_rank(rank), **self.named} for rank in range(len(self.job.by_rank))]
+        return Pipeline(self.job.evaluator, tuple(self.fleet.timed(self.job.evaluator, ranks)), self.fleet)
+
+    @property
+    def values(self) -> dict[str, int]:
+        """All parameters of the first stage's machine by name. Raises InputError where a figure is not known."""
+        return dict(self._placed[0].stages[0])
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where nodes with measured links go; None without such links. Raises InputError as ``values``."""
+        return self._placed[1]
+
+    @cached_property
+    def _placed(self) -> tuple[Pipeline, Placement | None]:
+        return self.pipeline.placed()
+
+    def time(self) -> StepTime:
+        """Return the time of a step. Raises InputError where a figure is not known."""
+        return self._placed[0].time()
+
+    def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:
         """Return every stage with its GPU, its layers and, where the time of a step is known, its own time."""
-        microbatches, kinds = num_microbatches(**asked.values), self.fleet.kinds(asked.values)
-        seconds = [None] * len(kinds) if step is None or pipeline is None else [
-            times_at(asked.evaluator.times, stage)["stage.microbatch_time"] for stage in pipeline.stages]
+        microbatches, kinds = num_microbatches(**self.job.values), self.fleet.kinds(self.job.values)
+        seconds = [None] * len(kinds) if step is None else [
+            times_at(self.job.evaluator.times, stage)["stage.microbatch_time"] for stage in self._placed[0].stages]
         return tuple(
             StageOnGpu(rank, kind.cluster.gpu.name, kind.cluster.gpu.memory_bytes,
-                       asked.values["num_gpus"] // len(kinds), asked.by_rank[rank]["stage_layers"], own,
+                       self.job.values["num_gpus"] // len(kinds), self.job.by_rank[rank]["stage_layers"], own,
                        None if own is None or step is None else microbatches * own / step.seconds)
             for rank, (kind, own) in enumerate(zip(kinds, seconds, strict=True))
         )
 
 
-def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
+def mixed_job(run: Run, cluster: Cluster) -> Mixed:
     """Check a run on several kinds of GPUs; without a list of layers they are shared out so that a step is shortest.
 
     All stages fit then if they can, else into their memory, else the largest share of memory is least.
@@ -163,8 +101,8 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
     machine = {name: checked(name, value) for name, value in run.others.items() if name in MACHINE}
     asked = {"num_gpus": cluster.num_gpus if run.num_gpus is None else checked("num_gpus", run.num_gpus),
              "pipeline_parallel": checked("pipeline_parallel", run.pipeline_parallel)}
-    mixed, ranks = Mixed(Fleet(cluster, tuple(run.others)), machine), asked["pipeline_parallel"]
-    first, layers = mixed.fleet.kinds(asked)[0].cluster, as_model(run.model).num_layers
+    fleet, ranks = Fleet(cluster, tuple(run.others)), asked["pipeline_parallel"]
+    first, layers = fleet.kinds(asked)[0].cluster, as_model(run.model).num_layers
     chunks = checked("virtual_pipeline", run.others.get("virtual_pipeline", 1))
     refuse_other_chunks(run.pipeline_layout, ranks, chunks, layers)
     others = {name: value for name, value in run.others.items() if name not in machine}
@@ -173,11 +111,11 @@ def mixed_job(run: Run, cluster: Cluster) -> tuple[Job, Mixed]:
         implementation=implementation, kernels=kernels, others={**cluster.memory_parameters, **others},
         pipeline_layout=run.pipeline_layout or even(layers // chunks, ranks) * chunks,
     )
-    made = _placed(job(changed), mixed.fleet)
-    if run.pipeline_layout is None and ranks > 1:
-        split = in_chunks(best_layers(made.evaluator, mixed.pipeline(made).stages), made.values)
-        made = _placed(job(replace(changed, pipeline_layout=split)), mixed.fleet)
-    return made, mixed
+    made = Mixed(_placed(job(changed), fleet), fleet, machine)
+    if run.pipeline_layout is not None or ranks == 1:
+        return made
+    split = in_chunks(best_layers(made.job.evaluator, made.pipeline.stages), made.job.values)
+    return replace(made, job=_placed(job(replace(changed, pipeline_layout=split)), fleet))
 
 
 def _placed(asked: Job, fleet: Fleet) -> Job:
@@ -226,12 +164,6 @@ def refuse_other_chunks(layout: str | Sequence[int] | None, ranks: int, chunks: 
             count != listed_layers[place % ranks] for place, count in enumerate(listed_layers)):
         raise InputError("pipeline_layout", ",".join(map(str, listed_layers)), "must give the chunks of a GPU equally"
                          " many layers on several kinds of GPUs: others are not counted yet there")
-
-
-def in_chunks(layers: Sequence[int], values: Mapping[str, int]) -> tuple[int, ...]:
-    """Return layers of each chunk in the order of the model, from those of each stage, whose chunks are equal."""
-    chunks = values["virtual_pipeline"]
-    return tuple(count // chunks for count in layers) * chunks
 
 
 def even(layers: int, stages: int) -> tuple[int, ...]:

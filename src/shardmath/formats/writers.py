@@ -56,8 +56,8 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
         run = read(file, beside(explanation))
-    cluster = explanation.cluster  # files name no machine; measured links and kinds of GPUs are of the cluster
-    machine = cluster if cluster.links or cluster.kinds else explanation.gpu
+    cluster = explanation.cluster  # files name no machine; measured links and stages of their own are of the cluster
+    machine = cluster if cluster.links or explanation.stages else explanation.gpu
     _refuse_another(format, explanation, run, run.explain(machine, **_machine(explanation, run)))
     return text
 
@@ -66,7 +66,7 @@ def _machine(explanation: Explanation, run: Run) -> dict[str, int]:
     """List the arguments that no file has: the machine, the balance of experts, and GPUs without a launcher."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
     unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
-    if explanation.cluster.kinds:  # each kind has its own
+    if explanation.stages:  # each has its own
         return {name: explanation.inputs[name] for name in unsaid}
     return {name: explanation.inputs[name] for name in [*unsaid, "node_size", *names]}
 

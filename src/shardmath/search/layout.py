@@ -94,7 +94,7 @@ class Layout(Answer):
     schedule: str = "1f1b"
     """Order of forward and backward passes."""
     pipeline_layout: str = ""
-    """Layers of every stage where stages are on several kinds of GPUs; empty elsewhere."""
+    """Layers of every stage where GPUs of stages differ; empty elsewhere."""
     host_bytes: int = 0
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
     kernels: Mapping[str, str] = field(default_factory=dict)

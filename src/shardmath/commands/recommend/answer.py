@@ -124,7 +124,7 @@ class Advice(Reported, room="recommend", table="choices"):
     switches: tuple[Switch, ...] | None = None
     """Where nothing fits, single changes after which something fits or may fit, one of each kind, the smallest first;
     an empty list if no single change does it. Null where a layout fits, and on clusters of measured links or of
-    several kinds of GPUs, where no changes are tried."""
+    unlike GPUs, where no changes are tried."""
 
 
 def choice_of(

@@ -98,7 +98,7 @@ class SweepResult(Reported, room="sweep", table="best"):
     switches: tuple[Switch, ...] | None = None
     """Where nothing fits, single changes after which something fits or may fit, one of each kind, the smallest first;
     an empty list if no single change does it. Null where a layout fits, and on clusters of measured links or of
-    several kinds of GPUs, where no changes are tried."""
+    unlike GPUs, where no changes are tried."""
 
     error: float | None = None
     """Share of the predicted time that nine of ten measured steps on such GPUs were within; null where unknown."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shardmath.errors import InputError
 from shardmath.search.nests.columns import ColumnNest
 from shardmath.search.nests.compiled import CompiledNest, NumbaNest
-from shardmath.search.nests.kinds import KindsNest
+from shardmath.search.nests.listed import ListedNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import is_large
 from shardmath.search.spaces import Part, Question
@@ -19,21 +19,22 @@ OPERATIONS, OF_LARGE = 4 * 10**8, 10**9
 
 def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
     """Return the nest that answers ``questions`` soonest the first time; which one it is depends on the part alone."""
-    if part.fleet is not None:
-        return KindsNest(part, questions)
+    if part.sharing is not None:
+        return ListedNest(part, questions)
     nest = ColumnNest(part, questions)
     return CompiledNest(part, questions) if nest.exceeds(OF_LARGE if is_large(part) else OPERATIONS) else nest
 
 
 def refuse_loops(parts: Sequence[Part], **asked: str) -> None:
-    """Raise InputError where layouts on several kinds of GPUs are asked of loops that know one kind.
+    """Raise InputError where layouts with layers of their own are asked of loops that know one machine.
 
     ``asked`` are arguments of ``explore``, whose first value looks at each layout.
     """
     usual = {"method": "sweep", "device": "cpu", "backend": "auto"}
+    words = next((part.sharing.words for part in parts if part.sharing is not None), "")
     for name, value in asked.items():
-        if value != usual[name] and any(part.fleet is not None for part in parts):
-            rule = f"must be {usual[name]} on several kinds of GPUs: each layout has layers of its own"
+        if words and value != usual[name]:
+            rule = f"must be {usual[name]} {words}: each layout has layers of its own"
             raise InputError(name, value, rule, usual[name])
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from shardmath.account.judged import probability_of, rule_of, verdict_of
-from shardmath.account.mixed import Pipeline
+from shardmath.account.pipelines import Pipeline
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
 from shardmath.search.spaces import Best, Front, Part
@@ -44,12 +44,12 @@ class Configuration:
 
     @cached_property
     def pipeline(self) -> Pipeline | None:
-        """The stages on several kinds of GPUs; None where all are alike. Raises InputError as ``Part.pipeline``."""
+        """The stages with machines of their own; None where all are alike. Raises InputError as ``Part.pipeline``."""
         return self.part.pipeline(self.declared)
 
     @cached_property
     def values(self) -> dict[str, int]:
-        """The value of every symbol; on several kinds of GPUs those of the stage that the space is about."""
+        """The value of every symbol; where stages differ those of the stage that the space is about."""
         return self.declared if self.pipeline is None else self.pipeline.values(self.declared)
 
     @cached_property
@@ -61,7 +61,7 @@ class Configuration:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layers of each stage on several kinds of GPUs; none where all are alike."""
+        """Layers of each stage where their machines differ; none where all are alike."""
         return () if self.pipeline is None else self.pipeline.layers
 
     @property

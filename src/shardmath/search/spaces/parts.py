@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 
-from shardmath.account.kinds import Fleet
-from shardmath.account.mixed import Pipeline, pipeline_of
+from shardmath.account.pipelines import Pipeline
 from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.compiler.exactness import refuse_inexact
 from shardmath.configuration.choosing import following
@@ -28,9 +27,9 @@ from shardmath.search.spaces.axes import axes_of
 from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
 from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
-from shardmath.search.spaces.kinds import any_stage, fleet_of, of_kinds, untried_stages
 from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.programs import LeftOut, combined
+from shardmath.search.spaces.sharing import Sharing, sharing_of
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
 from shardmath.search.spaces.usual import model_parallel
@@ -48,8 +47,8 @@ class Part:
     models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
     derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
     from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
-    ``timed`` parts have formulas of step time. ``fleet`` are the GPUs of the stages on several kinds of them: what
-    these decide, such as layers, is any legal value in ``fixed``, and ``pipeline`` finds it.
+    ``timed`` parts have formulas of step time. ``sharing`` finds the layers of stages whose machines differ: what these
+    decide is any legal value in ``fixed``.
     """
 
     evaluator: Evaluator
@@ -61,19 +60,19 @@ class Part:
     constraints: tuple[Constraint, ...]
     size: int
     timed: bool = False
-    fleet: Fleet | None = None
+    sharing: Sharing | None = None
 
     def pipeline(self, values: Mapping[str, int]) -> Pipeline | None:
-        """Return the pipeline on several kinds of GPUs with the best layers; None where all GPUs are alike.
+        """Return the pipeline with the best layers, where stages have machines of their own; None where all are alike.
 
-        Raises InputError as ``pipeline_of`` does.
+        Raises InputError as ``Sharing.pipeline`` does.
         """
-        return None if self.fleet is None else pipeline_of(self.evaluator, self.fleet, values)
+        return None if self.sharing is None else self.sharing.pipeline(self.evaluator, values)
 
     @property
     def untried(self) -> tuple[tuple[str, str], ...]:
         """Stages that its list of layers leaves out, each with the option that tries them; none without a list."""
-        return () if self.fleet is None else untried_stages(self.evaluator, self.axes)
+        return () if self.sharing is None else self.sharing.untried(self.evaluator, self.axes)
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
@@ -197,10 +196,10 @@ def _part(
 ) -> Part:
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
-    fleet = fleet_of(family.asked.cluster, family.asked.declared)  # by whose times layers are shared out
-    times = _times(evaluator, fleet is not None)
+    sharing = sharing_of(family.asked.cluster, family.asked.declared)
+    times = _times(evaluator, sharing is not None)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
-    timed = fleet is not None or any(
+    timed = sharing is not None or any(
         texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
     servers, axes = with_servers(family.asked, evaluator, axes)
     values = {**family.values, **servers}
@@ -210,8 +209,8 @@ def _part(
         if WEIGHTS_AHEAD in figures:
             chosen = {*family.asked.declared, *family.asked.cluster.parameters}
             values |= impossible_overlaps(evaluator, {GRADIENTS_AHEAD: 1, **values}, chosen, values)
-    if fleet is not None:
-        values = {**any_stage(fleet, evaluator), **values}
+    if sharing is not None:
+        values = {**sharing.any_stage(evaluator), **values}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
         if name not in SYMBOLS and name not in values:
@@ -221,8 +220,8 @@ def _part(
     fixed = {name: value for name, value in values.items() if name not in varied}
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [HOST, *(name for name, _, _ in evaluator.terms.RULES)]
-    if fleet is not None:
-        without = [*without, *of_kinds(fleet, {**space.fixed, **derived.fixed})]
+    if sharing is not None:
+        without = [*without, *sharing.constraints({**space.fixed, **derived.fixed})]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     constraints += of_host(texts, axes, derived)
     for question in space.questions:
@@ -231,7 +230,7 @@ def _part(
             texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
     refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
     return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes), timed,
-                fleet)
+                sharing)
 
 
 def _formulas_of(space: Space) -> Iterator[str]:
@@ -250,9 +249,9 @@ def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
         evaluator.refuse_untimed()
 
 
-def _times(evaluator: Evaluator, mixed: bool) -> Mapping[str, tuple[str, str]]:
+def _times(evaluator: Evaluator, shared_out: bool) -> Mapping[str, tuple[str, str]]:
     """Return the terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
-    if (evaluator.choices["stages"] == "listed" and not mixed) or not evaluator.is_timed:
+    if (evaluator.choices["stages"] == "listed" and not shared_out) or not evaluator.is_timed:
         return {}
     times: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
     return times

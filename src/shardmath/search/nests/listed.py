@@ -1,4 +1,4 @@
-"""A nest of layouts on several kinds of GPUs, which are looked at one by one: each has its own best list of layers."""
+"""A nest of layouts that are looked at one by one: each has its own best list of layers for its machines."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from shardmath.search.spaces.rows import constrained
 MOST = 10**7
 
 
-class KindsNest(Nest):
-    """A part of a space on several kinds of GPUs.
+class ListedNest(Nest):
+    """A part of a space whose stages have machines of their own.
 
-    What follows from axes and the rules of the first kind are judged on columns; what is left is put on its GPUs, and
-    judged by the rules of the others, declared constraints and its memory. Raises InputError for too many candidates.
+    What follows from axes and the rules of the first machine are judged on columns; what is left is put on its GPUs,
+    and judged by the rules of the others, declared constraints and its memory. Raises InputError for too many
+    candidates.
     """
 
     def __init__(self, part: Part, questions: Sequence[Question]) -> None:
         super().__init__(part, questions)
         if part.size > MOST:
-            rule = f"must give at most {MOST:,} layouts on several kinds of GPUs, not {part.size:,}: name fewer sizes"
+            assert part.sharing is not None
+            rule = f"must give at most {MOST:,} layouts {part.sharing.words}, not {part.size:,}: name fewer sizes"
             raise InputError("axes", [axis.name for axis in part.axes], rule)
         rules, own = [name for name, _, _ in part.evaluator.terms.RULES], list(enumerate(part.constraints))
         self.conditions = (*(item.name for item in part.constraints), *rules)
@@ -49,12 +51,12 @@ class KindsNest(Nest):
         self._nodes: dict[str, Node] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KindsNest, (self.part, self.asked)
+        return ListedNest, (self.part, self.asked)
 
     @property
     def origin(self) -> tuple[object, ...]:
-        """The formulas, and the kinds of GPUs."""
-        return "kinds", evaluator_source(self.part), repr(self.part.fleet)
+        """The formulas, and the machines of stages."""
+        return "listed", evaluator_source(self.part), repr(self.part.sharing)
 
     @property
     def outermost(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class KindsNest(Nest):
         return np.array(verdicts, np.int64)
 
     def _legal_on_first(self, numbers: NDArray[np.int64], answer: Answer) -> list[int]:
-        """Return configurations that meet what follows from axes, and the rules of the first kind of GPU."""
+        """Return configurations that meet what follows from axes, and the rules of the first machine."""
         rows = constrained(self.part, numbers, answer.broken)
         kept = np.ones(len(rows), np.bool_)
         for place, met in zip(self._rules, rules_met(self.part.evaluator.terms, rows.symbols), strict=True):
@@ -101,7 +103,7 @@ class KindsNest(Nest):
         return chosen
 
     def _on_all(self, number: int, answer: Answer) -> Configuration | None:
-        """Return a configuration that is legal on all kinds and meets what is declared; else it counts as broken."""
+        """Return a configuration that is legal on all machines and meets what is declared; else it counts as broken."""
         item, terms = Configuration(self.part, number, {}), self.part.evaluator.terms
         assert item.pipeline is not None
         for stage in item.pipeline.stages:
