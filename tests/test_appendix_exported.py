@@ -15,7 +15,7 @@ from sympy import Rational
 from typesetting import NEEDS_LATEX, formulas_in, pages, refuse_complaints, run, typeset
 
 from shardmath.account.accounting import explanation
-from shardmath.account.configured import Configuration, configured
+from shardmath.account.configured import Configuration, configured, configured_on_any
 from shardmath.cli.main import exit_code
 from shardmath.commands.appendix.run import appendix
 from shardmath.compiler.evaluators import terms_at
@@ -79,6 +79,22 @@ CASES: dict[str, dict[str, Any]] = {
                                    "implementation": "huggingface", "lora_rank": 16,
                                    "kernels": {"base_weights": "nf4"}},
 }
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+#: A Llama under each system of docs/systems.md; phases are two configurations, each with an appendix like any other.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    name: {"model": "llama-3.2-1b", "gpu": "h100-80gb", "num_gpus": 16, "global_batch_size": 32, **own}
+    for name, own in {
+        "three tensor axes": {"kernels": {"tensor_axes": "three"}, "tensor_parallel": 2, "tensor_parallel_y": 2},
+        "slices of TeraPipe": {"kernels": {"slices": "tokens"}, "pipeline_parallel": 2, "sequence_slices": 4},
+        "slices of Seq1F1B": {"pipeline_parallel": 2, "sequence_slices": 2},
+        "local updates": {"kernels": {"local_updates": "diloco_host"}, "inner_steps": 10, "data_parallel_replicas": 2},
+        "KARMA": {"kernels": {"activation_offload": "karma", "recompute_method": "block"}, "recompute": "full",
+                  "recompute_num_layers": 2, "cpu_offloading_num_layers": 4},
+        "Deep Optimizer States": {"gpu_update_stride": 2},
+        "measured links": {"gpu": DOCS / "clusters" / "measured.toml", "pipeline_parallel": 2},
+        "mixed GPUs": {"gpu": DOCS / "systems" / "mixed_gpus.toml", "tensor_parallel": 8, "pipeline_parallel": 2},
+    }.items()
+}
 
 
 @cache
@@ -87,7 +103,7 @@ def exported(implementation: str, standalone: bool = True) -> Appendix:
 
 
 def of(case: str) -> Configuration:
-    return configured(**CASES[case])
+    return configured_on_any(**{**CASES, **SYSTEMS}[case])
 
 
 @cache
@@ -168,7 +184,7 @@ def test_addresses_and_keys_need_no_escapes() -> None:
         assert re.fullmatch(r"\w+", source.key)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *SYSTEMS])
 def test_terms_are_those_of_explain_in_letters(case: str) -> None:
     """Read every form back: over letters and terms of the rank it has the value that stands beside it."""
     text, configuration = document(case).tex, of(case)
@@ -213,7 +229,7 @@ def test_values_are_those_that_were_asked_for() -> None:
         assert printed[code(name)] == digits(Rational(value))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *SYSTEMS])
 def test_lines_of_the_ranks_add_up_to_their_totals(case: str) -> None:
     account = explanation(of(case))
     heading, *lines, sums = table(document(case).tex, r"\section{By component and role}")

@@ -154,16 +154,36 @@ def test_files_that_name_each_system() -> None:
         assert counts == [len(mine), listed, len(named) - listed], (mine, named)
 
 
-def test_files_that_name_several_kinds_of_gpus() -> None:
-    """The count of docs/extending.md: files with words of clusters of several kinds, `plan` and its list left aside."""
-    words = re.compile(r"several kinds of GPUs|\.kinds\b|[Ff]leet|StageOnGpu|kernels_on|mixed_gpus")
-    named = [path for room in ("symbolic", "src") for path in (ROOT / room).rglob("*.py")
-             if words.search(path.read_text(encoding="utf-8")) and "plan" not in path.parts]
-    page = " ".join((DOCS / "extending.md").read_text(encoding="utf-8").split())
-    own = [path for path in named if path.stem in ("kinds", "mixed", "mixed_gpus", "stage_links", "cluster", "files")]
-    said = re.search(r"several kinds of GPUs are named in (\d+) files, (\d+) of them", page)
-    assert said is not None
-    assert [int(number) for number in said.groups()] == [len(named), len(own)], [path.name for path in named]
+#: Words of machines that are no parallel dimension, their own files (with published sets), and lists that choose them.
+MACHINES = {
+    "Mixed GPUs": (
+        r"several kinds of GPUs|\.kinds\b|[Ff]leet|kernels_on|mixed_gpus",
+        "systems/mixed_gpus machines/kinds machines/cluster machines/files account/kinds account/mixed account/pipelines"
+        " account/stage_links spaces/kinds published/um2024", "account/hardware spaces/sharing"),
+    "Measured links": (
+        r'measured_links|\.links\b(?!\()|\["links"\]|"links": |\bPlacement\b|placed_layouts|placed_stages',
+        "systems/measured_links machines/links machines/cluster machines/files account/placement account/arrangements"
+        " account/stage_links reports/placement sweep/placing published/yim2024", "machines/__init__"),
+    "Phases": (r"resharding|commands\.phases|timing\.phases",
+               "parallel/resharding timing/phases documents/changes phases/__init__ phases/answers phases/change"
+               " phases/plan phases/plot phases/report phases/run cli/phases published/llama3",
+               "shardmath/__init__ schemas/documents"),
+}
+
+
+def test_files_that_name_machines_and_phases() -> None:
+    """The counts of docs/extending.md of what is no axis of the ledger, as above."""
+    page = (DOCS / "extending.md").read_text(encoding="utf-8")
+    texts = {path.with_suffix("").as_posix(): path.read_text(encoding="utf-8")
+             for room in ("symbolic", "src") for path in (ROOT / room).rglob("*.py")}
+    for name, (words, own, lists) in MACHINES.items():
+        mine, listed = ([path for path in texts if path.endswith(tuple(f"/{end}" for end in ends.split()))]
+                        for ends in (own, lists))
+        others = [path for path, text in texts.items() if re.search(words, text) and path not in (*mine, *listed)]
+        row = next(line for line in page.splitlines() if line.startswith(f"| {name} | ") and line.count("|") == 6)
+        counts = [int(number) for number in re.findall(r"\| (\d+)(?= \|)", row)]
+        assert counts == [len(mine), len([path for path in listed if re.search(words, texts[path])]), len(others)], (
+            mine, listed, others)
 
 
 @pytest.mark.slow
