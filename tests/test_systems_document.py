@@ -158,8 +158,8 @@ def test_files_that_name_each_system() -> None:
 MACHINES = {
     "Mixed GPUs": (
         r"several kinds of GPUs|\.kinds\b|[Ff]leet|kernels_on|mixed_gpus",
-        "systems/mixed_gpus machines/kinds machines/cluster machines/files account/kinds account/mixed account/pipelines"
-        " account/stage_links spaces/kinds published/um2024", "account/hardware spaces/sharing"),
+        "systems/mixed_gpus machines/kinds machines/cluster machines/files account/kinds account/mixed"
+        " account/pipelines account/stage_links spaces/kinds published/um2024", "account/hardware spaces/sharing"),
     "Measured links": (
         r'measured_links|\.links\b(?!\()|\["links"\]|"links": |\bPlacement\b|placed_layouts|placed_stages',
         "systems/measured_links machines/links machines/cluster machines/files account/placement account/arrangements"
