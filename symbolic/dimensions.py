@@ -39,7 +39,7 @@ ENTROPY_GRADIENTS = Dimension(
 )
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
-SCORE = Dimension("score", Integer(1), "the one output of a head that scores")
+SCORE = Dimension("score", Integer(1), "the one output of a head or gate that scores")
 DOCUMENT = Dimension("document", doc, "tokens of a document of a packed sequence")
 DOCUMENT_BOUNDS = Dimension("document_bounds", CeilDiv(s, Max(doc, 1)) + 1, "first tokens of documents, and the end")
 HIDDEN = Dimension("hidden", h, "width of the residual stream")
@@ -103,6 +103,8 @@ SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of th
 SLOPES = Dimension("slopes", Integer(2), "slopes of xIELU, one for each sign")
 RANK = Dimension("rank", rl, "rank of an adapter")
 RANK_TWICE = Dimension("rank_twice", 2 * rl, "rank of an adapter of fused gate and up projections")
+EXPERTS_RANK = Dimension("experts_rank", E * rl, "rank of one adapter of the stacked weights of all experts")
+EXPERTS_RANK_TWICE = Dimension("experts_rank_twice", 2 * E * rl, "the same for fused gate and up projections")
 LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
 EXPERT_SETS = Dimension("expert_sets", e, "sets of experts, one on every rank, that share an adapter")
 EXPERT_LOCAL_RANK = Dimension("expert_local_rank", rl, "the same rows in an adapter of experts")
@@ -128,7 +130,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, RANK_TWICE, EXPERTS_RANK,
+    EXPERTS_RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,

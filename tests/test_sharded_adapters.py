@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from counted import DEFAULTS, table, values
 
 from shardmath import explain
 from shardmath.compiler.evaluators import find
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.exact import evaluate
+from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
+from shardmath.symbolic.terms import Term
 
 COUNTED = table("sharded_adapters")
 FAMILY: dict[str, dict[str, int]] = {"llama": {}, "qwen3": {"qkn": 1}}
@@ -65,3 +70,28 @@ def test_deepspeed_brings_its_precision_and_frozen_weights_are_shared_out() -> N
     one = explain("llama-3.1-8b", "rtx-4090-24gb", implementation="huggingface", lora_rank=16, seq_length=1024,
                   recompute="full", kernels={"base_weights": "nf4"})
     assert one.peak.verdict == "fits"
+
+
+@pytest.mark.parametrize("row", table("sharded_expert_adapters"), ids=lambda row: f"{row['model']} {row['seed']}")
+def test_adapters_of_stacked_experts_are_shared_out_by_their_rows(row: dict[str, str]) -> None:
+    """FSDP2 pads the first dimension: of one adapter for all experts that is their number times its rank."""
+    ranks, qwen = int(row["ranks"]), row["model"].startswith("Qwen2")
+    found = build_terms(row["adapters"], "none" if qwen else "weights", "bf16" if qwen else "fp32")
+    known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0, D=ranks, N=ranks,
+                   B=ranks * int(row["b"]), w=2, zero1=1, zero2=1, zero3=1)
+    counted = evaluate(found, known)
+    trained = ("stage.parameters", "stage.expert_parameters")
+    assert sum(counted.get(name, 0) for name in trained) == int(row["trained"])
+    assert counted["stage.weight"] == int(row["parameters"])
+    assert counted["stage.gradient"] == int(row["gradients"])
+    assert counted["stage.optimizer"] == int(row["moments"])
+
+
+@cache
+def build_terms(adapters: str, expert_adapters: str, router: str) -> list[Term]:
+    """Weights, gradients and moments of adapters beside experts under FSDP2."""
+    terms = build(HUGGINGFACE.with_choices(
+        layers="experts", data_parallel="fsdp", adapters=adapters, expert_adapters=expert_adapters,
+        router_precision=router, peak="saved"))
+    names = ("stage.parameters", "stage.expert_parameters", "stage.weight", "stage.gradient", "stage.optimizer")
+    return terms.closure(name for name in names if name in terms)

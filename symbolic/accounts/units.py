@@ -9,7 +9,7 @@ from itertools import chain
 from sympy import Expr, Integer
 
 from ..choices import absent_values
-from ..dimensions import BATCH, OF_EXPERTS, SEQUENCE
+from ..dimensions import BATCH, OF_EXPERTS, SCORE, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role, Tensor
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
@@ -178,7 +178,7 @@ def add_output_gradients(terms: TermSet, implementation: Implementation) -> None
         rows = [
             row for row in kept_rows(implementation)
             if row.component.place in (Place.LAYER, place) and row.tensor.role is Role.WEIGHT
-            and len(row.tensor.shape) > 1
+            and len(row.tensor.shape) > 1 and SCORE not in row.tensor.shape
         ]
         if f"{name}.saved" in terms:
             outputs = [

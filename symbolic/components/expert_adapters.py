@@ -21,11 +21,14 @@ from ..dimensions import (
     EXPERT_LOCAL_RANK,
     EXPERT_SETS,
     EXPERTS,
+    EXPERTS_RANK,
+    EXPERTS_RANK_TWICE,
     HIDDEN,
     RANK,
     RANK_TWICE,
     RECEIVED,
     ROUTED,
+    SCORE,
     SEQUENCE_SP,
     SHARED_FFN,
     SHARED_GATE_UP,
@@ -76,18 +79,19 @@ def _of_routed() -> tuple[Tensor, ...]:
 
 
 def _of_weights() -> tuple[Tensor, ...]:
-    """PEFT adds adapters to the stacked weights of all experts, which are kept as they came out of it."""
+    """PEFT adds adapters to the stacked weights of all experts, which are kept as they came out of it.
+
+    An adapter is two matrices for all experts together (``LoraLayer.update_layer`` of PEFT), which FSDP2 cuts by rows.
+    """
     hf: Any = {"source": "peft"}
     summed: Any = {"expert_adapters": ("weights",)}
+    pairs = (("gate_up", _UP, (EXPERTS_RANK_TWICE, HIDDEN), (EXPERT_GATE_UP, EXPERTS_RANK_TWICE)),
+             ("down", _DOWN, (EXPERTS_RANK, EXPERT_FFN), (HIDDEN, EXPERTS_RANK)))
     return (
-        *(weight(f"{name}.adapter_{side}", module, (EXPERTS, *shape), "peft", f"matrices that map {way} the rank")
-          for name, module, columns, rows, rank in (("gate_up", _UP, HIDDEN, EXPERT_GATE_UP, RANK_TWICE),
-                                                    ("down", _DOWN, EXPERT_FFN, HIDDEN, RANK))
-          for side, way, shape in (("a", "to", (rank, columns)), ("b", "from", (rows, rank)))),
-        *(row for name, module, a, b in (
-            ("gate_up", _UP, (EXPERTS, RANK_TWICE, HIDDEN), (EXPERTS, EXPERT_GATE_UP, RANK_TWICE)),
-            ("down", _DOWN, (EXPERTS, RANK, EXPERT_FFN), (EXPERTS, HIDDEN, RANK)),
-        ) for row in matrix_casts(name, module, a, b)),
+        *(weight(f"{name}.adapter_{side}", module, shape, "peft", f"matrix that maps {way} the ranks of all experts")
+          for name, module, *matrices in pairs
+          for side, way, shape in zip("ab", ("to", "from"), matrices, strict=True)),
+        *(row for name, module, a, b in pairs for row in matrix_casts(name, module, a, b)),
         saved("gate_up.adapted", _UP, (EXPERTS, EXPERT_GATE_UP, HIDDEN), 2, meaning="adapted weights of all experts",
               **hf),
         saved("down.adapted", _DOWN, (EXPERTS, HIDDEN, EXPERT_FFN), 2, meaning="adapted weights of all experts", **hf),
@@ -120,12 +124,12 @@ def _of_shared() -> tuple[Tensor, ...]:
         *row_adapter("down", _SHARED_DOWN, SHARED_FFN, _SOME),
         weight("shared_gate.adapter_a", "shared_gate", (RANK, HIDDEN), "peft", "matrix that maps to the rank",
                tokens=TOKENS, **gate),
-        weight("shared_gate.adapter_b", "shared_gate", (RANK,), "peft", "vector that maps from the rank", **gate),
+        weight("shared_gate.adapter_b", "shared_gate", (SCORE, RANK), "peft", "row that maps from the rank", **gate),
         saved("shared_gate.adapter_between", "shared_gate", (*TOKENS, RANK), 2, "peft", "output of the first matrix",
               **gate),
         saved("input", _SHARED_UP, (SEQUENCE_SP, BATCH, HIDDEN), 2, "peft", "input of the adapters",
               storage="experts.normed", when=_SOME, router=TRANSFORMERS_ROUTERS, adapter_precision=("low",)),
-        *casts("shared_gate", "shared_gate", HIDDEN, (RANK, HIDDEN), (RANK,), **gate),
+        *casts("shared_gate", "shared_gate", HIDDEN, (RANK, HIDDEN), (SCORE, RANK), **gate),
     )
 
 

@@ -9,6 +9,7 @@ from ..dimensions import (
     BATCH,
     HIDDEN,
     HIDDEN_SCALES,
+    SCORE,
     SEQUENCE,
     SEQUENCE_SP,
     SHARED_FFN,
@@ -41,7 +42,8 @@ def _rows() -> tuple[Tensor, ...]:
                  tokens=_TOKENS, projections=("separate", "qkv"), **_GATED) for name in ("gate", "up")),
         weight("up.weight", "shared_gate_up", (SHARED_FFN, HIDDEN), core, "up projection", tokens=_TOKENS, **_UNGATED),
         weight("down.weight", "shared_down", (HIDDEN, SHARED_FFN), core, "down projection", tokens=_TOKENS),
-        weight("gate.weight", "shared_gate", (HIDDEN,), "qwen2", "gate of the shared experts, on every rank", sgate),
+        weight("gate.weight", "shared_gate", (SCORE, HIDDEN), "qwen2", "gate of shared experts, on every rank",
+               sgate),
         # The input is the router's, which keeps it whether the shared experts are recomputed or not.
         saved("gate", "shared_activation", _INNER, 2, core, "gate projection, input of SiLU", **_GATED),
         saved("up", "shared_activation", _INNER, 2, core, "up projection"),

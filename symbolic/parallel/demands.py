@@ -371,10 +371,11 @@ def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
     if choices["adapters"] == "none" or choices["layers"] != "experts":
         return ()
     everywhere, transformers = choices["adapters"] == "all_linear", choices["router"] in TRANSFORMERS_ROUTERS
-    kind = (choices["precision"], choices["data_parallel"], choices["adapter_kind"])
+    kind = (choices["precision"], choices["adapter_kind"])
     return (
         ("adapters for models with experts in Transformers with this precision, sharing and kind: choose precision ="
-         " bf16, data_parallel = ddp and adapter_kind = lora", transformers and kind != ("bf16", "ddp", "lora")),
+         " bf16, data_parallel = ddp or fsdp and adapter_kind = lora",
+         transformers and (kind != ("bf16", "lora") or choices["data_parallel"] not in ("ddp", "fsdp"))),
         ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
         (f"adapters of experts and router = {choices['router']}: choose expert_adapters = none",
          everywhere and choices["expert_adapters"] in ADDED and choices["router"] in _LEFT_AS_THEY_ARE),

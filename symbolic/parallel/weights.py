@@ -15,6 +15,7 @@ from ..dimensions import (
     OF_EXPERTS,
     QKV_FEATURES,
     QUERY_FEATURES,
+    SCORE,
     VOCAB,
 )
 from ..ledger import IN_LAYER, Component, Place, Role, Tensor
@@ -85,8 +86,9 @@ def is_matrix(tensor: Tensor) -> bool:
 
 
 def is_linear(component: Component, tensor: Tensor) -> bool:
-    """Return True for the matrix of a linear layer inside of a transformer layer, other than the router."""
-    return is_matrix(tensor) and component.place in (*IN_LAYER, Place.MTP) and tensor.module != "router"
+    """Return True for the matrix of a linear layer inside of a transformer layer, other than routers and gates."""
+    return (is_matrix(tensor) and component.place in (*IN_LAYER, Place.MTP) and tensor.module != "router"
+            and SCORE not in tensor.shape)
 
 
 def shapes(tensor: Tensor, choices: Mapping[str, str]) -> tuple[tuple[Dimension, ...], ...]:
