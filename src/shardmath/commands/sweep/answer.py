@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardmath.account.time import as_fast
 from shardmath.answers import Answer, Hidden, Reported
-from shardmath.commands.sweep.placing import placed_layouts
+from shardmath.commands.sweep.placing import are_fastest, placed_layouts
 from shardmath.compiler.exactness import EXACT
 from shardmath.configuration.risk import risk_of
 from shardmath.configuration.stages import ANY
@@ -102,6 +102,8 @@ class SweepResult(Reported, room="sweep", table="best"):
 
     error: float | None = None
     """Share of the predicted time that nine of ten measured steps on such GPUs were within; null where unknown."""
+    are_fastest: Hidden[bool] = False
+    """True where nodes are placed and no other layout that fits is faster than one of the best."""
     equally_fast: int = 0
     """How many of the best are as fast as the first, itself among them: less than 3 % slower. 0 without times."""
 
@@ -111,8 +113,8 @@ class SweepResult(Reported, room="sweep", table="best"):
         return self.cluster.machines(self.values["num_gpus"])
 
 
-def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
-    """Return the answers of the spaces of a job, of which ``space`` is the first.
+def result_of(space: Space, answered: Answered, top: int, time_unknown: str = "") -> SweepResult:
+    """Return the answers of the spaces of a job, of which ``space`` is the first, with the ``top`` best.
 
     Raises InputError if a layout needs so many bytes that they are not exact.
     """
@@ -125,7 +127,12 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         raise InputError("model", space.model.name, rule)
     layouts = {name: tuple(map(layout_of, items)) for name, items in best.items()}
     if space.cluster.links is not None:
-        layouts |= {name: placed_layouts(best[name], space.cluster) for name in ("best", "best_by_recompute")}
+        modes = dict.fromkeys(item.recompute for item in layouts["best_by_recompute"])
+        layouts["best"] = placed_layouts(best["best"], space.cluster, top)
+        layouts["best_by_recompute"] = tuple(sorted((
+            layout for mode in modes for layout in placed_layouts(
+                [item for item in best["best_by_recompute"] if layout_of(item).recompute == mode], space.cluster, 1)
+        ), key=lambda layout: layout.placed_seconds or 0.0))
     shared = set.intersection(*({*nest.part.fixed.items()} for nest in nests))
     values = {name: value for name, value in nests[0].part.fixed.items()
               if (name, value) in shared and name not in _OF_STAGES}
@@ -141,6 +148,8 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         tuple(GpusOfKind(*item) for item in machines) if len(machines) > 1 else (), str(refusal(answered) or ""),
         error=space.cluster.error(bool(space.model.num_experts)) if nests[0].part.timed else None,
         equally_fast=_equally_fast(layouts["best"]),
+        are_fastest=bool(layouts["best"]) and space.cluster.links is not None and are_fastest(
+            layouts["best"], best["best"][-1], verdicts["fits"], len(best["best"])),
     )
 
 

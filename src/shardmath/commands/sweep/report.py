@@ -10,7 +10,6 @@ from rich.console import Console
 
 from shardmath.account.time import EQUAL
 from shardmath.commands.sweep.answer import SweepResult
-from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import in_words, model_parallel, shown_sizes, sizes_of
@@ -24,10 +23,10 @@ from shardmath.search.layout import Layout
 #: Figures beside the sizes; ``accum`` is the number of micro-batches of a step.
 _OF_MEMORY = ("first", "last", "peak", "share", "margin")
 _OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
-_PROVED = "No other layout that fits is faster than the first one placed."
+_PROVED = "No other layout that fits is faster than these, placed."
 #: Column of what the fullest server has on its host.
 _HOST = "on host"
-_OPEN = "Others may be faster than the first one placed: ask for more of them with --top."
+_OPEN = "Others may be faster than these, placed: ask for more of them with --top."
 #: Sizes that stand behind that of data parallelism.
 _BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
 
@@ -46,9 +45,8 @@ def show(result: SweepResult) -> None:
     if result.best:
         out.print(_layouts(result.best, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
         if result.best[0].placed_seconds is not None:
-            proved = is_fastest(result.best, result.verdicts["fits"])
             out.print("Seconds are those with each link as fast as the fastest; placed, with the nodes in their best"
-                      f" order by measured links. {_PROVED if proved else _OPEN}", markup=False)
+                      f" order by measured links. {_PROVED if result.are_fastest else _OPEN}", markup=False)
         _show_error(out, result)
         title = f"Best that fits for each recompute mode, {_unit(result.best[0])}"
         out.print(_layouts(result.best_by_recompute.values(), title))

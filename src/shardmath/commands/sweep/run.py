@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmath.account.time import time_unknown
 from shardmath.commands.sweep.answer import SweepResult, result_of
+from shardmath.commands.sweep.placing import with_candidates
 from shardmath.configuration.fields import declared, documented
 from shardmath.configuration.run import Search, search_of
 from shardmath.errors import InputError
@@ -45,12 +46,12 @@ def _result(asked: Sweep) -> SweepResult:
     if asked.on_layouts is not None:
         single_kernels(asked)  # columns of layouts do not say which options they have
     with as_arguments(asked.num_gpus):
-        spaces = spaces_of(asked, asked.rank_by)
+        spaces = tuple(map(with_candidates, spaces_of(asked, asked.rank_by)))
         answers = answered(spaces, progress=asked.progress)
     first, machine = answers.parts[0], spaces[0].cluster
     assert isinstance(machine, Cluster)
     unknown = "" if asked.rank_by else time_unknown(first.evaluator, machine, asked.num_gpus)
-    result = result_of(spaces[0], answers, unknown)
+    result = result_of(spaces[0], answers, asked.top, unknown)
     result = replace(result, untried=(*result.untried, *impossible(asked)))
     if asked.on_layouts is not None:
         for part in answers.parts:
