@@ -237,3 +237,34 @@ def test_a_sweep_places_the_layouts_that_it_shows() -> None:
     assert every.are_fastest
     assert few.are_fastest
     assert few.best == every.best[:3]
+
+
+SPACE = """model = "llama-3.2-1b"
+cluster = "{cluster}"
+[axes]
+tensor_parallel = [1, 2]
+[fixed]
+num_gpus = 16
+global_batch_size = 32
+[questions.fastest]
+best = ["step.time"]
+"""
+
+
+def test_searches_say_which_times_are_not_those_of_placed_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Measured links are said; the same job on a network of equal links says nothing of them."""
+    measured = Path(__file__).resolve().parents[1] / "docs" / "clusters" / "measured.toml"
+    equal = tmp_path / "equal.toml"
+    equal.write_text('gpu = "a100-80gb"\nnetwork = "hdr-200"\ngpus_per_node = 8\n')
+    for cluster_file, says in ((measured, True), (equal, False)):
+        space = tmp_path / "space.toml"
+        space.write_text(SPACE.format(cluster=cluster_file))
+        for command, words in (
+            (["explore", str(space)], "nodes are not placed"),
+            (["recommend", "llama-3.2-1b", "--gpu", str(cluster_file), "--num-gpus", "16", "--tp", "1,2", "--pp", "1",
+              "--cp", "1", "--recompute", "none", "--global-batch-size", "32"], "chosen with each link as fast as"),
+        ):
+            assert exit_code(command) == 0
+            assert (words in " ".join(capsys.readouterr().out.split())) is says

@@ -178,6 +178,8 @@ class Explored(Reported, room="explore"):
     risk: float | None = None
     """Probability of running out of memory below which a configuration is said to fit; null where it is not the same
     for all of them."""
+    links_as_fastest: Hidden[bool] = False
+    """True where links are measured: times are those with each link as fast as the fastest."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""

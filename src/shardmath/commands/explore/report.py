@@ -13,6 +13,8 @@ from shardmath.search.nests.configurations import Configuration
 
 #: Characters of a formula that heads a column; the title has all of it.
 _WIDEST = 20
+#: Said of times on measured links.
+_LINKS = "Times are those with each link as fast as the fastest: nodes are not placed. `shardmath sweep` places them."
 #: Rows of a table.
 _MOST = 40
 _AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that are legal"}
@@ -39,6 +41,8 @@ def show(explored: Explored) -> None:
         out.print(f"No configuration is legal. {explored.refusal}", markup=False)
     for name, answered in explored.answers.items():
         out.print(_answer(name, answered))
+    if explored.links_as_fastest:
+        out.print(_LINKS, markup=False)
 
 
 def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardmath.account.time import any_cluster
 from shardmath.commands.explore.answer import Explored, LeftOut, explored
 from shardmath.commands.explore.bounded import bounded_answer, is_provable, write_certificate
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
@@ -123,7 +124,9 @@ def _with_left_out(answer: Explored, space: Space) -> Explored:
     """Return an answer with the combinations of options that cannot be, and the risk that all parts accept."""
     accepted = {risk_of(part.fixed) if PARTS in part.fixed else None for part in space.parts()}
     risk = accepted.pop() if len(accepted) == 1 else None
-    return replace(answer, risk=risk, left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
+    measured = space.cluster is not None and any_cluster(space.cluster).links is not None
+    return replace(answer, risk=risk, links_as_fastest=measured,
+                   left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
 
 
 def _explained(answer: Explored, parts: Sequence[Part]) -> Explored:

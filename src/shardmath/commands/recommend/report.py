@@ -20,6 +20,9 @@ from shardmath.reports.untried import show_untried
 
 #: Parts of a step that are named, and the share from which they are.
 _BINDING, _LEAST = 3, 0.005
+#: Said of choices on measured links.
+_LINKS = ("Seconds are those with the nodes placed by measured links; the layouts were chosen with each link as fast as"
+          " the fastest. `shardmath sweep` ranks them placed.")
 
 
 def show(advice: Advice, launched: bool = True) -> None:
@@ -37,6 +40,8 @@ def show(advice: Advice, launched: bool = True) -> None:
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
+    if advice.cluster.links is not None:
+        out.print(_LINKS, markup=False)
     _show_replay(out, advice.choices)
     _show_error(out, advice.choices, bool(advice.model.num_experts))
     _show_excluded(out, advice)
