@@ -17,10 +17,11 @@ function commandOf(own) {
   const shape = Object.keys(usual).filter((name) => own.numbers[name] !== usual[name]).map((name) => `${flag(name)} ${own.numbers[name]}`);
   const schedule = schedulesOf(own).length > 1 && own.numbers.pipeline_parallel > 1 ? [`--schedule ${own.schedule}`] : [];
   const settings = Object.entries(own.settings).map(([name, value]) => optionFor(name, value));
-  return [`shardmath explain ${own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
+  const ofFile = MODELS.get(own.model).of_family;
+  return [`shardmath explain ${ofFile ? "./config.json" : own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
     ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
     ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
-    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...Object.entries(own.kernels).map((pair) => `--kernel ${pair.join("=")}`), ...settings, ...shape].join(" ");
+    ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...Object.entries(own.kernels).map((pair) => `--kernel ${pair.join("=")}`), ...settings, ...(ofFile ? [] : shape)].join(" ");
 }
 
 // The option of the command line for a rarely changed parameter.

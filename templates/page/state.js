@@ -62,7 +62,7 @@ function schedulesOf(chosen) {
 }
 
 function optionsOf(name) {
-  if (name === "model") return [...MODELS.keys()];
+  if (name === "model") return [...MODELS.values()].filter((model) => !model.of_family || model.name === state.model).map((model) => model.name);
   if (name === "gpu") return [...GPUS.keys()];
   if (name === "network") return [USUAL, ...Object.keys(GPUS.get(state.gpu).networks)];
   if (name === "risk") return Object.keys(DATA.risks);
@@ -169,7 +169,8 @@ function fromLink(link) {
     else if (asked.has(name)) pick(name, value);
     asked.delete(name);
   };
-  const takeOption = (name) => take(name, asked.has(name) && optionsOf(name).includes(asked.get(name)), asked.get(name));
+  const isFamily = (name) => name === "model" && MODELS.get(asked.get(name))?.of_family; // as a pasted file left it
+  const takeOption = (name) => take(name, asked.has(name) && (isFamily(name) || optionsOf(name).includes(asked.get(name))), asked.get(name));
   kept = undefined;
   if (asked.has("against") && !asked.get("against").includes("against=")) {
     ignored.push(...fromLink(`#${asked.get("against")}`));

@@ -80,7 +80,7 @@ def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
         by_kernels.setdefault(_kernels(model), model.name)
     known = {}
     for model_type in FAMILIES:
-        for config in (*_CONFIGS, _usual_config(model_type)):
+        for config in _configs(model_type):
             usual = _read(model_type, config)
             keys = None if usual is None or _kernels(usual) not in by_kernels else _keys(model_type, config)
             if usual is not None and keys is not None:
@@ -93,6 +93,26 @@ def family_data(models: Iterable[Model]) -> dict[str, dict[str, Any]]:
                                      "experts": FAMILIES[model_type].has_experts}
                 break
     return known
+
+
+def family_models(models: Iterable[Model]) -> list[Model]:
+    """Return small models of families whose kernels no model has: their files need formulas of their own.
+
+    One model stands for all families with the same kernels.
+    """
+    kernels = {_kernels(model) for model in models}
+    small: dict[str, Model] = {}
+    for model_type in FAMILIES:
+        configs = [(config, _read(model_type, config)) for config in _configs(model_type)]
+        usual = [model for config, model in configs if model is not None and _keys(model_type, config) is not None]
+        if usual and not any(_kernels(model) in kernels for model in usual):
+            small.setdefault(_kernels(usual[0]), usual[0])
+    return list(small.values())
+
+
+def _configs(model_type: str) -> tuple[Mapping[str, Any], ...]:
+    """Return small files to try for a family."""
+    return (*_CONFIGS, _usual_config(model_type))
 
 
 def unread_data(models: Iterable[Model], known: Collection[str]) -> dict[str, str]:
@@ -108,7 +128,7 @@ def _why_unread(model_type: str, kernels: Collection[str]) -> str:
     """Say what of a family stands in the way: its kernels, or sizes that are no key of the file."""
     config = _usual_config(model_type)
     usual = _read(model_type, config)
-    if usual is None or _kernels(usual) not in kernels:
+    if usual is None or (_kernels(usual) not in kernels and _keys(model_type, config) is not None):
         return "no model of this page has its kernels"
     derived = [name for name, size in model_values(usual).items() if size > 1 and size not in config.values()]
     return f"sizes are computed from other keys ({', '.join(derived) or 'they change together'})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -18,7 +18,7 @@ from shardmath.commands.page.catalogue import (
     parameter_data,
     risk_data,
 )
-from shardmath.commands.page.imports import config_data, family_data, flag_data, unread_data
+from shardmath.commands.page.imports import config_data, family_data, family_models, flag_data, unread_data
 from shardmath.commands.page.kernels import Asked, kernel_data, variants_of
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
@@ -37,6 +37,8 @@ from shardmath.search.spaces.usual import BY_TIME, DATA_PARALLEL
 #: The cluster that spaces are read for; candidates depend on no figure of it but the size of a server.
 _CLUSTER = "h100-80gb"
 _START = "llama-3.1-70b"
+#: Implementations of models that stand for families of files; torchtitan needs eleven sets of formulas for each.
+_OF_FAMILIES = ("megatron", "huggingface")
 Progress = Callable[[int, int], None]
 
 
@@ -58,6 +60,9 @@ def page(
     parts: dict[str, int] = {}
     functions: dict[str, int] = {}
     listed = [_with_parts(model, cluster, evaluators, parts, functions) for model in chosen]
+    families = [] if only else family_models(chosen)
+    listed += [{**_with_parts(model, cluster, evaluators, parts, functions, _OF_FAMILIES), "of_family": True}
+               for model in families]
     first = chosen[0] if asked else next(model for model in chosen if model.name == _START)
     variants = _variants(first, cluster, kernels or {}, evaluators)
     lines = Lines()
@@ -68,7 +73,7 @@ def page(
             progress(done, len(evaluators))
         scripts[name] = lines.of(script_of(evaluator))
         formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
-    families = family_data(chosen)
+    read = family_data([*chosen, *families])
     data = {
         "start": first.name,
         "variants": variants, "kernels": kernel_data([key for own in variants.values() for key in own]),
@@ -83,7 +88,7 @@ def page(
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
                      "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
-        "sources": source_data(), "families": families, "unread": unread_data(chosen, families),
+        "sources": source_data(), "families": read, "unread": unread_data([*chosen, *families], read),
         "config": config_data(),
         "flags": flag_data(),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
@@ -96,11 +101,11 @@ def page(
 
 def _with_parts(
     model: Model, cluster: Cluster, evaluators: dict[str, Evaluator], parts: dict[str, int],
-    functions: dict[str, int],
+    functions: dict[str, int], implementations: Iterable[str] = IMPLEMENTATIONS,
 ) -> dict[str, Any]:
     """Return a model with the places of its parts by implementation; what is new is added to what is known."""
     places: dict[str, list[int]] = {}
-    for implementation in IMPLEMENTATIONS:
+    for implementation in implementations:
         try:
             own = parts_of(model, cluster, implementation)
         except InputError:  # the framework has no such model
