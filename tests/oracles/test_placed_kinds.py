@@ -12,6 +12,7 @@ from oracles.placed_kinds import Placed, Sizes, orders
 
 from shardmath import Cluster, explain, sweep
 from shardmath.account.configured import Configuration, configured_on_any
+from shardmath.account.mixed import Mixed
 from shardmath.compiler.evaluators import times_at
 from shardmath.machines.files import cluster_of
 
@@ -46,7 +47,8 @@ def permuted(matrix: list[list[int]], order: tuple[int, ...]) -> list[list[int]]
 
 
 def stages_of(made: Configuration) -> tuple[Any, ...]:
-    pipeline, placement = made._pipeline
+    assert isinstance(made.hardware, Mixed)
+    pipeline, placement = made.hardware.pipeline.placed()
     assert placement is not None
     return pipeline.stages
 
