@@ -12,7 +12,7 @@ from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
 from validation.timed.metrics import Numbers
-from validation.timed.presets import FITTED, Runs, band, fitted, generations, left_out, with_experts
+from validation.timed.presets import FITTED, Runs, band, fitted, generations, left_out, nine_of_ten, with_experts
 from validation.timed.public import TABLE, public_runs
 
 #: Median error of public rows of dense models that constants were not fitted to, and of those on B200.
@@ -121,8 +121,7 @@ def of_experts() -> str:
 
 def band_of_experts() -> int:
     """Per mille of the measured time that nine of ten predictions of models with experts are within."""
-    every = np.concatenate([shares(runs) for runs in with_experts()])
-    return int(np.ceil(1000 * np.percentile(np.abs(every), 90)))
+    return nine_of_ten(np.concatenate([shares(runs) for runs in with_experts()]))
 
 
 def rows(tables: tuple[Runs, ...], half: str = "") -> str:

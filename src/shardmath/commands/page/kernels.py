@@ -81,12 +81,13 @@ def variants_of(
         plain = [part_data(space, part, model, cluster.node_size, functions) for space, part in parts]
         return [{"functions": [*functions]}, *({**item, "evaluator": ""} for item in plain)]
 
+    of_usual = layouts(usual)
     for change in changes:
         try:
             own = parts_of(model, cluster, implementation, change)
         except InputError:  # the combination is not counted yet
             continue
-        if layouts(own) == layouts(usual):
+        if layouts(own) == of_usual:
             yield key_of(change), {before.evaluator.name: after.evaluator
                                    for (_, before), (_, after) in zip(usual, own, strict=True)}
 
