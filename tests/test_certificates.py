@@ -24,7 +24,7 @@ from shardmath.commands.explore import Explored, explore
 from shardmath.commands.explore.answer import configurations_of
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.graph import Graph, exact, ordered
-from shardmath.search.boxes import programs
+from shardmath.search.boxes import preparing, programs
 from shardmath.search.certificates import enclosure, outward, tree
 from shardmath.search.certificates.checked import checked
 from shardmath.search.certificates.rounding import rounded_upward
@@ -205,6 +205,8 @@ def test_a_search_that_is_stopped_before_an_answer_has_no_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Stop, "__call__", lambda self: True)
+    monkeypatch.setattr(preparing, "settled", lambda part, made, questions: made)  # no first answers were found
+    monkeypatch.setattr(preparing, "is_large", lambda part: False)
     path = tmp_path / "proof.json"
     exit_code(["explore", str(SPACE), "--method", "bounds", "--certificate", str(path)])
     shown = capsys.readouterr()

@@ -23,7 +23,13 @@ NumpyKind: TypeAlias = tuple[str, int]
 
 def kind_of(item: Any) -> NumpyKind:
     """Return the kind of an argument, an array or an integer."""
-    return (item.dtype.name, item.ndim) if isinstance(item, np.ndarray) else ("int64", 0)
+    return (_name_of(item.dtype), item.ndim) if isinstance(item, np.ndarray) else ("int64", 0)
+
+
+@cache
+def _name_of(kind: np.dtype[Any]) -> str:
+    """Return the name of a type, which NumPy puts together anew each time."""
+    return kind.name
 
 
 def flat(item: Any) -> tuple[int, ...]:

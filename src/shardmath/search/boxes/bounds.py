@@ -7,7 +7,7 @@ that are rounded to nearest, as in a sweep.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
@@ -28,6 +28,11 @@ Places: TypeAlias = NDArray[np.int16]
 BATCH, BLOCK = 1 << 13, 128
 #: Threads that share out a call: the machine runs without the lock of the interpreter.
 _THREADS = 2
+
+
+def sharing() -> ThreadPoolExecutor:
+    """Return the threads for all bounds of a search: they end with it, so a process that forks later has none."""
+    return ThreadPoolExecutor(_THREADS)
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,9 @@ class _Room:
 class Bounds:
     """Bounds of the keys of all questions of a part."""
 
-    def __init__(self, part: Part, prepared: Prepared) -> None:
-        """Make room for the machine."""
-        self.part, self.prepared = part, prepared
+    def __init__(self, part: Part, prepared: Prepared, threads: Executor | None = None) -> None:
+        """Make room for the machine, which shares out calls among ``threads``."""
+        self.part, self.prepared, self._threads = part, prepared, threads
         #: Boxes that were bounded so far.
         self.bounded = 0
         self.sizes = tuple(axis.size for axis in part.axes)
@@ -107,10 +112,8 @@ class Bounds:
         self.bounded += len(parents) * self.sizes[axis]
         step = max(1, BATCH // _THREADS // self.sizes[axis])
         pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
-        if len(pieces) < _THREADS:
-            return Boxes.joined([self._children(piece, axis) for piece in pieces] or [self._none()])
-        with ThreadPoolExecutor(_THREADS) as pool:  # threads do not outlive a call: a process that forks has none
-            return Boxes.joined([*pool.map(lambda piece: self._children(piece, axis), pieces)])
+        shared = map if self._threads is None or len(pieces) == 1 else self._threads.map
+        return Boxes.joined([*shared(lambda piece: self._children(piece, axis), pieces)] or [self._none()])
 
     def _children(self, parents: Places, axis: int) -> Boxes:
         known, size = self.prepared, self.sizes[axis]

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes
+from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes, sharing
 from shardmath.search.boxes.kept import Kept, kept_for
-from shardmath.search.boxes.order import begin, opened, order_of
+from shardmath.search.boxes.order import begin_again, opened
 from shardmath.search.boxes.preparing import prepared_for
 from shardmath.search.spaces import Part, Question
-
-#: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
-#: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
-_TRIES = ((256, 64), (512, 256))
 
 Stopped = Callable[[], bool]
 
 
 @dataclass
 class Cut:
-    """How a part was cut: boxes that were bounded, those for the order and first answers too, and what is left open."""
+    """How a part was cut: in which order, boxes that were bounded, and what is left open."""
 
     order: tuple[str, ...]
     bounded: int = 0
@@ -37,20 +33,18 @@ def branched(
     All parts get first answers before any is cut: an answer of one part closes boxes of the others. No box is cut once
     about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left.
     """
-    bounds = [Bounds(part, prepared_for(part, questions)) for part in parts]
-    answers = kept_for(tuple(questions), np.all([own.prepared.whole for own in bounds], axis=0))
-    orders = [own.prepared.order.tolist() for own in bounds]
-    for beam, sample in _TRIES:
-        for place, own in enumerate(bounds):
-            if not stopped():
-                begin(own, answers, orders[place], beam)
-                orders[place] = order_of(own, answers, sample)
-    cuts = [_cut(own, answers, order, most, stopped) for own, order in zip(bounds, orders, strict=True)]
-    return answers, cuts
+    prepared = [prepared_for(part, questions) for part in parts]
+    answers = kept_for(tuple(questions), np.all([own.whole for own in prepared], axis=0))
+    with sharing() as threads:
+        bounds = [Bounds(part, own, threads) for part, own in zip(parts, prepared, strict=True)]
+        for own in bounds:
+            begin_again(own, answers)
+        return answers, [_cut(own, answers, most, stopped) for own in bounds]
 
 
-def _cut(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], most: int | None, stopped: Stopped) -> Cut:
+def _cut(bounds: Bounds, answers: Sequence[Kept], most: int | None, stopped: Stopped) -> Cut:
     """Cut the boxes of a part, the most promising first, and take its answers."""
+    order = bounds.prepared.order.tolist()
     cut = Cut(tuple(bounds.part.axes[axis].name for axis in order))
     levels: list[list[Boxes]] = [[] for _ in range(len(order) + 1)]
     _place(bounds, bounds.children(bounds.root, order[0]), levels, 1, answers)

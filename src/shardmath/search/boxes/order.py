@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardmath.search.boxes.bounds import Bounds, Boxes, Places
-from shardmath.search.boxes.kept import Kept
+from shardmath.search.boxes.bounds import Bounds, Boxes, Places, sharing
+from shardmath.search.boxes.kept import Kept, kept_for
+from shardmath.search.boxes.prepared import Prepared
+from shardmath.search.spaces import Part, Question
+
+#: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
+#: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
+_TRIES = ((256, 64), (512, 256))
 
 #: Children of a sample along an axis at most: of a long axis fewer boxes are tried, but no fewer than so many.
 _CHILDREN, _FEWEST = 4096, 16
@@ -16,6 +24,24 @@ _CHILDREN, _FEWEST = 4096, 16
 _ROUNDS = 8
 #: Answers whose neighbours are looked at in a round.
 _NEIGHBOURS = 64
+
+
+def settled(part: Part, prepared: Prepared, questions: Sequence[Question]) -> Prepared:
+    """Return what was prepared of a part with the order in which its boxes are to be cut, and its first answers."""
+    answers, order = kept_for(tuple(questions), prepared.whole), prepared.order.tolist()
+    with sharing() as threads:
+        bounds = Bounds(part, prepared, threads)
+        for beam, sample in _TRIES:
+            begin(bounds, answers, order, beam)
+            order = order_of(bounds, answers, sample)
+    return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
+
+
+def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
+    """Take the first answers of a part that were found when it was prepared."""
+    places = bounds.at(bounds.prepared.first)
+    places[:, 0] = bounds.sizes[0]
+    _take(bounds, bounds.children(np.unique(places, axis=0), 0), answers)
 
 
 def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
@@ -65,8 +91,7 @@ def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: i
         rows = [np.argsort(boxes.low[:, key], kind="stable")[:beam] for key in range(boxes.low.shape[1])]
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
         places = boxes.places
-    for answer in answers:
-        answer.take(bounds, boxes)
+    _take(bounds, boxes, answers)
     for _ in range(_ROUNDS):
         if not _nearer(bounds, answers):
             break
@@ -75,15 +100,22 @@ def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: i
 def _nearer(bounds: Bounds, answers: Sequence[Kept]) -> bool:
     """Change the best answers on one or two axes; tell whether any answer got better."""
     before = [answer.keys.copy() for answer in answers]
-    starts = [answer.numbers[:_NEIGHBOURS][answer.parts[:_NEIGHBOURS] == bounds.part.number] for answer in answers]
-    numbers = np.unique(np.concatenate(starts))
+    numbers = np.unique(_numbers(bounds, answers, _NEIGHBOURS))
     if not len(numbers):
         return False
     places = bounds.at(numbers)
     for axis, size in enumerate(bounds.sizes):
         freed = places.copy()
         freed[:, axis] = size
-        boxes = bounds.children(np.unique(freed, axis=0), axis)
-        for answer in answers:
-            answer.take(bounds, boxes)
+        _take(bounds, bounds.children(np.unique(freed, axis=0), axis), answers)
     return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))
+
+
+def _numbers(bounds: Bounds, answers: Sequence[Kept], most: int | None = None) -> NDArray[np.int64]:
+    """Return the numbers of the best configurations of a part, at most so many of each answer."""
+    return np.concatenate([answer.numbers[:most][answer.parts[:most] == bounds.part.number] for answer in answers])
+
+
+def _take(bounds: Bounds, boxes: Boxes, answers: Sequence[Kept]) -> None:
+    for answer in answers:
+        answer.take(bounds, boxes)

@@ -21,13 +21,16 @@ _LEVEL = 1
 
 @dataclass(frozen=True)
 class Prepared:
-    """Arrays of a part. ``order`` are its axes as a sweep would have them, ``whole`` says which keys are whole numbers.
+    """Arrays of a part. ``order`` are its axes as they are cut, ``first`` the numbers of its first answers.
+
+    ``whole`` says which keys are whole numbers.
 
     For each axis: ``idle`` pairs of another axis and a place at which only its first place counts, the tables that are
     ``checked``, and its ``stages``. ``low``, ``high`` and ``legal`` are the tables; see ``blocks.children``.
     """
 
     order: Integers
+    first: Integers
     whole: NDArray[np.int8]
     low: NDArray[np.float64]
     high: NDArray[np.float64]

@@ -18,8 +18,10 @@ from shardmath.compiler.nests.order import dependencies, nested_order
 from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.files.cached import keep, kept, key_of, making, source_of
-from shardmath.search.boxes import blocks, idle, prepared, programs, stages, tables
+from shardmath.search.boxes import blocks, bounds, idle, order, prepared, programs, stages, tables
+from shardmath.search.boxes import kept as kept_answers
 from shardmath.search.boxes.idle import idle_places, united
+from shardmath.search.boxes.order import settled
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.programs import least_anywhere
 from shardmath.search.boxes.stages import Known, Nodes, Stages
@@ -28,7 +30,7 @@ from shardmath.search.nests.posing import evaluator_source, is_large, key_in_cac
 from shardmath.search.spaces import Part, Question
 
 #: Modules that decide what is prepared.
-_MODULES = (blocks, idle, prepared, programs, stages, tables)
+_MODULES = (blocks, bounds, idle, kept_answers, order, prepared, programs, stages, tables)
 
 
 def prepared_for(part: Part, questions: Sequence[Question]) -> Prepared:
@@ -36,7 +38,8 @@ def prepared_for(part: Part, questions: Sequence[Question]) -> Prepared:
     posing = posing_of(part, questions, literal=True)
 
     def make() -> Prepared:
-        return prepare(part, posed(posing, evaluator_source(part), verdict_source())[0])
+        made = prepare(part, posed(posing, evaluator_source(part), verdict_source())[0])
+        return settled(part, made, questions)
 
     if not is_large(part):
         return make()
@@ -54,7 +57,7 @@ def prepared_for(part: Part, questions: Sequence[Question]) -> Prepared:
 
 
 def prepare(part: Part, problem: Problem) -> Prepared:
-    """Return what the machine takes for a problem."""
+    """Return what the machine takes for a problem, with its axes in the order of a sweep and without first answers."""
     return _Preparing(part, problem).prepared(problem)
 
 
@@ -96,6 +99,7 @@ class _Preparing:
             members[number, : 1 + len(table.places)] = len(table.places), *table.places
         return Prepared(
             np.asarray([axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)], np.int64),
+            np.empty(0, np.int64),
             np.asarray([exact.is_integer(node) for question in problem.questions for node in question.keys], np.int8),
             self._low, self._high, np.concatenate([table.legal for table in self._made]).astype(np.int8),
             np.cumsum([0, *(len(table.legal) for table in self._made)]),
