@@ -122,6 +122,7 @@ function showRanking() {
   byId("best").replaceChildren(...(every.length
     ? [head, ...ROWS.filter(([list]) => ranked[list].length).map(([list, title]) => body(list, title, ranked[list]))] : []));
   byId("ranking").classList.toggle("ranked", every.length > 5);
+  byId("ranking").classList.toggle("none", ranked.nearest.length > 0 && byId("best").getAttribute("aria-busy") !== "true");
   const { excluded } = ranked;
   const searching = byId("best").getAttribute("aria-busy") === "true";
   byId("excluded").textContent = searching || !excluded ? "" : ranked.choices.length

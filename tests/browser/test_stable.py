@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_cases import PHONE
 
 import shardmath
 
@@ -28,6 +29,18 @@ def test_nothing_jumps_while_the_page_opens_and_searches(width: int, opened: Cal
         tab.wait_for_selector("#best[aria-busy=false]", state="attached")
         shifts = tab.evaluate(OBSERVED)
         assert sum(shift[0] for shift in shifts) < 0.005, (link, shifts)
+
+
+def test_nothing_that_moves_is_seen_before_all_is(opened: Callable[..., Any]) -> None:
+    """A browser may paint a file of which it has read a part: then a row of buttons grows and breaks."""
+    tab = opened(size=PHONE)
+    seen = """() => [...document.querySelectorAll("body *")].filter((node) =>
+      node.checkVisibility({ visibilityProperty: true }) && node.getBoundingClientRect().width > 1
+    ).map((node) => node.id || node.localName)"""
+    assert {"import", "theme", "peak"} < set(tab.evaluate(seen))
+    tab.evaluate("document.documentElement.removeAttribute('data-shown')")
+    assert tab.evaluate(seen) == ["header", "div", "h1", "p", "loading"]
+    assert tab.evaluate("getComputedStyle(document.getElementById('loading')).position") == "absolute"
 
 
 def test_rows_stay_in_place_while_another_job_is_searched(opened: Callable[..., Any]) -> None:
