@@ -125,11 +125,10 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
-                                         "recompute_saves", "units", "reshard", "optimizer_kernel", "pipeline",
-                                         "loading")},
+                                         "recompute_saves", "units", "reshard", "pipeline", "loading")},
     **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
        for axis, others in _NOT_IN_MEGATRON.items()},
-    "data_parallel": ("ddp", "megatron_fsdp"),
+    "data_parallel": ("ddp", "megatron_fsdp"), "optimizer_kernel": ("fused", "foreach"),
 }
 
 #: Aspects of training that change memory, or the order of its allocations.

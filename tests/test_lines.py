@@ -18,6 +18,7 @@ VARIANTS = (
     MEGATRON.with_choices(layers="experts", heads="latent", schedule="interleaved", stages="uneven"),
     MEGATRON.with_choices(fp8="delayed", fp8_weights="primary", peak="saved"),
     MEGATRON.with_choices(peak="megatron_local", optimizer="muon", recompute_method="uniform"),
+    MEGATRON.with_choices(peak="megatron_local", optimizer_kernel="foreach"),
     MEGATRON.with_choices(optimizer="dist_muon"),
     HUGGINGFACE.with_choices(adapters="all_linear", base_weights="nf4"),
     HUGGINGFACE.with_choices(layers="experts", balance="loss_one_hot", optimizer="adamw"),

@@ -21,8 +21,10 @@ with TABLE.open(encoding="utf-8", newline="") as file:
     ROWS = tuple(csv.DictReader(file))
 #: Of the public models: those of other sizes are in the table, and are not judged here.
 MEGATRON = [row for row in ROWS if row["program"] == "megatron-core" and "," not in row["model"]]
-#: Without Apex weight gradients are products of their own, and rotary embeddings are those of PyTorch.
-LOCAL = {"rope": "unfused", "value": "view", "weight_gradient": "separate"}
+#: Without Transformer Engine and Apex weight gradients are products of their own, rotary embeddings those of PyTorch,
+#: and the optimizer works on lists of tensors.
+LOCAL = {"peak": "megatron_local", "optimizer_kernel": "foreach", "rope": "unfused", "value": "view",
+         "weight_gradient": "separate"}
 
 
 def account(row: dict[str, str]) -> Any:
@@ -47,17 +49,21 @@ def is_in_the_optimizer(row: dict[str, str]) -> bool:
 def test_peaks_in_the_passes() -> None:
     errors = [error_of(row) for row in MEGATRON if not is_in_the_optimizer(row)]
     assert len(errors) == 6
-    assert all(-0.005 < error < 0.018 for error in errors)
-    assert sum(abs(error) < 0.0012 for error in errors) == 3
+    assert all(-0.006 < error < 0.017 for error in errors)
+    assert sum(abs(error) < 0.0001 for error in errors) == 3
 
 
-def test_an_optimizer_of_lists_of_tensors_has_one_more_fp32_copy() -> None:
-    """Without Apex the step is PyTorch's AdamW of lists; the ledger has only the fused one, which makes nothing."""
+def test_peaks_in_an_optimizer_of_lists() -> None:
+    """Without Apex the step is PyTorch's AdamW of lists, with a fp32 copy of every matrix more than the fused one."""
     rows = [row for row in MEGATRON if is_in_the_optimizer(row)]
     assert [row["recompute"] for row in rows] == ["full", "full"]
     for row in rows:
-        missing = int(row["allocated_bytes"]) - account(row).peak_bytes
-        assert 0 < missing < 4 * int(row["parameters"])
+        explanation = account(row)
+        assert explanation.peak.site == "optimizer_step"
+        assert 0 < int(row["allocated_bytes"]) - explanation.peak_bytes < 2**22
+        roots, = (line["bytes"] for line in explanation.records() if line["component"] == "listed_roots")
+        block = int(row["allocated_bytes"]) - int(row["steady_bytes"]) - roots
+        assert 0 <= block <= 2**20  # of a block that was not split
 
 
 def test_communicators_of_one_rank_take_the_most_outside_of_pytorch() -> None:

@@ -129,6 +129,8 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
     {"optimizer": "precision_aware", "precision": "bf16"}, {"optimizer": "muon", "precision": "fp16"},
     {"peak": "torch", "optimizer_kernel": "loop", "optimizer": "sgd"},
     {"peak": "torch", "optimizer_kernel": "foreach", "optimizer": "adamw_8bit"},
+    {"optimizer_kernel": "foreach"}, {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer": "sgd"},
+    {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer_offload": "cpu"},
     {"optimizer": "dist_muon", "layers": "experts"}, {"optimizer": "dist_muon", "precision": "fp16"},
     {"optimizer": "adafactor", "data_parallel": "fsdp"}, {"optimizer_offload": "cpu", "optimizer": "sgd"},
     {"layers": "experts", "heads": "latent", "router": "huggingface", "balance": "loss"},

@@ -13,16 +13,27 @@ from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place, Role
-from ..parallel.pipeline import chunks, ends, has_lighter_chunks, held, is_one_chunk, lighter_chunks, missing
+from ..parallel.groups import GROUPS, group_of
+from ..parallel.pipeline import (
+    chunks,
+    ends,
+    has_lighter_chunks,
+    held,
+    instances,
+    is_one_chunk,
+    lighter_chunks,
+    missing,
+)
 from ..parallel.schedules import SCHEDULES
+from ..parallel.weights import without_experts
 from ..parameters import symbols
 from ..recompute import REGIONS
 from ..terms import TermSet, product, total
 from . import expert_layers
-from .rows import components_of, kept_rows, local_shape
-from .units import is_layer_input
+from .rows import components_of, is_expert, kept_rows, local_shape, weight_tensors
+from .units import is_layer_input, when
 
-m, nr, nf, nl, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("m nr nf nl ns r ts drop rmlp Ldr Hc")
+e, m, nr, nf, nl, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("e m nr nf nl ns r ts drop rmlp Ldr Hc")
 
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -73,6 +84,25 @@ def last_input(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the last input of every chunk and its gradient: the block of layers holds both."""
     first, _ = ends(implementation.choices)
     return product(2 * _bf16(_SHARE), chunks(implementation.choices) - Iverson(Eq(r, first)))
+
+
+def listed_roots(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the roots of second moments that PyTorch's AdamW makes of the largest list of parameters, in fp32.
+
+    Norms and biases, which have no weight decay, are a smaller list of their own, and with expert parallelism routed
+    experts are one. A rank with shards of parameters has at most as many elements of matrices as its shard has.
+    """
+    choices, lists = implementation.choices, []
+    for group in (item for item in GROUPS if f"stage.{item.prefix}shard_elements" in terms and not item.frozen):
+        matrices = total(*(
+            product(instances(component.place, choices), when(tensor, implementation), elements)
+            for component, tensor, elements in weight_tensors(implementation)
+            if len(without_experts(tensor.shape)) > 1
+            and group_of(component, tensor, is_expert(tensor), choices) is group
+        ))
+        lists.append(Min(matrices, terms[f"stage.{group.prefix}shard_elements"].symbol))
+    together = product(Iverson(Eq(e, 1)), total(*lists)) if len(lists) > 1 else Integer(0)
+    return product(Integer(4), Max(*lists, together))
 
 
 def exchanged(terms: TermSet, implementation: Implementation) -> Expr:

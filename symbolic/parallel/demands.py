@@ -300,6 +300,7 @@ def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 
 def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     optimizer, precision, fsdp = choices["optimizer"], choices["precision"], choices["data_parallel"] == "fsdp"
+    listed = choices["peak"] == "megatron_local" and choices["optimizer_kernel"] != "fused"
     return (
         (f"optimizer {optimizer} on the sharded matrices of FSDP2", fsdp and optimizer in NOT_SHARDED),
         (f"optimizer precision_aware with precision {precision}",
@@ -309,7 +310,12 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
             "precision": ("mixed",), "data_parallel": ("ddp",), "layers": ("dense",), "adapters": ("none",)}),
         (f"temporaries of optimizer {optimizer} with optimizer_kernel {choices['optimizer_kernel']}: choose"
          " optimizer_kernel = fused",
-         choices["peak"] == "torch" and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
+         choices["peak"] in ("torch", "megatron_local") and choices["optimizer_kernel"] != "fused"
+         and optimizer != "adamw"),
+        *_only("an optimizer of PyTorch in Megatron-Core", listed, choices, {
+            "precision": ("mixed", "fp16"), "data_parallel": ("ddp",), "adapters": ("none",)}),
+        ("Transformer Engine without its fused optimizer: choose optimizer_kernel = fused or peak = megatron_local",
+         choices["peak"] == "megatron_te" and choices["optimizer_kernel"] != "fused"),
         (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
          optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS),
     )

@@ -11,7 +11,7 @@ from megatron.core import parallel_state
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import one_rank
-from oracles.megatron_data import adamw, data_parallel
+from oracles.megatron_data import adamw, data_parallel, step_on_lists
 from oracles.megatron_experts import model_of, settings_of, whole_linears
 
 from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard
@@ -65,6 +65,7 @@ def test_buffers_and_states_with_experts(draw: Random) -> None:
             optimizer = adamw(*wrapped, distributed=bool(shape["zero1"]))
             master = live.now - after_wrapping
             scales = 4 * len(optimizer.chained_optimizers)  # of 1.0
+            growth, lists = step_on_lists(optimizer, live)
 
     def summed(count: Any, group: int) -> int:
         return sum(count(sizes) for sizes, of_experts in buckets if of_experts == group)
@@ -89,6 +90,11 @@ def test_buffers_and_states_with_experts(draw: Random) -> None:
     dense, expert, buffer, expert_buffer, shard, expert_shard, states, every = ledger(
         implementation, *NAMES, **shape, B=shape["p"] * shape["D"],
     )
+    roots, = ledger(implementation.with_choices(peak="megatron_local", optimizer_kernel="foreach"),
+                    "stage.listed_roots.optimizer_step", **shape, B=shape["p"] * shape["D"])
+    assert growth == 4 * max(lists) + 4 * (shape["w"] == 2) * own or not own
+    vectors = sum(each.numel() for model in models for each in model.parameters() if each.ndim == 1)
+    assert 4 * max(lists) <= roots <= 4 * (max(lists) + shape["zero1"] * (vectors + shard + expert_shard - own))
     assert dense + expert == every == sum(parameters)
     assert buffer + expert_buffer == sum(buffers)
     if shape["e"] > 1:

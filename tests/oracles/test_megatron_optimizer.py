@@ -13,10 +13,12 @@ import pytest
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import config, gpt_model, one_rank
-from oracles.megatron_data import adamw, data_parallel
+from oracles.megatron_data import adamw, data_parallel, step_on_lists
 
 from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard, tensors_in_shard
+
+LISTED = MEGATRON.with_choices(peak="megatron_local", optimizer_kernel="foreach")
 
 
 def random_layout(draw: Random) -> dict[str, int]:
@@ -82,6 +84,29 @@ def test_buffers_and_states(draw: Random) -> None:
     )
     gaps = 63 * sum(map(len, buckets)) * any(size % 64 for sizes in buckets for size in sizes)
     assert 0 <= shard - fullest <= gaps
+
+
+@pytest.mark.cases(16, 200)
+def test_lists_of_pytorchs_adamw(draw: Random) -> None:
+    """A step on lists of parameters, as PyTorch takes them on a GPU, makes roots of the moments of all matrices."""
+    shape = random_layout(draw) | {"V": 1, "h": 8 * draw.randint(1, 6)}
+    distributed, shards = bool(shape["zero1"]), shape["D"] * shape["c"]
+    with one_rank(shape, draw):
+        settings = config(shape)
+        model = gpt_model(shape, settings)
+        with Live(model) as live:
+            wrapped = data_parallel(settings, model, distributed=distributed, gradient_bytes=shape["w"])
+            optimizer = adamw(wrapped, distributed=distributed)
+            growth, lists = step_on_lists(optimizer, live)
+    copies, roots, shard = ledger(
+        LISTED, "stage.gradient_copies.optimizer_step", "stage.listed_roots.optimizer_step", "stage.shard_elements",
+        **shape, B=shape["p"] * shape["D"])
+    own, matrices = sum(lists), max(lists)
+    assert growth == 4 * matrices + 4 * (shape["w"] == 2) * own or not own
+    vectors = sum(each.numel() for each in model.parameters() if each.ndim == 1)
+    assert 4 * matrices <= roots <= 4 * (matrices + distributed * (vectors + shard - own))
+    if not distributed or shards == 1:
+        assert (copies, roots) == (4 * (shape["w"] == 2) * own, 4 * matrices)
 
 
 @pytest.mark.cases(6, 60)
