@@ -1,43 +1,31 @@
 """Steps of Megatron-Core's local layers, and of Transformers under FSDP2, that were measured on one H100.
 
 ``validation/programs/megatron_on_gpu.py`` is the program, on a H100 80GB HBM3 with driver 580.159.04, PyTorch 2.11 with
-CUDA 13.0, megatron-core 0.16.1 and Transformers 5.17. Nothing in the ledger was changed after these runs.
+CUDA 13.0, megatron-core 0.16.1 and Transformers 5.17.
 """
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardmath import explain
+from validation.measured.case import PEAK, Case
+from validation.measured.metrics import pairs
+from validation.measured.one_h100 import EXPERTS, FLASH, FSDP2, TABLE, UNFUSED, read
+from validation.measured.reading import rows
 
 pytestmark = pytest.mark.slow
 
-TABLE = Path(__file__).resolve().parent / "data" / "one_h100.csv"
-with TABLE.open(encoding="utf-8", newline="") as file:
-    ROWS = tuple(csv.DictReader(file))
-#: Of the public models: those of other sizes are in the table, and are not judged here.
-MEGATRON = [row for row in ROWS if row["program"] == "megatron-core" and "," not in row["model"]]
-#: Without Transformer Engine and Apex weight gradients are products of their own, rotary embeddings those of PyTorch,
-#: and the optimizer works on lists of tensors.
-LOCAL = {"peak": "megatron_local", "optimizer_kernel": "foreach", "rope": "unfused", "value": "view",
-         "weight_gradient": "separate"}
+ROWS, CASES = rows(TABLE), read()
+#: Roles that are there between two steps.
+PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
 
 
-def account(row: dict[str, str]) -> Any:
-    sequences = int(row["micro_batch_size"])
-    kernels = LOCAL | ({"attention": "unfused", "norm": "torch"} if row["attention"] == "local" else {})
-    return explain(
-        row["model"], "h100-80gb", implementation="megatron", num_gpus=1, seq_length=int(row["seq_length"]),
-        micro_batch_size=sequences, global_batch_size=sequences * int(row["microbatches"]),
-        recompute=row["recompute"].replace("selective", "core_attention"), kernels=kernels)
-
-
-def error_of(row: dict[str, str]) -> float:
-    return account(row).peak_bytes / int(row["allocated_bytes"]) - 1
+def account(case: Case) -> Any:
+    assert case.model is not None
+    return explain(case.model, case.gpu, **case.arguments)
 
 
 def is_in_the_optimizer(row: dict[str, str]) -> bool:
@@ -46,19 +34,37 @@ def is_in_the_optimizer(row: dict[str, str]) -> bool:
     return all(abs(step - int(row[peak])) < 2**21 for peak in ("first_allocated_bytes", "allocated_bytes"))
 
 
-def test_peaks_in_the_passes() -> None:
-    errors = [error_of(row) for row in MEGATRON if not is_in_the_optimizer(row)]
-    assert len(errors) == 6
-    assert all(-0.006 < error < 0.017 for error in errors)
-    assert sum(abs(error) < 0.0001 for error in errors) == 3
+def test_models_have_the_parameters_of_the_runs() -> None:
+    for row, case in zip(ROWS, CASES, strict=True):
+        assert account(case).parameters.total == int(row["parameters"]), case.id
+
+
+def test_peaks() -> None:
+    ends = {FLASH: (-0.001, 0.012), UNFUSED: (-0.012, 0), EXPERTS: (-0.007, 0), FSDP2: (-0.006, 0.003)}
+    known = pairs(CASES, PEAK)
+    assert len(known) == 15
+    for pair in known:
+        low, high = ends[pair.case.group]
+        assert low < pair.error < high, pair.case.id
+    assert sum(abs(pair.error) < 0.0002 for pair in known) == 7
+
+
+def test_between_steps_nothing_is_missing() -> None:
+    """The ledger has the states and the workspaces; FSDP2's rows have no workspaces, and experts keep some tokens."""
+    for row, case in zip(ROWS, CASES, strict=True):
+        missing = int(row["steady_bytes"]) - sum(account(case).ranks[0].by_role[role] for role in PERSISTENT)
+        kept = 64 * 2**20 if case.group == FSDP2 else 128 * 2**20 if (
+            case.group == EXPERTS and case.arguments["recompute"] == "full") else 0
+        assert 0 <= missing - kept < 2**22, case.id
 
 
 def test_peaks_in_an_optimizer_of_lists() -> None:
     """Without Apex the step is PyTorch's AdamW of lists, with a fp32 copy of every matrix more than the fused one."""
-    rows = [row for row in MEGATRON if is_in_the_optimizer(row)]
-    assert [row["recompute"] for row in rows] == ["full", "full"]
-    for row in rows:
-        explanation = account(row)
+    known = [(row, case) for row, case in zip(ROWS, CASES, strict=True)
+             if case.group == FLASH and is_in_the_optimizer(row)]
+    assert len(known) == 3
+    for row, case in known:
+        explanation = account(case)
         assert explanation.peak.site == "optimizer_step"
         assert 0 < int(row["allocated_bytes"]) - explanation.peak_bytes < 2**22
         roots, = (line["bytes"] for line in explanation.records() if line["component"] == "listed_roots")

@@ -12,7 +12,16 @@ from types import ModuleType
 import pytest
 
 from shardmath.account.accounting import explain
-from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
+from validation.measured import (
+    hagemann,
+    iseekyan,
+    known_to_run,
+    megatron_tests,
+    nanotron,
+    one_h100,
+    simumax,
+    torchtitan,
+)
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
 from validation.measured.datasets import DATASETS
 from validation.measured.nemotron import nemotron
@@ -36,7 +45,8 @@ def copied(folder: Path, name: str, change: Callable[[dict[str, str]], None]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run])
+@pytest.mark.parametrize("module", [
+    megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run, one_h100])
 def test_every_row_is_a_case_once(module: ModuleType) -> None:
     cases = module.read()
     assert len(cases) == len(table(module.TABLE))

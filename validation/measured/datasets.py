@@ -14,6 +14,7 @@ from validation.measured import (
     known_to_run,
     megatron_tests,
     nanotron,
+    one_h100,
     simumax,
     torchtitan,
 )
@@ -145,6 +146,17 @@ DATASETS: tuple[Dataset, ...] = (
         `max_memory_reserved` after three to five steps. Reserved memory is replayed where the order of allocations is
         known; elsewhere it stands against allocated memory. Adapters have no moments of a step.""",
         huggingface.read, (PEAK, RESERVED), True, NO_TARGETS,
+    ),
+    Dataset(
+        "one_h100", "Megatron-Core and FSDP2 on one H100", one_h100.TABLE,
+        """Training steps of Megatron-Core's local layers without Transformer Engine and Apex, and of Transformers under
+        FSDP2 with fp32 shards, of models with random weights and no other process on the GPU:
+        `validation/programs/megatron_on_gpu.py`. The table is of 26 November 2026. Because of it the ledger got the
+        optimizer that works on lists of tensors, which equals Megatron-Core's own step on a CPU; nothing was fitted.
+        Peaks are those of `max_memory_allocated` and `max_memory_reserved` after the first step. Neither of the
+        two has the order of its allocations in the ledger, so reserved memory is that of the
+        [formula](#reserved-memory-by-a-formula).""",
+        one_h100.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(
         "iseekyan", "A small Mixtral (mbridge)", iseekyan.TABLE,

@@ -12,7 +12,7 @@ from typing import Any
 from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
 from shardmath.generated.definitions import WORDS
-from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
+from validation.measured.case import BY_FORMULA, PEAK, RESERVED, STEADY, Case, Measured
 from validation.measured.replays import replays
 
 #: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
@@ -39,8 +39,10 @@ class Estimate:
     published: Fraction | None
     process: int = 0
     """Bytes of the process on the fullest rank."""
+    usual: int = 0
+    """Reserved bytes of the fullest rank by the formula of searches."""
     reserved: int | None = None
-    """Reserved bytes of a replay, where there is one."""
+    """Reserved bytes of a replay, where there is one, or those of the formula for runs that are judged by it."""
 
     def of(self, measured: Measured) -> int:
         """Return the predicted bytes that a measured number stands against.
@@ -57,6 +59,8 @@ class Estimate:
 def estimate(case: Case) -> Estimate | str:
     """Return the estimate of a case, or the reason why there is none."""
     answer = case.refusal or _estimate(case, case.arguments)
+    if isinstance(answer, Estimate) and BY_FORMULA in case.traits:
+        return replace(answer, reserved=answer.usual)
     if isinstance(answer, Estimate) and case.arguments.get("implementation") in REPLAYED:
         return replace(answer, reserved=replays().get(case.id))
     return answer
@@ -84,7 +88,7 @@ def _read(account: Explanation) -> Estimate:
         ),
         sites=tuple(rank.site for rank in account.ranks),
         share=account.peak.share, verdict=account.verdict, rule_80=account.rule_80,
-        published=_published(account), process=account.process.total,
+        published=_published(account), process=account.process.total, usual=account.process.reserved,
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from shardmath.account.judged import OUT, UNCERTAIN
-from validation.measured import hagemann, huggingface, known_to_run, megatron_tests, nanotron, simumax
+from validation.measured import hagemann, huggingface, known_to_run, megatron_tests, nanotron, one_h100_words, simumax
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
+from validation.measured.claims import check
 from validation.measured.estimates import Estimate, estimate, other_estimate
 from validation.measured.metrics import Pair, Summary, confusion, contradicted, pairs, right_by_rule
 from validation.measured.reading import rows
@@ -36,13 +37,6 @@ def refusals(name: str, cases: Sequence[Case]) -> list[str]:
     """Paragraphs about the cases of a table that have no estimate, which may be none."""
     left = [case for case in cases if not isinstance(estimate(case), Estimate)]
     return REFUSALS[name](left) if left and name in REFUSALS else []
-
-
-def check(claims: Mapping[str, bool]) -> None:
-    """Raise ValueError with the claims that do not hold."""
-    untrue = [words for words, holds in claims.items() if not holds]
-    if untrue:
-        raise ValueError(f"not true any more, so the remarks must be written anew: {'; '.join(untrue)}")
 
 
 def _simumax(cases: Sequence[Case]) -> list[str]:
@@ -300,7 +294,7 @@ def _other_error(pair: Pair, name: str) -> float | None:
 
 REMARKS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "simumax": _simumax, "megatron_tests": _megatron, "nanotron": _nanotron, "torchtitan": _torchtitan,
-    "huggingface": _huggingface,
+    "huggingface": _huggingface, "one_h100": one_h100_words.remarks,
     "hagemann": _hagemann, "known_to_run": _known,
 }
 REFUSALS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {"known_to_run": _known_refusals}
