@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -12,6 +14,7 @@ import pytest
 from shardmath import explain
 from shardmath.account.configured import configured
 from shardmath.account.replaying import replayed
+from shardmath.commands.snapshot.read import read_snapshot
 from shardmath.machines import Cluster
 from validation.measured import huggingface
 from validation.measured.case import PEAK, RESERVED
@@ -23,6 +26,7 @@ from validation.timed import alone
 pytestmark = pytest.mark.slow
 
 CASES = huggingface.read()
+TRACE = Path(__file__).resolve().parent / "data" / "snapshots" / "llama-3.2-1b_eager_full.pickle.xz"
 LIMITS = " ".join((Path(__file__).resolve().parents[1] / "docs" / "limits.md").read_text(encoding="utf-8").split())
 
 
@@ -31,6 +35,26 @@ def test_allocated_memory_lacks_little() -> None:
     assert len(compared) == len(CASES) == 28
     assert all(-0.02 < pair.error < 0.001 for pair in compared)
     assert all(-0.012 < pair.error <= 0 for pair in compared if pair.case.group in (huggingface.NONE, huggingface.FULL))
+    eager = [pair for pair in compared if pair.case.group == huggingface.EAGER]
+    assert [pair.site for pair in eager] == ["loss_backward", "layer_backward"]
+    assert all(-(2**23) < pair.difference <= 0 for pair in eager)
+
+
+def test_gradients_of_the_scores_are_those_of_the_trace(tmp_path: Path) -> None:
+    """Beside the saved softmax three tensors of fp32 scores live at the peak: two gradients and a product."""
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(lzma.decompress(TRACE.read_bytes()))
+    live: dict[int, int] = {}
+    now, most, sizes = 0, 0, Counter[int]()
+    for event in read_snapshot(path)["device_traces"][0]:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event["size"]
+            now += event["size"]
+        elif event["action"] == "free_completed":
+            now -= live.pop(event["addr"], 0)
+        if now > most:
+            most, sizes = now, Counter(live.values())
+    assert sizes[4 * 2 * 32 * 2048 * 2048] == 1 + 3
 
 
 def test_peak_of_the_replay_is_the_ledgers() -> None:

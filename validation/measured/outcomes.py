@@ -35,13 +35,14 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class Outcome:
-    """One known run: its table, its bytes, and if it ran out of memory."""
+    """One known run: its table, its bytes, if it ran out of memory, and the architecture of its GPU."""
 
     table: str
     allocated: int
     process: int
     memory: int
     ran_out: bool
+    architecture: str = ""
 
     @property
     def probability(self) -> float:
@@ -75,8 +76,8 @@ def outcomes() -> tuple[Outcome, ...]:
              for case in cases_of(dataset)]
     runs = [run for run in read() if run.data_parallel is not None and run.status != "not_run"]
     accounts = [account_of(run) for run in runs]
-    fujii = [Outcome(FUJII, account.peak_bytes, account.process.total, account.gpu.memory_bytes, run.status == "dash")
-             for run, account in zip(runs, accounts, strict=True)]
+    fujii = [Outcome(FUJII, account.peak_bytes, account.process.total, account.gpu.memory_bytes, run.status == "dash",
+                     account.gpu.architecture) for run, account in zip(runs, accounts, strict=True)]
     return (*(item for item in known if item is not None), *fujii)
 
 
@@ -84,7 +85,8 @@ def _of_case(table: str, case: Case) -> Outcome | None:
     said = estimate(case)
     if not isinstance(said, Estimate):
         return None
-    return Outcome(table, max(said.peaks), said.process, case.gpu.memory_bytes, case.status == OUT_OF_MEMORY)
+    return Outcome(table, max(said.peaks), said.process, case.gpu.memory_bytes, case.status == OUT_OF_MEMORY,
+                   case.gpu.architecture)
 
 
 def fitted(runs: Sequence[Outcome]) -> Fitted:

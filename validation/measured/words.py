@@ -209,8 +209,7 @@ def _huggingface(cases: Sequence[Case]) -> list[str]:
     return [
         f"""{near} of {len(missing)} runs without adapters need less than {_NEAR >> 20} MiB more than the ledger has, of
         which two workspaces of cuBLAS are a part, 32 MiB for each thread that calls products. {more} need more than
-        {_MORE >> 20} MiB: blocks of more than a MiB that are not split, as two recorded traces show, and with eager
-        attention and full recompute the gradients of the scores.""",
+        {_MORE >> 20} MiB: blocks of more than a MiB that are not split, as two recorded traces show.""",
         f"""{len(replayed)} runs are replayed in the order that the traces have: reserved memory is {own.median:.2%} off
         in the median, {len(replayed) - len(off)} are within {OUTLIER:.0%}, and the worst is {own.worst:.1%}. With all
         temporaries of a layer at once it was 2.0% in the median and 25% at worst. {len(far)} are more than
