@@ -17,7 +17,7 @@ from shardmath.commands.explain import plot as explained
 from shardmath.commands.explain.report import verdict_line
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
-from shardmath.plots.picture import Table
+from shardmath.plots.picture import Table, _lines
 from shardmath.plots.style import INK, short, three_digits
 
 pytest.importorskip("matplotlib")
@@ -224,3 +224,11 @@ def test_layouts_in_few_letters() -> None:
     assert short(layout) == "TP 4 DP 8 recompute full"
     assert short(layout, ("data_parallel", "recompute")) == "TP 4"
     assert short({}) == "DP"
+
+
+def test_a_title_is_broken_between_words_and_never_inside_an_option() -> None:
+    title = "A: parallelism off, recompute full; B: --zero-stage 1; C: --zero-stage 2; D: --no-overlap-grad-reduce"
+    lines = _lines(title)
+    assert len(lines) == 2
+    assert " ".join(lines) == title
+    assert not any(line.endswith(("-", "--zero-stage")) for line in lines)

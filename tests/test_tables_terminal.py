@@ -19,7 +19,11 @@ COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --globa
             "networks", "formula loss.saved", "formula --list",
             "scale llama-3.1-70b --gpu h100-80gb --num-gpus 64,256,1024 --global-batch-size 1024",
             "moves llama-3.1-70b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64 --global-batch-size 512",
-            "phases docs/systems/phases.toml", "explore docs/spaces/llama-8b-32.toml --method bounds")
+            "phases docs/systems/phases.toml", "prove sequence-parallel-gain", "prove --list",
+            "plan llama-3.1-8b --tokens 15T --gpus h100-80gb,h200-141gb --deadline 60d --budget 2M "
+            "--price h100-80gb=2.1 --carbon us --pause 10s --restart 5m",
+            "snapshot docs/snapshots/memory.pickle --run llama-3.2-1b --gpu h100-80gb --implementation nanotron "
+            "--gpus 4 --seq 4096", "explore docs/spaces/llama-8b-32.toml --method bounds")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -64,7 +64,8 @@ function showHeadline(values, accounts, time, broken) {
   if (broken) {
     byId("headline").replaceChildren(element("div", { class: "tile wide" },
       element("p", { class: "line" }, element("span", { class: "badge out" }, "not a layout")),
-      element("p", {}, `${broken}.`)));
+      element("p", {}, `${broken}.`),
+      element("p", { class: "note" }, "Change one of these numbers, or take over a layout from the list or the map: all of theirs are legal.")));
     byId("announced").textContent = `Not a layout: ${broken}.`;
     return;
   }

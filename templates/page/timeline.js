@@ -1,6 +1,13 @@
 // Memory over one step of the chosen rank, pass by pass, and the peak at every moment of it.
 const HEIGHT = 240;
 
+// The end of a scale with four equal parts of round numbers, in GiB, at or above a number of bytes.
+function roundScale(bytes) {
+  const part = bytes / GIB / 4;
+  const unit = 10 ** Math.floor(Math.log10(part));
+  return 4 * GIB * unit * [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((many) => many * unit >= part);
+}
+
 // Layers from below: lasting bytes by role, saved tensors by component, tensors of one moment.
 function seriesOf(points) {
   const named = new Set(points.flatMap(({ at }) => Object.keys(at)).filter((name) => points.some(({ at }) => at[name])));
@@ -30,7 +37,7 @@ function passName({ kind, chunk, microbatch }) {
 
 function timelineFigure(points, memory) {
   const most = Math.max(...points.map(({ peak }) => peak));
-  const scale = 1.05 * Math.max(memory, most);
+  const scale = roundScale(1.02 * Math.max(memory, most));
   const series = seriesOf(points);
   const drawn = element("svg", { viewBox: `0 0 ${points.length} ${HEIGHT}`, preserveAspectRatio: "none", height: HEIGHT,
     role: "img", "aria-label": `${points.length} passes; at most ${gib(most)} GiB of ${gib(memory)} GiB` }, ...areas(points, series, scale));
@@ -45,7 +52,7 @@ function timelineFigure(points, memory) {
       { class: kind === "optimizer" ? "role-optimizer" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
   const keys = series.map(([name, kind]) => element("li", {}, element("span", { class: `swatch ${kind}` }), `${name} `,
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Math.round((share * scale) / GIB)}`)).reverse();
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
     element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys)];
 }
@@ -74,7 +81,7 @@ function showTimeline(values, account) {
     byId("timeline-why").textContent = walked < microbatches
       ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`;
   }
-  byId("timeline-rank").textContent = `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; the strip below is `
-    + "its micro-batch.";
+  byId("timeline-rank").textContent = why ? "" : `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; `
+    + "the strip below is its micro-batch.";
   byId("moments").replaceChildren(...momentBars(values, account));
 }

@@ -84,6 +84,8 @@ FORMATS = ("png", "svg", "html")
 _DPI = 200
 #: Letters of a line of the title that a column has room for, and the inches of one line.
 _LETTERS, _LINE = 64, 0.13
+#: An option with the blank before its value, and a blank at which no line is broken.
+_OPTION, _FIXED = re.compile(r"(--[a-z0-9-]+) (?=[^\s-])"), "\N{NO-BREAK SPACE}"
 #: Steps of the grid that positions are rounded to, in a figure's height or width.
 _GRID = 2**20
 #: A name that matplotlib makes of what it names.
@@ -178,9 +180,15 @@ def drawn(picture: Picture, suffix: str) -> bytes:
 
 def _lines(text: str) -> list[str]:
     """Return lines of nearly the same length that a column has room for."""
-    count = max(1, len(wrap(text, _LETTERS)))
+    count = max(1, len(_broken(text, _LETTERS)))
     return next(lines for letters in range(max(1, len(text) // count), _LETTERS + 1)
-                if len(lines := wrap(text, letters)) <= count)
+                if len(lines := _broken(text, letters)) <= count)
+
+
+def _broken(text: str, letters: int) -> list[str]:
+    """Break a text between words; an option of the command line stays whole, and with its value."""
+    joined = _OPTION.sub(rf"\1{_FIXED}", text)
+    return [line.replace(_FIXED, " ") for line in wrap(joined, letters, break_on_hyphens=False)]
 
 
 def _printable(text: str) -> str:

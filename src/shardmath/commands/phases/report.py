@@ -11,7 +11,7 @@ def show(answer: Phases) -> None:
     """Print a training in phases."""
     out = console()
     gpu = answer.cluster.gpu
-    out.print(f"{answer.model.name} on {answer.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB)", soft_wrap=True)
+    out.print(f"{answer.model.name} on {answer.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB)")
     out.print(table(
         ("phase", "tokens", "sequence", "batch", "tokens/s", "MFU", "hours", "GPU-hours", "peak", "share", "verdict",
          RULE),
@@ -23,7 +23,7 @@ def show(answer: Phases) -> None:
         right=range(1, 10), title="Phases, peaks in GiB",
     ))
     for phase in answer.phases:
-        out.print(f"{phase.name}: {layout_in_words(phase)}", soft_wrap=True)
+        out.print(f"{phase.name}: {layout_in_words(phase)}")
     if answer.changes:
         out.print(table(
             ("change before", "weights", "states", "most", "network", "written", "read", "checkpoint"),
@@ -35,14 +35,14 @@ def show(answer: Phases) -> None:
         ))
     changing = sum(item.seconds for item in answer.changes)
     out.print(f"In all {_hours(answer.seconds)} hours, {answer.gpu_hours:,.0f} GPU-hours; "
-              f"changes take {changing:.3g} s.", soft_wrap=True)
+              f"changes take {changing:.3g} s.")
     for kept in answer.kept:
         took = f"{_hours(kept.seconds)} hours, {kept.verdict}" if kept.seconds is not None else f"no ({kept.reason})"
-        out.print(f"Layout of {kept.of} in all phases: {took}.", soft_wrap=True)
+        out.print(f"Layout of {kept.of} in all phases: {took}.")
     if answer.faster is not None:
-        out.print(f"Keeping the layout of {answer.faster.of} is faster than changing.", soft_wrap=True)
+        out.print(f"Keeping the layout of {answer.faster.of} is faster than changing.")
     elif answer.changes:
-        out.print("No layout of a phase that fits all of them is faster than changing.", soft_wrap=True)
+        out.print("No layout of a phase that fits all of them is faster than changing.")
 
 
 def _hours(seconds: float) -> str:

@@ -24,7 +24,7 @@ def show(plan: Plan) -> None:
     rows = [[f"{offer.num_gpus:,} {offer.gpu}", *(text for title, text in _columns(offer) if title in columns)]
             for offer in plan.offers]
     out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
-                    spare=("interruptions", "kept", "tokens/J", "MFU")))
+                    spare=("GPU-hours", "MWh", "t CO2", "interruptions", "kept", "tokens/J", "MFU")))
     for offer in plan.offers:
         _show_layouts(out, offer)
     _show_choice(out, plan, "Fastest", plan.fastest)
@@ -32,7 +32,7 @@ def show(plan: Plan) -> None:
     if plan.fastest is None:
         out.print("No offer meets what was asked.")
     for item in plan.optima:
-        out.print(_optimum(item), soft_wrap=True)
+        out.print(_optimum(item))
     show_overlapped(out, dict.fromkeys(plan.overlaps, 1))
     _show_uncounted(out, plan)
 
@@ -60,10 +60,10 @@ def _columns(offer: Offer) -> list[tuple[str, str]]:
 def _show_layouts(out: Console, offer: Offer) -> None:
     where = f"{offer.num_gpus:,} {offer.gpu}"
     if not offer.phases:
-        out.print(f"{where}: {offer.reason}.", soft_wrap=True)
+        out.print(f"{where}: {offer.reason}.")
     for phase in offer.phases:
         length = f", {phase.seq_length} tokens" if len(offer.phases) > 1 else ""
-        out.print(f"{where}{length}: {in_words(phase.layout)}, DP {phase.data_parallel}", soft_wrap=True)
+        out.print(f"{where}{length}: {in_words(phase.layout)}, DP {phase.data_parallel}")
 
 
 def _show_choice(out: Console, plan: Plan, title: str, place: int | None) -> None:
@@ -72,7 +72,7 @@ def _show_choice(out: Console, plan: Plan, title: str, place: int | None) -> Non
     offer = plan.offers[place]
     assert offer.days is not None
     cost = "" if offer.cost is None else f", {_band(offer.cost)}"
-    out.print(f"{title}: {offer.num_gpus:,} {offer.gpu}, {_band(offer.days)} days{cost}.", soft_wrap=True)
+    out.print(f"{title}: {offer.num_gpus:,} {offer.gpu}, {_band(offer.days)} days{cost}.")
 
 
 def _optimum(item: Optimum) -> str:
@@ -87,10 +87,10 @@ def _show_uncounted(out: Console, plan: Plan) -> None:
               "cost (--price)": any(offer.price is not None for offer in plan.offers)}
     names = [name for name, known in absent.items() if not known]
     if names:
-        out.print(f"Not counted: {', '.join(names)}.", soft_wrap=True)
+        out.print(f"Not counted: {', '.join(names)}.")
     for title, source in (("Failures", plan.failures), ("Electricity", plan.electricity)):
         if source:
-            out.print(f"{title}: {source}.", soft_wrap=True)
+            out.print(f"{title}: {source}.")
 
 
 def _band(band: Band | None, unit: float = 1.0) -> str:

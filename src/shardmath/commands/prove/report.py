@@ -14,10 +14,10 @@ def show(proof: Proof) -> None:
     """Print the verdict on a claim."""
     out = console()
     if proof.belief:
-        out.print(f"{proof.name}: {proof.belief}", soft_wrap=True)
-    out.print(f"{proof.verdict}: {proof.claim}", soft_wrap=True)
+        out.print(f"{proof.name}: {proof.belief}")
+    out.print(f"{proof.verdict}: {proof.claim}")
     out.print(f"with {proof.implementation}, for all legal integers"
-              f"{f' in the region {proof.region}' if proof.region else ''}", soft_wrap=True)
+              f"{f' in the region {proof.region}' if proof.region else ''}")
     if proof.counterexample is not None:
         _show_counterexample(proof.counterexample)
         return
@@ -27,7 +27,7 @@ def show(proof: Proof) -> None:
         return
     out.print(f"no proof in {proof.steps:,} steps; it holds at {checked}")
     if proof.bound:
-        out.print(f"proved instead: {proof.bound}", soft_wrap=True)
+        out.print(f"proved instead: {proof.bound}")
     if proof.nearest is not None:
         out.print(f"smaller side over larger side at these points: at most {float(proof.nearest):.6g}")
 

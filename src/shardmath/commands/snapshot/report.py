@@ -16,17 +16,17 @@ def show(answer: Snapshot) -> None:
     """Print a snapshot."""
     out = console()
     out.print(f"{gib(answer.reserved_bytes)} GiB reserved when the snapshot was taken, "
-              f"{gib(answer.allocated_bytes)} GiB of it allocated", soft_wrap=True)
+              f"{gib(answer.allocated_bytes)} GiB of it allocated")
     _causes(answer, out.print)
     largest = ", ".join(gib(size) for size in answer.largest_segments)
-    out.print(f"{answer.segments:,} segments; the largest, GiB: {largest}", soft_wrap=True)
+    out.print(f"{answer.segments:,} segments; the largest, GiB: {largest}")
     if not answer.events:
         out.print("The snapshot has no trace: torch.cuda.memory._record_memory_history() was not called.")
     else:
         history = "the whole history" if answer.is_whole else "a part of the history"
         out.print(f"{answer.events:,} entries of the trace, {history}; peak of what was asked for: "
                   f"{gib(answer.peak_allocated_bytes)} GiB, of what was reserved: "
-                  f"{gib(answer.peak_reserved_bytes)} GiB", soft_wrap=True)
+                  f"{gib(answer.peak_reserved_bytes)} GiB")
     if answer.predicted is None:
         out.print(stack_table("GiB at the peak", answer.holders))
     else:
@@ -53,9 +53,9 @@ def _causes(answer: Snapshot, say: Callable[..., None]) -> None:
     say(table(titles, rows, right=range(1, len(titles))))
     if replayed or predicted:
         say("trace replayed: the model of the allocator when it reserves most, GiB; the columns before it: when the "
-            "snapshot was taken.", soft_wrap=True)
+            "snapshot was taken.")
     if answer.replay_unknown:
-        say(f"Not replayed: {answer.replay_unknown}", soft_wrap=True)
+        say(f"Not replayed: {answer.replay_unknown}")
 
 
 def _rows(answer: Snapshot, say: Callable[..., None]) -> None:
@@ -64,7 +64,7 @@ def _rows(answer: Snapshot, say: Callable[..., None]) -> None:
     left = sum(holder.bytes for holder in answer.unexplained)
     say(f"Peak of pipeline rank {answer.predicted.rank}: predicted {gib(predicted)} GiB, measured {gib(measured)} GiB, "
         f"predicted minus measured {signed(predicted - measured)} GiB ({predicted / max(1, measured) - 1:+.1%}); "
-        f"{1 - left / max(1, measured):.1%} of what was measured belongs to a row", soft_wrap=True)
+        f"{1 - left / max(1, measured):.1%} of what was measured belongs to a row")
     shown, others = answer.rows[:ROWS], answer.rows[ROWS:]
     lines = [row_line(item.row, item.role, item.predicted_bytes, item.measured_bytes, item.predicted_tensors,
                       item.measured_tensors, ", ".join(item.ways)) for item in shown]

@@ -10,7 +10,7 @@ def show(answer: Verified) -> None:
     """Print what was predicted and measured."""
     out = console()
     out.print(f"{answer.model} on {answer.num_gpus} x {answer.gpu}, {answer.implementation}, {answer.layout}, "
-              f"{answer.global_batch_size} sequences of {answer.seq_length} tokens", soft_wrap=True)
+              f"{answer.global_batch_size} sequences of {answer.seq_length} tokens")
     rows = [_line("allocated", answer.predicted_allocated_bytes, answer.measured_allocated_bytes)]
     if answer.measured_reserved_bytes is not None:
         rows.append(_line("reserved", answer.predicted_reserved_bytes, answer.measured_reserved_bytes))
@@ -19,7 +19,7 @@ def show(answer: Verified) -> None:
         out.print(f"What was reserved lies {'inside' if answer.is_in_range else 'outside'} of the predicted range.")
     by = " with ".join(filter(None, (answer.by, answer.versions)))
     if by:
-        out.print(f"Measured by {by}.", soft_wrap=True)
+        out.print(f"Measured by {by}.")
 
 
 def _line(name: str, predicted: int, measured: int) -> tuple[str, ...]:
