@@ -142,7 +142,7 @@ ON = {name for item in IMPLEMENTATIONS.values() for name, value in item["default
       if value and name not in item["fixed"]}
 #: Placeholders of values that are no numbers with a unit.
 _METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE",
-             "risk": "PERCENT"}
+             "risk": "PERCENT", "recompute": "MODE,..."}
 _COMPLETED = {
     "network": network_names, "implementation": implementation_names, "schedule": schedule_names,
     "recompute": recompute_names,
@@ -164,7 +164,7 @@ def _field_option(kind: type[Training], name: str) -> Command:
     elif "Sequence[int] |" in hint and "str" not in hint:
         how = {"type": Counts(), "metavar": "N,N,..."}
     elif "Sequence[str]" in hint:
-        how = {"type": Names(), "metavar": "MODE,...", "shell_complete": last_of(_COMPLETED[name])}
+        how = {"type": Names(), "metavar": _METAVARS.get(name, "NAME,..."), "shell_complete": last_of(_COMPLETED[name])}
     elif hint.startswith("int"):
         how["type"] = Tokens() if name in ("seq_length", "document_length") else Count()
     if name in _METAVARS and "metavar" not in how:
@@ -201,14 +201,17 @@ def _machine_options(command: Command) -> Command:
 
 machine_options = under("Machine constants", _machine_options)
 
-#: Options that choose an implementation and its kernels.
-implementation_options = under(
+#: Option that chooses kernels.
+_kernel_option = under(
     "Model and kernels",
-    *_field_options(Training, "implementation"),
     click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
                  help="Replace one kernel choice; `shardmath kernels` lists the axes. Searches try several: A,B."
                       " May be repeated."),
 )
+#: Options that choose an implementation and its kernels, or several in a search.
+implementation_options = _apply([
+    under("Model and kernels", *_field_options(Training, "implementation")), _kernel_option])
+_programs_options = _apply([under("Model and kernels", *_field_options(Layouts, "implementation")), _kernel_option])
 
 #: Options that write a launch file.
 writing_options = _apply([
@@ -278,7 +281,7 @@ job_options = under(
                  help="Sequences per step."),
 )
 #: All other options of a search; ``runs.search_arguments`` takes them.
-search_options = _apply([run_options, axis_options, implementation_options, machine_options, settings_option])
+search_options = _apply([run_options, axis_options, _programs_options, machine_options, settings_option])
 
 
 def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def search_arguments(model: str, options: Mapping[str, Any]) -> tuple[Model | st
 
     Raises InputError for a file that cannot be read, and for options that are not legal.
     """
-    return _of_machine(model, without_absent(options), _without_layout, kernel_options)
+    names = options["implementation"]
+    single = {"implementation": names[0]} if names and len(names) == 1 else {}
+    return _of_machine(model, without_absent({**options, **single}), _without_layout, kernel_options)
 
 
 def _of_machine(

@@ -121,6 +121,9 @@ def _sizes_of_system(name: str) -> Any:
 class Layouts(Training):
     """Fields of a search: sizes to try for each axis; None tries all legal ones."""
 
+    implementation: str | Sequence[str] | None = declared(  # type: ignore[assignment]  # a run has one
+        f"framework of the kernels, or several to try: {', '.join(IMPLEMENTATIONS)}",
+        absent="megatron; the first that has it for a model that Megatron-Core lacks")
     kernels: Mapping[str, str | Sequence[str]] | None = declared(  # type: ignore[assignment]  # a run has one of each
         "kernel choices, an option or several to try by axis; `shardmath kernels` lists them", absent=_OWN)
     tensor_parallel: Sequence[int] | None = declared(absent="all legal ones")

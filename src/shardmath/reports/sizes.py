@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from shardmath.generated.definitions import ABSENT_DEGREES, SHORT
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import USUAL_SCHEDULES
-from shardmath.search.sizes import kernels_in
+from shardmath.search.sizes import programs_in
 
 #: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not what is usual.
 TITLES = {
@@ -31,12 +31,12 @@ _LONG = 40
 def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
     """Return names of the sizes that are shown of some layouts."""
     layouts = tuple(layouts)
-    kernels = dict.fromkeys(name for layout in layouts for name in kernels_in(layout))
-    return [*kernels, *(name for name in TITLES if any(not _is_usual(name, layout) for layout in layouts))]
+    programs = dict.fromkeys(name for layout in layouts for name in programs_in(layout))
+    return [*programs, *(name for name in TITLES if any(not _is_usual(name, layout) for layout in layouts))]
 
 
 def title(name: str) -> str:
-    """Return the title of a column of sizes or kernels."""
+    """Return the title of a column of sizes, implementations or kernels."""
     return TITLES.get(name, name)
 
 
@@ -66,7 +66,7 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     layers = str(layout.get("pipeline_layout", ""))
     usual["pipeline_layout"] = layers if len(layers) > _LONG else ""
     always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
-    names = [*kernels_in(layout), *(name for name in TITLES if name in layout)]
+    names = [*programs_in(layout), *(name for name in TITLES if name in layout)]
     named = [f"{title(name)} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)
              if name in always or name not in usual or layout[name] != usual[name]]
     return ", ".join(named)

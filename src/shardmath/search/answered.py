@@ -16,6 +16,7 @@ from shardmath.search.nests.configurations import Configuration, configurations,
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
+from shardmath.search.spaces.questions import of_program
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**11
@@ -23,9 +24,10 @@ _MANY = 10**11
 
 @dataclass(frozen=True)
 class Answered:
-    """The nests of the spaces of one job, with the answer of each to the same questions."""
+    """The nests of the spaces of one job, with the questions that each was asked, and its answers."""
 
     nests: tuple[Nest, ...]
+    questions: tuple[Sequence[Question], ...]
     answers: tuple[Answer, ...]
 
     @property
@@ -48,6 +50,12 @@ class Answered:
     def parts(self) -> tuple[Part, ...]:
         """Results of the nests."""
         return tuple(nest.part for nest in self.nests)
+
+    @property
+    def programs(self) -> tuple[Part, ...]:
+        """The first part of each implementation."""
+        firsts = {part.evaluator.implementation: part for part in reversed(self.parts)}
+        return tuple(reversed(firsts.values()))
 
     def asks(self, name: str) -> bool:
         """Check if there is such a question."""
@@ -81,8 +89,8 @@ class Answered:
         return unbeaten(sorted(every, key=_keys))
 
     def _answers(self, name: str) -> Iterator[tuple[Nest, Question, object]]:
-        for nest, answer in zip(self.nests, self.answers, strict=True):
-            for question, item in zip(nest.questions, answer.questions, strict=True):
+        for nest, questions, answer in zip(self.nests, self.questions, self.answers, strict=True):
+            for question, item in zip(questions, answer.questions, strict=True):
                 if question.name == name:
                     yield nest, question, item
 
@@ -98,15 +106,16 @@ def answered(
     if size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
         raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
-    return _swept([nest_of(part, asked) for part, asked in pairs], progress)
+    return _swept(pairs, progress)
 
 
 def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
     """Sweep some parts again with other values of fixed symbols."""
-    return _swept([nest_of(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
+    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
 
 
-def _swept(nests: Sequence[Nest], progress: Progress | None) -> Answered:
+def _swept(asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None) -> Answered:
+    nests = [nest_of(part, tuple(of_program(item, part.labels) for item in questions)) for part, questions in asked]
     size, before, answers = sum(nest.size for nest in nests), 0, []
     for nest in nests:
         def report(done: int, _: int, before: int = before) -> None:
@@ -115,7 +124,7 @@ def _swept(nests: Sequence[Nest], progress: Progress | None) -> Answered:
 
         answers.append(run(nest, progress=report).answer)
         before += nest.size
-    return Answered(tuple(nests), tuple(answers))
+    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers))
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

@@ -16,8 +16,10 @@ SLOWER = 0.15
 FASTER, SMALLER = 0.01, 0.1
 #: Probabilities of running out up to which layouts that may run out are worth trying, for each the fastest one.
 RISKS = (0.05, 0.2, 0.5)
-#: Layouts in all, and those of another kind, which get places that the others leave.
+#: Layouts in all but for more implementations than that, and those of another kind, which get places that others leave.
 MOST, OTHERS = 5, 2
+#: The question for the fastest layout of each implementation, where several are tried.
+PROGRAMS = "programs"
 #: Layouts whose times and whose memory differ by less are alike.
 ALIKE = 0.02
 
@@ -36,8 +38,9 @@ def choose(answers: Answered) -> list[Chosen]:
     chosen = [] if first is None else [Chosen(first, "the fastest that fits")]
     chosen += _uncertain(answers, first)
     if first is not None:
+        chosen += _programs(answers, first)
         smaller = [*_smaller(answers, first)]
-        chosen += [*islice(_others(answers, first), MOST - len(chosen) - len(smaller)), *smaller]
+        chosen += [*islice(_others(answers, first), max(0, MOST - len(chosen) - len(smaller))), *smaller]
     return list({_place(item.configuration): item for item in reversed(chosen)}.values())[::-1]
 
 
@@ -60,6 +63,13 @@ def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chose
             last = item
     if last is None and traded and traded[-1].verdict == UNCERTAIN:
         yield Chosen(traded[-1], "the likeliest to fit")
+
+
+def _programs(answers: Answered, first: Configuration) -> Iterator[Chosen]:
+    """Yield the fastest of every other implementation that was asked for, however slow it is."""
+    for item in sorted(answers.best(PROGRAMS), key=seconds_of) if answers.asks(PROGRAMS) else ():
+        if (name := item.part.evaluator.implementation) != first.part.evaluator.implementation:
+            yield Chosen(item, f"the fastest with {name}")
 
 
 def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:
@@ -87,7 +97,8 @@ def _alike(configuration: Configuration, other: Configuration) -> bool:
     return all(abs(configuration.keys[name] / other.keys[name] - 1) < ALIKE for name in ("step.time", "peak"))
 
 
-def _kind(configuration: Configuration) -> tuple[int, ...]:
-    """Return how far tensor parallelism goes, and which of the other kinds of parallelism there are."""
+def _kind(configuration: Configuration) -> tuple[int | str, ...]:
+    """Return the implementation, how far tensor parallelism goes, and which other kinds of parallelism there are."""
     others = ("context_parallel", "pipeline_parallel", "expert_parallel")
-    return configuration.values["tensor_parallel"], *(int(configuration.values[name] > 1) for name in others)
+    values, program = configuration.values, configuration.part.evaluator.implementation
+    return program, values["tensor_parallel"], *(int(values[name] > 1) for name in others)

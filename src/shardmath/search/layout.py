@@ -15,6 +15,7 @@ from shardmath.configuration.settings import OFFLOADED
 from shardmath.generated.definitions import ABSENT_DEGREES, num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
+from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
 
 #: The formulas that rank layouts by time, and by memory.
@@ -99,6 +100,8 @@ class Layout(Answer):
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kernels by axis, of which several options were tried."""
+    implementation: str = ""
+    """Framework where several were tried; empty elsewhere."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -111,7 +114,7 @@ class Layout(Answer):
 
 def layout_of(configuration: Configuration) -> Layout:
     """Return a configuration of the standard space as a layout; its memory is computed anew, by the plain evaluator."""
-    value, terms = configuration.values, configuration.terms
+    value, terms, labels = configuration.values, configuration.terms, configuration.part.labels
     times = _TIMES if configuration.part.timed else {}
     timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
     known = [name for name in (*_SIZES, *UNEVEN) if name not in ABSENT_DEGREES or name in value]
@@ -121,7 +124,8 @@ def layout_of(configuration: Configuration) -> Layout:
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
-        kernels=configuration.part.labels,
+        kernels={name: option for name, option in labels.items() if name != IMPLEMENTATION},
+        implementation=labels.get(IMPLEMENTATION, ""),
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
         pipeline_layout=",".join(map(str, configuration.layers)), host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )

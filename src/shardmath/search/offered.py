@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from shardmath.account.time import any_cluster, time_unknown
 from shardmath.compiler.evaluators import changed_choices
 from shardmath.configuration.choosing import has_own_pipeline, options_of
-from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.run import Search, search_of
 from shardmath.configuration.settings import SELECTIVE, as_model, recompute_mode, recompute_switches
 from shardmath.divisors import divisors
@@ -26,9 +25,9 @@ from shardmath.models.model import Model
 from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.declared import options_from
+from shardmath.search.spaces.declared import IMPLEMENTATION, options_from
 from shardmath.search.spaces.programs import LeftOut, combined
-from shardmath.search.spaces.standard import ranked, single_kernels, space_of
+from shardmath.search.spaces.standard import implementations_of, ranked, single_kernels, space_of
 from shardmath.search.stages import chunk_counts, has_uneven, with_uneven
 
 #: Choices of kernels that follow from the layout.
@@ -44,7 +43,7 @@ def offered(model: Model, gpu: Any, num_gpus: int, *, rank_by: str | None = None
 
 
 def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
-    """Return the spaces of a search, ranked: those of each combination of the options of kernels that can be.
+    """Return the spaces of a search, ranked: those of each combination of implementations and kernels that can be.
 
     Axes without asked sizes have all candidates of the implementation. The best is the fastest where all speeds are
     known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
@@ -54,26 +53,38 @@ def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
         return _ranked(_spaces(search), search, rank_by)
 
     def make(options: dict[str, str]) -> list[Space]:
-        own = _spaces(replace(search, kernels={**(search.kernels or {}), **options}))
-        labels = {axis: (option,) for axis, option in options.items()}
-        return [replace(space, kernels={**space.kernels, **labels}) for space in own]
+        named = {axis: (option,) for axis, option in options.items()}
+        program = {name: named.pop(name) for name in (IMPLEMENTATION,) if name in named}
+        return [replace(space, axes={**program, **space.axes}, kernels={**space.kernels, **named})
+                for space in _spaces(_with(search, options))]
 
     return _ranked(combined(programs, make)[0], search, rank_by)
 
 
 def programs_of(search: Search) -> dict[str, tuple[str, ...]]:
-    """Return the axes of kernels with several options. Raises InputError for options that are there twice."""
-    return {axis: options_from(axis, options) for axis, options in (search.kernels or {}).items()
-            if not isinstance(options, str)}
+    """Return what chooses formulas where several are asked for: implementations, and options of kernels by axis.
+
+    Raises InputError for those that are there twice.
+    """
+    several = {f"kernels.{axis}": options for axis, options in (search.kernels or {}).items()}
+    return {field.removeprefix("kernels."): options_from(field, options)
+            for field, options in {IMPLEMENTATION: search.implementation, **several}.items()
+            if options is not None and not isinstance(options, str)}
 
 
 def left_out(search: Search) -> tuple[LeftOut, ...]:
-    """Return the combinations of options of kernels that cannot be, each with the reason."""
+    """Return the combinations of implementations and options of kernels that cannot be, each with the reason."""
     programs = programs_of(search)
     if len(programs) < 2:
         return ()
-    return combined(programs, lambda options: _spaces(
-        replace(search, kernels={**(search.kernels or {}), **options}))[0].parts())[1]
+    return combined(programs, lambda options: _spaces(_with(search, options))[0].parts())[1]
+
+
+def _with(search: Search, options: Mapping[str, str]) -> Search:
+    """Return a search of one implementation and one option of each kernel."""
+    kernels = {name: option for name, option in options.items() if name != IMPLEMENTATION}
+    return replace(search, implementation=options.get(IMPLEMENTATION, search.implementation),
+                   kernels={**(search.kernels or {}), **kernels})
 
 
 def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tuple[Space, ...]:
@@ -88,9 +99,9 @@ def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tup
 
 
 def _spaces(search: Search) -> list[Space]:
-    """Return the spaces of a search with one option for each axis of kernels."""
+    """Return the spaces of a search with one implementation, and one option for each axis of kernels."""
     model, cluster = as_model(search.model), any_cluster(search.gpu, search.network)
-    implementation = search.implementation or default_implementation(model)
+    implementation, = implementations_of(search)
     changed_choices(implementation)
     declared = {**search.others, "node_size": search.node_size}
     kernels = cluster.kernels(implementation, single_kernels(search), declared)
@@ -182,7 +193,7 @@ def as_arguments(num_gpus: int) -> Iterator[None]:
         section, _, name = error.field.partition(".")
         if not name or section not in _SECTIONS:
             raise
-        if name == "data_parallel":
+        if name == "data_parallel" and section == "derived":
             rule = "must leave products of sizes below 2^53, for exact arithmetic: name the sizes to try for some axes"
             raise InputError("num_gpus", num_gpus, rule) from None
         raise InputError(name, error.value, error.rule, error.nearest) from None

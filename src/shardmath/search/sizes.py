@@ -9,6 +9,7 @@ from shardmath.generated.definitions import ABSENT_DEGREES, CHOICES
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import schedule_of
 from shardmath.search.nests.configurations import Configuration
+from shardmath.search.spaces.declared import IMPLEMENTATION
 
 #: Sizes that tell layouts apart, in the usual order; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
@@ -18,13 +19,19 @@ FOLLOWING = (*UNEVEN, "schedule")
 
 
 def sizes_of(configuration: Configuration) -> dict[str, int | str]:
-    """Return the sizes of a configuration, and its kernels where several options were tried."""
+    """Return the sizes of a configuration, with its implementation and kernels where several were tried."""
     recompute = configuration.labels["recompute"]
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
     sizes = {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
     layers = ",".join(map(str, configuration.layers))
     sizes |= configuration.part.labels
     return {**sizes, "pipeline_layout": layers} if layers else sizes
+
+
+def programs_in(layout: Mapping[str, int | str]) -> dict[str, str]:
+    """Return what chooses formulas among sizes: the implementation where several were tried, and kernels by axis."""
+    named = {IMPLEMENTATION: str(layout[IMPLEMENTATION])} if layout.get(IMPLEMENTATION) else {}
+    return {**named, **kernels_in(layout)}
 
 
 def kernels_in(layout: Mapping[str, int | str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,16 @@ from shardmath.account.judged import NAMES
 from shardmath.account.time import any_cluster, as_cluster
 from shardmath.answers import Answer, Label
 from shardmath.configuration.choosing import options_of
-from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.run import Search
-from shardmath.configuration.settings import as_model
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import spaces_of
 from shardmath.search.sizes import sizes_of
+from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.rows import legal_rows
+from shardmath.search.spaces.standard import implementations_of
 
 #: Words for a change, and the fields of a search that it sets; kernels and further parameters are set one by one.
 _Change = tuple[str, Mapping[str, Any]]
@@ -72,22 +72,24 @@ def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
 
     Of the changes of one kind that is the weakest that fits, or else the weakest that may. Only layouts of little
     memory are tried: full recompute, one sequence in a micro-batch and one chunk of layers on a rank, where no others
-    are asked for. A change that the implementation refuses is passed over. None on a cluster whose changes are not
-    counted yet.
+    are asked for. A change that the implementation refuses is passed over. Several implementations are changed one
+    after the other. None on a cluster whose changes are not counted yet.
     """
     try:
         as_cluster(search.gpu, search.network)
     except InputError:
         return None
-    better = NAMES[:NAMES.index(verdict)]
-    tried = (_weakest(search, kind, better) for kind in _kinds(search))
+    better, names = NAMES[:NAMES.index(verdict)], implementations_of(search)
+    alone = [replace(search, implementation=name) for name in names] if len(names) > 1 else [search]
+    tried = (_weakest(item, kind, better, len(names) > 1) for item in alone for kind in _kinds(item, names))
     return tuple(item for item in tried if item is not None)
 
 
-def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...]) -> Switch | None:
+def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...], named: bool) -> Switch | None:
+    """Return the weakest change of a kind; where it is ``named``, its options say the implementation too."""
     best = None
     for words, fields in kind:
-        item = _tried(search, words, fields)
+        item = _tried(search, words, fields, {IMPLEMENTATION: search.implementation} if named else {})
         if item is not None and item.verdict in better and (best is None or item.verdict != best.verdict):
             best = item
         if best is not None and best.verdict == better[0]:
@@ -95,7 +97,7 @@ def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...]) -
     return best
 
 
-def _tried(search: Search, words: str, fields: Mapping[str, Any]) -> Switch | None:
+def _tried(search: Search, words: str, fields: Mapping[str, Any], named: Mapping[str, Any]) -> Switch | None:
     """Return the layout of least memory after a change; None where it changes nothing, and where none is legal."""
     sizes: dict[str, Any] = {name: size for name, size in _LEAST.items() if getattr(search, name) is None}
     whole: dict[str, Any] = {
@@ -119,7 +121,7 @@ def _tried(search: Search, words: str, fields: Mapping[str, Any]) -> Switch | No
     if least is None:
         return None
     peak, layout = least
-    return Switch(words, " ".join(_options(search, fields)), sizes_of(layout), changed.num_gpus, peak,
+    return Switch(words, " ".join(_options(search, {**named, **fields})), sizes_of(layout), changed.num_gpus, peak,
                   layout.verdict, layout.rule_80)
 
 
@@ -136,13 +138,15 @@ def _options(search: Search, fields: Mapping[str, Any]) -> Iterator[str]:
             yield f"--{name.replace('_', '-')} {value}"
 
 
-def _kinds(search: Search) -> Iterator[Iterable[_Change]]:
-    """Yield changes by kind, the smallest first: what a program does, the program, the GPUs, what is trained."""
+def _kinds(search: Search, asked_for: Sequence[str]) -> Iterator[Iterable[_Change]]:
+    """Yield changes by kind, the smallest first: what a program does, the program, the GPUs, what is trained.
+
+    Implementations that are ``asked_for`` are no change of the program.
+    """
     yield from _SMALL
-    own = search.implementation or default_implementation(as_model(search.model))
     (axis, option), = _SHARED.items()
     for name in IMPLEMENTATIONS:
-        if name != own and option in options_of(name, axis):
+        if name not in asked_for and option in options_of(name, axis):
             asked = {} if options_of(name, axis) == (option,) else {"kernels": _SHARED}
             yield [(f"weights and states shared out by {name}", {"implementation": name, **asked})]
     yield ((f"{number} GPUs", {"num_gpus": number}) for number in _numbers(search))

@@ -11,6 +11,7 @@ from shardmath.configuration.run import Search
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.offered import left_out
 from shardmath.search.spaces import Part
+from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.stages import ACCOUNTED
 
 
@@ -28,14 +29,17 @@ _OTHERS = Untried("other kernels, optimizers and precisions", "--kernel, --gradi
 
 
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
-    """Return the untried parts of a search that the implementation has."""
-    return tuple(_untried(parts))
+    """Return the untried parts of a search that its implementations have."""
+    names = dict.fromkeys(part.evaluator.implementation for part in parts)
+    return tuple(dict.fromkeys(item for name in names for item in _untried(
+        tuple(part for part in parts if part.evaluator.implementation == name))))
 
 
 def impossible(search: Search) -> tuple[Untried, ...]:
-    """Return the combinations of options of kernels that cannot be."""
+    """Return the combinations of implementations and options of kernels that cannot be."""
     return tuple(Untried(f"{', '.join(f'{axis} {option}' for axis, option in item.options.items())}: {item.reason}",
-                         "--kernel") for item in left_out(search))
+                         "--implementation, --kernel" if IMPLEMENTATION in item.options else "--kernel")
+                 for item in left_out(search))
 
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:

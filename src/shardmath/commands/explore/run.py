@@ -26,8 +26,9 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, Table
 from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
 from shardmath.search.refusals import refusal_of
-from shardmath.search.spaces import Best, Part, Question, Rows, Space
+from shardmath.search.spaces import Part, Rows, Space
 from shardmath.search.spaces.parts import left_out
+from shardmath.search.spaces.questions import of_program
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -100,7 +101,8 @@ def explore(
     parts = asked.parts()
     refuse_loops(parts, device=device, backend=backend)
     made = CudaNest if device == "cuda" else BACKENDS[backend]
-    nests = [made(part, tuple(with_room(part, _of_part(item, space)) for item in asked.questions)) for part in parts]
+    nests = [made(part, tuple(with_room(part, of_program(item, part.labels)) for item in asked.questions))
+             for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)
     with _folder(kept, table, runs) as folder, _client(dask, threads) as client:
@@ -148,13 +150,6 @@ class _Table:
         """Raises InputError unless the file can be written."""
         refuse_unwritable(path)
         return cls(os.path.abspath(path), question)
-
-
-def _of_part(question: Question, space: Space) -> Question:
-    """Return the question as one part is asked it: one implementation, one option of each kernel."""
-    if not isinstance(question, Best):
-        return question
-    return replace(question, per=tuple(name for name in question.per if name not in space.programs))
 
 
 def _begun(nests: Sequence[Nest], kept: Checkpoint | None, resume: bool, table: _Table | None) -> list[Run]:

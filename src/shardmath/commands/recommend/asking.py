@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardmath.search.answered import Answered, answered, asked_again
+from shardmath.search.choosing import PROGRAMS
 from shardmath.search.spaces import Best, Front, Question, Space
+from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.usual import BY_TIME
 
 #: The sizes that make a kind of layout, and those whose other values are tried one by one.
@@ -21,7 +23,8 @@ TRADED, PEAK = ("step.time", "peak"), "peak"
 def _questions(space: Space) -> tuple[Question, ...]:
     return (
         *_FASTEST,
-        Best("kinds", BY_TIME, 1, per=tuple(name for name in KINDS if name in space.axes)),
+        Best("kinds", BY_TIME, 1, per=tuple(name for name in (IMPLEMENTATION, *KINDS) if name in space.axes)),
+        *(Best(PROGRAMS, BY_TIME, 1, per=(name,)) for name in (IMPLEMENTATION,) if name in space.axes),
         *(Best(f"by_{name}", BY_TIME, 1, per=(name,)) for name in ALONE if name in space.axes),
         Front("fitting", TRADED), Front("legal", TRADED, among="legal"),
     )
@@ -38,9 +41,11 @@ class Asked:
         """The answers to all questions."""
         return answered(self.spaces_for(1), _questions)
 
-    def with_values(self, values: Mapping[str, int]) -> Answered:
-        """Return the fastest layout with other values of fixed symbols."""
-        return asked_again(self.answers.parts, _FASTEST, values)
+    def with_values(self, values: Mapping[str, int], implementation: str) -> Answered:
+        """Return the fastest layout with other values of symbols, of an implementation and of others that have them."""
+        parts = (part for part in self.answers.parts
+                 if part.evaluator.implementation == implementation or values.keys() <= part.fixed.keys())
+        return asked_again(parts, _FASTEST, values)
 
     def with_batch(self, times: int) -> Answered:
         """Return the fastest layout with so many times the batch."""

@@ -10,13 +10,14 @@ from rich.table import Table
 from shardmath.account.time import EQUAL, as_fast
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
-from shardmath.generated.definitions import CHOICES, SPENT
+from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, model_parallel, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import show_overlapped, within
 from shardmath.reports.untried import show_untried
+from shardmath.search.sizes import programs_in
 
 #: Parts of a step that are named, and the share from which they are.
 _BINDING, _LEAST = 3, 0.005
@@ -71,7 +72,7 @@ def _choices(choices: Iterable[Choice]) -> Table:
         titles.insert(-2, "on host")
         for row, item in zip(rows, choices, strict=True):
             row.insert(-2, gib(item.explanation.host_bytes))
-    texts = {titles.index("SP"), titles.index("recompute"), *(titles.index(name) for name in shown if name in CHOICES)}
+    texts = {titles.index("SP"), titles.index("recompute"), *map(titles.index, programs_in(choices[0].layout))}
     right = set(range(len(titles) - 2)) - texts
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
                  spare=(RULE, "MFU", "margin", "accum"))

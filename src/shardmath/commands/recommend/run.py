@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -14,7 +14,7 @@ from shardmath.commands.recommend.answer import Advice, Excluded, choice_of
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
 from shardmath.commands.recommend.neighbours import neighbours
-from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.defaults import default_seq_length
 from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.run import search_of
 from shardmath.configuration.settings import as_model
@@ -29,7 +29,7 @@ from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import as_arguments, offered
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
-from shardmath.search.spaces.standard import layouts
+from shardmath.search.spaces.standard import implementations_of, layouts
 from shardmath.search.switches import switches
 from shardmath.search.untried import impossible, untried
 
@@ -43,7 +43,7 @@ def recommend(
     global_batch_size: int,
     seq_length: int | None = None,
     network: str | None = None,
-    implementation: str | None = None,
+    implementation: str | Sequence[str] | None = None,
     **arguments: Any,
 ) -> Advice:
     """Return the few layouts worth trying, why, and what would change the answer.
@@ -55,7 +55,6 @@ def recommend(
     known that the time of a step needs.
     """
     chosen, cluster = as_model(model), any_cluster(gpu, network)
-    implementation = default_implementation(chosen) if implementation is None else implementation
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
     asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
@@ -73,7 +72,7 @@ def recommend(
     )
     first = answers.first()
     return Advice(
-        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal,
+        chosen, cluster, ", ".join(implementations_of(search)), num_gpus, global_batch_size, seq_length, answers.legal,
         risk_of(with_parts(arguments)), choices,
         _excluded(answers, first), () if first is None or first.layers else tuple(changes(asked, first)),
         (*untried(answers.parts), *impossible(search)), None if choices else switches(search, "out of memory"),

@@ -102,7 +102,7 @@ def scale(
     tokens_per_gpu: int | None = None,
     seq_length: int | None = None,
     network: str | None = None,
-    implementation: str | None = None,
+    implementation: str | Sequence[str] | None = None,
     **arguments: Any,
 ) -> Scaling:
     """Return the fastest layout that fits at each number of GPUs.
@@ -127,7 +127,8 @@ def scale(
         left_out |= dict.fromkeys(without)
     base = next((point.tokens_per_second_per_gpu for point in points if point.layout is not None), 0.0)
     compared = (replace(point, relative=point.tokens_per_second_per_gpu / base if base else 0.0) for point in points)
-    return Scaling(chosen, cluster, implementation, seq_length, risk_of(with_parts(arguments)), tuple(compared),
+    shown = implementation if isinstance(implementation, str) else ", ".join(implementation)
+    return Scaling(chosen, cluster, shown, seq_length, risk_of(with_parts(arguments)), tuple(compared),
                    tuple(left_out))
 
 
@@ -147,7 +148,8 @@ def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None,
 
 
 def _point(
-    model: Model, cluster: Cluster, size: int, batch: int, implementation: str, arguments: Mapping[str, Any],
+    model: Model, cluster: Cluster, size: int, batch: int, implementation: str | Sequence[str],
+    arguments: Mapping[str, Any],
 ) -> tuple[Point, tuple[Untried, ...]]:
     spaces = offered(model, cluster, size, rank_by="time", global_batch_size=batch, implementation=implementation,
                      **arguments)

@@ -138,7 +138,7 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
               if (name, value) in shared and name not in _OF_STAGES}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
     machines = space.cluster.machines(values["num_gpus"])
-    title = nests[0].part.evaluator.title((*VARIED, *nests[0].part.labels))
+    title = ", ".join(part.evaluator.title((*VARIED, *part.labels)) for part in answered.programs)
     return SweepResult(
         space.model, space.cluster.gpu, title, values, answered.size,
         answered.legal, _broken(answered), verdicts, risk_of(nests[0].part.fixed),

@@ -19,6 +19,7 @@ from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import show_overlapped, within
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
+from shardmath.search.sizes import programs_in
 
 #: Figures beside the sizes; ``accum`` is the number of micro-batches of a step.
 _OF_MEMORY = ("first", "last", "peak", "share", "margin")
@@ -96,7 +97,7 @@ def _figures(item: Layout) -> list[str]:
 
 
 def _sizes(item: Layout) -> dict[str, Any]:
-    """Return the sizes of a layout, and its kernels where several options were tried."""
+    """Return the sizes of a layout, with its implementation and kernels where several were tried."""
     return {**asdict(item), **item.kernels}
 
 
@@ -123,6 +124,6 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     figures = (*figures, RUNS_OUT, RULE, *[_HOST] * offloaded)
     shown = [title_of(name) for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
-    words = {titles.index(name) for name in ("SP", "recompute", RULE, *layouts[0].kernels)}
+    words = {titles.index(name) for name in ("SP", "recompute", RULE, *programs_in(_sizes(layouts[0])))}
     spare = (RULE, "MFU", "margin", "share", RUNS_OUT)
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=spare)

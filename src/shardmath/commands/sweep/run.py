@@ -19,7 +19,7 @@ from shardmath.search.layout import RULES
 from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
-from shardmath.search.spaces.standard import single_kernels
+from shardmath.search.spaces.standard import single_program
 from shardmath.search.switches import switches
 from shardmath.search.untried import impossible
 
@@ -43,14 +43,15 @@ def _result(asked: Sweep) -> SweepResult:
     """
     if asked.rank_by not in (None, *RULES):
         raise InputError("rank_by", asked.rank_by, "must be time or memory")
-    if asked.on_layouts is not None:
-        single_kernels(asked)  # columns of layouts do not say which options they have
+    if asked.on_layouts is not None:  # columns of layouts do not say which program they are of
+        single_program(asked)
     with as_arguments(asked.num_gpus):
         spaces = tuple(map(with_candidates, spaces_of(asked, asked.rank_by)))
         answers = answered(spaces, progress=asked.progress)
-    first, machine = answers.parts[0], spaces[0].cluster
+    machine = spaces[0].cluster
     assert isinstance(machine, Cluster)
-    unknown = "" if asked.rank_by else time_unknown(first.evaluator, machine, asked.num_gpus)
+    reasons = (time_unknown(part.evaluator, machine, asked.num_gpus) for part in answers.programs)
+    unknown = "" if asked.rank_by else next(filter(None, reasons), "")
     result = result_of(spaces[0], answers, asked.top, unknown)
     result = replace(result, untried=(*result.untried, *impossible(asked)))
     if asked.on_layouts is not None:
@@ -66,11 +67,12 @@ sweep = asked_with("sweep", constructor(Sweep, documented(Sweep)), _result)
 
 
 def _every(asked: Search) -> Iterator[dict[str, Any]]:
-    """Return every legal layout of ``num_gpus`` GPUs, one after the other, as plain data by name.
+    """Return every legal layout of ``num_gpus`` GPUs of one implementation, one after the other, as plain data by name.
 
     Each has its sizes, ``peak_bytes``, ``verdict`` and ``step_seconds``, None where no time is known. ``top`` has no
     effect.
     """
+    single_program(asked)
     with as_arguments(asked.num_gpus):
         parts = answered(spaces_of(asked)).parts
     return (

@@ -22,6 +22,8 @@ from shardmath.search.spaces.symbols import AXES, SETTERS, SYMBOLS, closest, ref
 if TYPE_CHECKING:
     from shardmath.search.spaces.parts import Part
 
+#: The axis of implementations, which chooses formulas.
+IMPLEMENTATION = "implementation"
 #: The largest number of configurations: their numbers are 64-bit integers.
 LARGEST = 2**62
 #: Names that can be fixed and set several symbols; model, GPU and implementation have fields of their own.
@@ -92,10 +94,10 @@ class Space:
             long_name(name): long_names(text) if isinstance(text, str) else text for name, text in self.derived.items()
         })
         object.__setattr__(self, "kernels", {
-            axis: option if isinstance(option, str) else options_from(axis, option)
+            axis: option if isinstance(option, str) else options_from(f"kernels.{axis}", option)
             for axis, option in self.kernels.items()
         })
-        if not self.axes.keys() - {"implementation"}:
+        if not self.axes.keys() - {IMPLEMENTATION}:
             raise InputError("axes", ABSENT, "must be given: at least one symbol with its candidates")
         _refuse_unknown_names(self)
         _refuse_twice(self)
@@ -112,7 +114,7 @@ class Space:
     @property
     def programs(self) -> dict[str, tuple[str, ...]]:
         """The axes that choose formulas, with their options: the implementation, and kernels with several options."""
-        named = {"implementation": self.axes["implementation"]} if "implementation" in self.axes else {}
+        named = {IMPLEMENTATION: self.axes[IMPLEMENTATION]} if IMPLEMENTATION in self.axes else {}
         several = {name: option for name, option in self.kernels.items() if not isinstance(option, str)}
         return {name: tuple(map(str, options)) for name, options in {**named, **several}.items()}  # type: ignore[arg-type]
 
@@ -159,13 +161,13 @@ def size_of(axes: Sequence[Axis]) -> int:
     return size
 
 
-def options_from(name: str, options: object) -> tuple[str, ...]:
-    """Return the options of an axis of kernels. Raises InputError for anything but a list of different texts."""
+def options_from(field: str, options: object) -> tuple[str, ...]:
+    """Return the options that a field lists. Raises InputError for anything but a list of different texts."""
     if not isinstance(options, Sequence) or not options or not all(isinstance(option, str) for option in options):
-        raise InputError(f"kernels.{name}", options, "must be an option, or a list of options")
+        raise InputError(field, options, "must be an option, or a list of options")
     for place, option in enumerate(options):
         if option in options[:place]:
-            raise InputError(f"kernels.{name}", option, "must not be there twice")
+            raise InputError(field, option, "must not be there twice")
     return tuple(options)
 
 
@@ -204,7 +206,7 @@ def _refuse_twice(space: Space) -> None:
         for name in ("gpu", "network"):
             if getattr(space, name) is not None or name in space.axes:
                 raise InputError(name, getattr(space, name), "must not be given: cluster sets it")
-    for name in space.programs.keys() & space.axes.keys() - {"implementation"}:
+    for name in space.programs.keys() & space.axes.keys() - {IMPLEMENTATION}:
         rule = f"must be one option: axes.{name} would have the same name"
         raise InputError(f"kernels.{name}", list(space.kernels[name]), rule)
     for name in ("model", "gpu"):

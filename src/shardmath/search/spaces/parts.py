@@ -25,7 +25,7 @@ from shardmath.models.model import Model
 from shardmath.search.spaces.asking import Asked, families
 from shardmath.search.spaces.axes import axes_of
 from shardmath.search.spaces.conditions import HOST, constraints_of, of_host
-from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
+from shardmath.search.spaces.declared import IMPLEMENTATION, Axis, Constraint, Space, size_of
 from shardmath.search.spaces.deriving import derived_of
 from shardmath.search.spaces.machine import with_machine, with_servers
 from shardmath.search.spaces.programs import LeftOut, combined
@@ -151,12 +151,12 @@ def _combined(space: Space) -> tuple[list[_Family], tuple[LeftOut, ...]]:
 
     Raises InputError for an option that no combination can have.
     """
-    if "implementation" in space.axes:
+    if IMPLEMENTATION in space.axes:
         _refuse_no_names(space)
 
     def make(labels: dict[str, str]) -> list[_Family]:
         kernels = {name: option for name, option in labels.items() if name in space.kernels}
-        return _families(space, labels, Asked.of(space, labels.get("implementation", space.implementation), kernels))
+        return _families(space, labels, Asked.of(space, labels.get(IMPLEMENTATION, space.implementation), kernels))
 
     return combined(space.programs, make)
 
@@ -186,9 +186,9 @@ def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
 
 
 def _refuse_no_names(space: Space) -> None:
-    names = space.axes["implementation"]
+    names = space.axes[IMPLEMENTATION]
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise InputError("implementation", names, "must be a list of names")
+        raise InputError(IMPLEMENTATION, names, "must be a list of names")
 
 
 def _part(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from shardmath.errors import ABSENT, InputError, nearest_names
@@ -151,6 +151,13 @@ def read(name: str, table: object) -> Question:
     if kind is Histogram and "edges" not in table:
         raise InputError(f"{field}.edges", ABSENT, "must be given")
     return kind(name, **{keys[key]: value for key, value in table.items()})
+
+
+def of_program(question: Question, programs: Collection[str]) -> Question:
+    """Return a question as a part is asked it, which has one option of each of the ``programs``."""
+    if not isinstance(question, Best):
+        return question
+    return replace(question, per=tuple(name for name in question.per if name not in programs))
 
 
 def written(question: Question) -> dict[str, Any]:

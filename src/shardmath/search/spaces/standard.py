@@ -15,7 +15,7 @@ from shardmath.generated.definitions import ABSENT_DEGREES, RECOMPUTE_MODES, REC
 from shardmath.input.asking import asked_with
 from shardmath.input.parameters import MACHINE, checked, other_values
 from shardmath.search.spaces.candidates import Candidates, DivisorsOf
-from shardmath.search.spaces.declared import Space
+from shardmath.search.spaces.declared import IMPLEMENTATION, Space
 from shardmath.search.spaces.questions import MOST, Best
 from shardmath.search.spaces.usual import BY_MEMORY
 
@@ -28,6 +28,7 @@ def space_of(search: Search) -> Space:
     layouts that fit, the best one for every recompute mode, and the legal ones of least and of most memory. Layouts are
     ranked without time; ``ranked`` changes that. Raises InputError for values that are not legal.
     """
+    single_program(search)
     model = as_model(search.model)
     machine = {name: checked(name, search.others[name]) for name in MACHINE if name in search.others}
     cluster = on_nodes(any_cluster(search.gpu, search.network), search.node_size)
@@ -52,7 +53,7 @@ def space_of(search: Search) -> Space:
         axes={**{name: candidates for name, candidates in axes.items() if candidates},
               "recompute": _modes(search.recompute, asked)},
         model=model, cluster=cluster,
-        implementation=default_implementation(model) if search.implementation is None else search.implementation,
+        implementation=implementations_of(search)[0],
         fixed={name: checked(name, value) for name, value in fixed.items() if value is not None},
         questions=(
             Best("best", BY_MEMORY, search.top),
@@ -82,6 +83,21 @@ def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
         for question in space.questions
     )
     return replace(space, questions=questions)
+
+
+def implementations_of(search: Search) -> tuple[str, ...]:
+    """Return the implementations that a search tries."""
+    if search.implementation is None or isinstance(search.implementation, str):
+        return (search.implementation or default_implementation(as_model(search.model)),)
+    return tuple(search.implementation)
+
+
+def single_program(search: Search) -> None:
+    """Raise InputError for a search of several implementations, or of several options of a kernel."""
+    single_kernels(search)
+    if search.implementation is not None and not isinstance(search.implementation, str):
+        names = list(search.implementation)
+        raise InputError(IMPLEMENTATION, names, "must be one implementation here", names[0] if names else None)
 
 
 def single_kernels(search: Search) -> Mapping[str, str] | None:
