@@ -166,3 +166,11 @@ def test_the_catalogue_is_on_the_page_in_order() -> None:
 def test_unknown_claims_are_refused() -> None:
     with pytest.raises(InputError, match="must be a claim of the catalogue"):
         prove_listed("zero1-never-more-than-dpd")
+
+
+@pytest.mark.slow
+def test_the_name_of_a_claim_is_a_claim() -> None:
+    name = "sequence-parallel-gain"
+    assert shardmath.prove(name) == prove_listed(name)
+    with pytest.raises(InputError, match=f"claim = '{name}': must be given alone"):
+        shardmath.prove(name, region="num_layers = 2")

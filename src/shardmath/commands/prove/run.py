@@ -38,9 +38,13 @@ def prove(
     """Prove a claim about terms for all legal integers, refute it by some of them, or say that it is open.
 
     ``claim`` has two sides, "first.total with zero_stage=1 <= first.total with zero_stage=0", or a term that rises or
-    falls with a parameter. ``region`` are conditions with commas between them. Raises InputError for what is no claim
-    and for a region without a legal point.
+    falls with a parameter, or is the name of a claim in the catalogue. ``region`` are conditions with commas between
+    them. Raises InputError for what is no claim and for a region without a legal point.
     """
+    if claim in claims():
+        if region or kernels:
+            raise InputError("claim", claim, "must be given alone: the catalogue has its region and kernels")
+        return prove_listed(claim)
     posed = pose(read_claim(claim), region, Sides(implementation, dict(kernels or {})))
     case = posed.case()
     if case is None:
