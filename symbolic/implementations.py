@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import ACTORS, ADDED, AXES, BY_NAME, FALCON, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
+from .choices import ACTORS, ADDED, AXES, BY_NAME, FALCON, MEGATRON_PEAKS, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -151,9 +151,9 @@ MEGATRON = Implementation(
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
-        "peak": ("megatron_te",), "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
+        "peak": MEGATRON_PEAKS, "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
         "dispatch": ("alltoall",),
-        "weight_gradient": ("fused",), "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
+        "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
         "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},

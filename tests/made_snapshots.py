@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from shardmath.account.configured import configured
 from shardmath.allocator.blocks import Block
 from shardmath.allocator.caching import CachingAllocator
 from shardmath.allocator.settings import Settings
 from shardmath.allocator.trace import Action, Event
-from shardmath.compiler.evaluators import terms_at
-from shardmath.steps.reserved import replayed_steps
 
 #: Frames that PyTorch records above those of Python.
 RECORDER = [{"filename": "??", "line": 0, "name": "torch::unwind::unwind()"},
@@ -88,28 +81,3 @@ def _state(block: Block) -> str:
     if block.allocated:
         return "active_allocated"
     return "inactive" if block.is_free else "active_awaiting_free"
-
-
-def example() -> dict[str, Any]:
-    """Return the snapshot of docs/snapshot.md: a replay of nanotron's steps with two tensors more than it has.
-
-    A moving average keeps a copy of the weights from the start, and a metric the fp32 logits of the first step.
-    """
-    job = configured("llama-3.2-1b", "h100-80gb", implementation="nanotron", num_gpus=4, seq_length=4096).job
-    values = job.on_rank(0)
-    events = replayed_steps(job.evaluator, values, terms_at(job.evaluator.terms, values), Settings())[0].trace.events
-    copies = [replace(event, key=-1 - event.key, row="average") for event in events[:200] if event.row == "weight"]
-    logits = next(place for place, event in enumerate(events) if event.row.startswith("loss.") and event.size > 2**28)
-    kept = replace(events[logits], key=-1, row="metric")
-    lines = {row: line for line, row in enumerate(dict.fromkeys(event.row for event in events), start=10)}
-    own = {"average": frames_of("update", 31, "/home/user/average.py"),
-           "metric": frames_of("log_entropy", 12, "/home/user/metrics.py")}
-    stacks = {**{row: frames_of(row.partition(".")[0], line) for row, line in lines.items()}, **own}
-    content = made([*copies, *events[:logits + 1], kept, *events[logits + 1:]], lambda event: stacks[event.row])
-    for entry in content["device_traces"][0]:
-        entry["frames"] = entry["frames"] if entry["action"] == "alloc" else []
-    return content
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(pickle.dumps(example()))

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from made_snapshots import example, frames_of, made
+from made_snapshots import frames_of, made
 
 from shardmath.account.configured import Configuration, configured
 from shardmath.allocator.settings import Settings
@@ -20,6 +20,7 @@ from shardmath.commands.snapshot import Snapshot, snapshot
 from shardmath.commands.snapshot.run import prediction
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
+from shardmath.models.model import Model
 from shardmath.schemas import schema
 from shardmath.steps.reserved import replayed_steps
 
@@ -167,11 +168,21 @@ def test_what_needs_a_run_and_what_is_not_replayed(tmp_path: Path, capsys: pytes
         snapshot(path, configuration=configured("llama-3.2-1b", "h100-80gb", implementation="nanotron"), rank=1)
 
 
-def test_the_example_of_the_page(tmp_path: Path) -> None:
-    """Copies of all weights and logits that are kept stand alone; each row of the ledger has its own tensors."""
-    configuration = configured("llama-3.2-1b", "h100-80gb", implementation="nanotron", num_gpus=4, seq_length=4096)
-    taken = snapshot(written(tmp_path / "memory.pickle", example()), configuration=configuration)
+def test_the_example_of_the_page() -> None:
+    """A run on an H100: each row of the ledger has its own tensors, and three numbers of the program have none."""
+    folder = Path(__file__).resolve().parents[1] / "docs" / "snapshots"
+    kernels = {"peak": "megatron_local", "optimizer_kernel": "foreach", "weight_gradient": "separate",
+               "rope": "unfused", "value": "view"}
+    configuration = configured(Model.from_config(folder / "small.json"), "h100-80gb", num_gpus=1, seq_length=1024,
+                               distributed_optimizer=False, kernels=kernels)
+    taken = snapshot(folder / "h100.pickle", configuration=configuration)
     sums(taken)
-    assert [(item.stack[0], item.tensors) for item in taken.unexplained] == [
-        ("average.py:31 update", 98), ("metrics.py:12 log_entropy", 1)]
+    assert taken.is_whole
     assert not any(item.difference_bytes for item in taken.rows)
+    assert {item.ways for item in taken.rows} == {("size",)}
+    assert sum(holder.bytes for holder in taken.unexplained) < 2**15
+    assert taken.replayed is not None
+    assert taken.replayed.reserved_bytes == taken.peak_reserved_bytes
+    assert taken.predicted is not None
+    assert taken.predicted.fullest is not None
+    assert taken.predicted.fullest.reserved_bytes / taken.peak_reserved_bytes == pytest.approx(1.009, abs=0.001)

@@ -36,6 +36,10 @@ def _backward() -> tuple[Tensor, ...]:
                   _BACKWARD, when=_SCATTERED, **_PEAK),
         transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the output matrix", _BACKWARD,
                   weight_gradient=("separate",), **_PEAK),
+        transient("tied_gradient", "head", (VOCAB, HIDDEN), 2, src,
+                  "bf16 gradient of the tied matrix as the head has it, until the embedding has its own",
+                  ("layer_backward", "embedding_backward"), when=tied * Iverson(Eq(p, 1)),
+                  weight_gradient=("separate",), **_PEAK),
         *(transient(name, "head", shape, 2, "nanotron", meaning, _BACKWARD, when=when, data_parallel=("torch_ddp",))
           for name, shape, meaning, when in (
               ("whole_gradient", _WHOLE, "bf16 gradient of the whole input, of nanotron", ONE),

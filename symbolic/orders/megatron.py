@@ -18,6 +18,7 @@ from ..dimensions import (
     GATE_UP_FEATURES,
     HIDDEN,
     QKV_FEATURES,
+    QUERY_FEATURES,
     RECEIVED,
     RECEIVED_SHARE,
     SENT,
@@ -43,6 +44,12 @@ def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = 
     return Passing(name, shape, 2, meaning, "megatron_core", when, _LAYERS)
 
 
+def _of_weight(name: str, shape: tuple[Dimension, ...]) -> Passing:
+    """Return the gradient of a weight that is made apart from the gradient buffer."""
+    return Passing(f"{name}.weight_gradient", shape, 2, "gradient of a weight, until it is added to the buffer",
+                   "megatron_core", options={**_LAYERS, "weight_gradient": ("separate",)})
+
+
 def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
     return Passing(name, shape, 2, meaning, "megatron_core", when, _EXPERTS)
 
@@ -65,13 +72,17 @@ PASSING: tuple[Passing, ...] = (
     _layers("k.gradient", KEY, "gradient of keys"),
     _layers("v.gradient", KEY, "gradient of values"),
     _layers("qkv.gradient", _QKV, "the three of them as the projection has them"),
+    _of_weight("down", (HIDDEN, FFN)), _of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN)),
+    _of_weight("o_proj", (HIDDEN, QUERY_FEATURES)), _of_weight("qkv", (QKV_FEATURES, HIDDEN)),
     _experts("shared.gathered", WHOLE, "input of the shared experts, gathered over ranks", SCATTERED * _SHARED),
     _experts("shared.partial", WHOLE, "result of the rank's part of the shared experts", SCATTERED * _SHARED),
     _experts("results.returned", (SENT, HIDDEN), "results sent back", _AFAR * _SEVERAL),
     _experts("results.summed", SHARE, "sum of a token's results, before that of shared experts is added", _SHARED),
     _experts("results.gradient", (SENT, HIDDEN), "gradient of the results before it is sent", _AFAR * _SEVERAL),
     _experts("experts.down.input_gradient", (RECEIVED, EXPERT_FFN), "gradient of the input of the down projections"),
-    _experts("experts.input_gradient", (RECEIVED, HIDDEN), "gradient of the experts' input"),
+    _experts("experts.input_gradient", (RECEIVED, HIDDEN), "gradient of the experts' input", _SEVERAL),
+    _experts("experts.sorted_gradient", (RECEIVED, HIDDEN), "the same on a rank with one expert, as it is sent back",
+             1 - _SEVERAL),
     _experts("experts.unsorted_gradient", (RECEIVED_SHARE, HIDDEN), "the same in the order in which tokens arrived",
              _SEVERAL),
     _experts("experts.returned_gradient", (SENT, HIDDEN), "the same, sent back", _AFAR),
@@ -89,9 +100,10 @@ _ATTENTION_FORWARD = (
     " save:attention -qkv.output +o_proj.partial +o_proj.output -o_proj.partial"
 )
 _ATTENTION_BACKWARD = (
-    "+output_gradient +context.gradient -output_gradient +q.gradient +k.gradient +v.gradient -context.gradient"
-    " +qkv.gradient -q.gradient -k.gradient -v.gradient +gathered +input_gradient +reduced -gathered -qkv.gradient"
-    " -input_gradient use:attention_dummies free:attention -reduced free:attention_norm"
+    "+output_gradient +context.gradient +o_proj.weight_gradient -output_gradient -o_proj.weight_gradient +q.gradient"
+    " +k.gradient +v.gradient -context.gradient +qkv.gradient -q.gradient -k.gradient -v.gradient +gathered"
+    " +input_gradient +reduced +qkv.weight_gradient -gathered -qkv.gradient -input_gradient use:attention_dummies"
+    " -qkv.weight_gradient free:attention -reduced free:attention_norm"
 )
 
 SCRIPTS: tuple[Script, ...] = (
@@ -100,11 +112,14 @@ SCRIPTS: tuple[Script, ...] = (
            " +down.partial =down.output -down.partial", _LAYERS),
     Script("head_forward", "save -down.output", _LAYERS),
     Script("after_forward", "-down.output +* -*", _LAYERS),
-    Script("head_backward", "+* free use:head -*", _LAYERS),
-    Script("layer_backward", "+* again +recomputed.output +output_gradient +down.input_gradient -output_gradient"
-           " free:swiglu.down.input +gate_up.gradient -down.input_gradient free:swiglu.gate free:swiglu.up"
-           " +gathered +input_gradient +reduced -gathered -gate_up.gradient -input_gradient use:mlp_dummies"
-           f" free:swiglu -reduced free:ffn_norm {_ATTENTION_BACKWARD} free -recomputed.output -*", _LAYERS),
+    Script("head_backward", "+* free use:head -* =head.tied_gradient", _LAYERS),
+    Script("embedding_backward", "+* free -*", _LAYERS),
+    Script("layer_backward", "+* again remake:swiglu +recomputed.output +output_gradient +down.input_gradient"
+           " +down.weight_gradient -output_gradient free:swiglu.down.input -down.weight_gradient +gate_up.gradient"
+           " -down.input_gradient free:swiglu.gate free:swiglu.up +gathered +input_gradient +reduced"
+           " +gate_up.weight_gradient -gathered -gate_up.gradient -input_gradient use:mlp_dummies"
+           " -gate_up.weight_gradient free:swiglu -reduced free:ffn_norm"
+           f" {_ATTENTION_BACKWARD} free -recomputed.output -*", _LAYERS),
     # The block of experts binds tokens on their way until it returns; results are sent back when that of the function
     # that made them is gone.
     Script("expert_layer_forward", f"{_ATTENTION_FORWARD} save:expert_norm -o_proj.output +shared.gathered"
@@ -114,20 +129,23 @@ SCRIPTS: tuple[Script, ...] = (
            " +dispatch.results_sorted +* -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
            " +results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16 +results.summed =down.output"
            " -results.summed -results.returned -dispatch.results_sorted_here -*", _EXPERTS),
-    Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts +results.gradient"
-           " +dispatch.gradient_unsorted"
-           " -results.gradient +* -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
+    Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts again"
+           " +recomputed.output +results.gradient +dispatch.gradient_unsorted -results.gradient +*"
+           " -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
            " -dispatch.gradient_share -dispatch.gradient_sent at:experts_backward +experts.down.input_gradient"
            " -dispatch.gradient free:experts.down.input +* -experts.down.input_gradient free:experts.gate_up"
-           " +experts.input_gradient use:expert_dummies -dispatch.gate_up_gradient free:experts.gate_up.input"
-           " +experts.unsorted_gradient -experts.input_gradient +experts.returned_gradient -experts.unsorted_gradient"
+           " +experts.input_gradient +experts.sorted_gradient use:expert_dummies -dispatch.gate_up_gradient"
+           " free:experts.gate_up.input"
+           " +experts.unsorted_gradient -experts.input_gradient +experts.returned_gradient"
+           " -experts.unsorted_gradient -experts.sorted_gradient"
            " +experts.token_gradient -experts.returned_gradient -* free:experts free:router"
            " at:layer_backward +* +shared.gathered_gradient +shared.down.input_gradient -shared.gathered_gradient"
            " free:shared_experts.down.input +shared.gate_up.gradient -shared.down.input_gradient"
            " free:shared_experts.gate free:shared_experts.up +shared.gathered +shared.input_gradient -shared.gathered"
            " -shared.gate_up.gradient"
            " free:shared_experts -shared.input_gradient -experts.token_gradient free:expert_norm"
-           f" {_ATTENTION_BACKWARD} free -*", _EXPERTS),
+           f" {_ATTENTION_BACKWARD} free -recomputed.output -*", _EXPERTS),
 )
 #: Sums that the scripts make one by one.
-WALKED = ((_LAYERS, ("mlp_gradients", "recomputed_layer")),)
+WALKED = ((_LAYERS, ("mlp_gradients", "recomputed_layer", "recomputed_mlp")),
+          (_EXPERTS, ("recomputed_experts", "recomputed_results")))

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer
 
-from . import fsdp, megatron, nanotron, transformers
+from . import fsdp, megatron, megatron_local, nanotron, transformers
 from .words import Birth, Passing, Script
 
-PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING, *transformers.PASSING)
+PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING,
+                                *megatron_local.PASSING, *transformers.PASSING)
 _KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
 
 #: Points of a step in their order; of those of one implementation the last script that fits holds.
@@ -41,6 +42,7 @@ SCRIPTS: tuple[Script, ...] = (
     *nanotron.SCRIPTS,
     *fsdp.SCRIPTS,
     *megatron.SCRIPTS,
+    *megatron_local.SCRIPTS,
     *transformers.SCRIPTS,
 )
 
@@ -74,7 +76,9 @@ def kept_gradients(choices: Mapping[str, str]) -> Expr:
 
 def walked(choices: Mapping[str, str]) -> frozenset[str]:
     """Name the sums of terms that the scripts for these choices make one by one."""
-    return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *transformers.WALKED) for name in names
+    return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *megatron_local.WALKED,
+                                                    *transformers.WALKED)
+                     for name in names
                      if all(choices[axis] in allowed for axis, allowed in options.items()))
 
 

@@ -42,7 +42,7 @@ class Record(TorchDispatchMode):
     def __init__(self, *known: Tensor) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.now = self.peak = 0
+        self.now = self.peak = self.restarted = 0
         self._alive: dict[int, Any] = {one.untyped_storage()._cdata: None for one in known}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,8 +54,8 @@ class Record(TorchDispatchMode):
         return result
 
     def restart(self) -> None:
-        """Start a new peak from what is alive now."""
-        self.peak = self.now
+        """Start a new peak from what is alive now, and say which event comes next."""
+        self.peak, self.restarted = self.now, len(self.events)
 
     def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -15,6 +15,9 @@ from shardmath.generated.definitions import ROLES
 PLACES = {"layer": ("LAYER", "DENSE"), "expert_layer": ("LAYER", "EXPERTS")}
 #: Places inside of any of them.
 IN_LAYER = ("LAYER", "DENSE", "EXPERTS")
+#: Switches of parts of a layer that selective recompute drops.
+PARTS = ("recompute_core_attention", "recompute_mlp", "recompute_layernorm", "recompute_mla_up_proj",
+         "recompute_moe_act", "recompute_shared_experts", "recompute_moe")
 #: Components that the backward pass frees first.
 LOSS = "loss"
 #: Component of which all weights are experts', laid out in buffers of their own.
@@ -50,6 +53,8 @@ class Rows:
     choices: Mapping[str, str]
     same: Mapping[str, str]
     """Rows in the memory of others, which full recompute keeps."""
+    dropped: tuple[Row, ...]
+    """Saved tensors of layers that selective recompute drops and makes again."""
 
     @classmethod
     def of(cls, evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction]) -> Rows:
@@ -57,8 +62,12 @@ class Rows:
         module = evaluator.rows
         sizes = {name: math.ceil(size) for name, size in terms_at(module, values).items()}
         every = tuple(Row(name, sizes[name], *described) for name, described in module.ROWS.items() if sizes[name])
+        switches = {name: 0 for name in PARTS if values.get(name)}
+        whole = terms_at(module, {**values, **switches}) if switches else {}
+        dropped = tuple(Row(name, math.ceil(whole[name]), *described) for name, described in module.ROWS.items()
+                        if switches and whole[name] and not sizes[name])
         return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
-                   evaluator.choices, module.SAME)
+                   evaluator.choices, module.SAME, dropped)
 
     @cached_property
     def roles(self) -> Mapping[str, str]:

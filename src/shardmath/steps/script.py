@@ -14,6 +14,8 @@ from shardmath.steps.units import Units
 Held = dict[str, int]
 #: Word behind which a recomputed instance has all that it saves.
 END = "end"
+#: Sums of a layer's forward pass that are not there when it is recomputed.
+_OF_FORWARD = ("stage.received_gradient", "stage.input_before")
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Player:
     """Write the events of scripts to a trace; tensors that pass from one point to another are kept between them."""
 
     def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
-        self._rows, self._trace = rows, trace
+        self._rows, self._trace, self._states = rows, trace, states
         self.units = Units(rows, trace) if has_units(rows.scripts) else None
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
         self._moment = {name: rows.transients(name) for name in rows.scripts}
@@ -51,6 +53,7 @@ class Player:
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
+            "remake": self._remake, "roots": self._list_roots,
             "added": self._add, "share": self._share, "unshare": self._unshare, "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -62,6 +65,7 @@ class Player:
         Tensors that only pass do so where the work of the point is ``here_too``, on this rank and chunk.
         """
         if here_too or self.units is None:
+            self._layer = point
             at = _Point(self._moment[point], saves, {} if held is None else held, here_too)
             for event in self._rows.scripts[point]:
                 self._event(event, at)
@@ -151,7 +155,7 @@ class Player:
         saves, kept = point.saves, {row.name for row in point.saves}
         walked = saves and self._walks_layers and saves[0].place in IN_LAYER
         for row in [*saves, *(row for row in self._forward if walked and row.name not in kept)]:
-            if name in ("", row.component, row.name):
+            if name in ("", row.component, row.name) and row.name not in point.held and row.name not in self._unsaved:
                 saved = row.name if row.name in kept else self._rows.same.get(row.name, row.name)
                 key = self._handed_over(row.size) or self._trace.allocate(row.size, row.name)
                 if saved in kept:
@@ -172,13 +176,29 @@ class Player:
         held, same = point.held, self._rows.same
         for kept in [row for row in held if row not in same.values() and name != "kept"]:
             self._trace.free(held.pop(kept))
-        for event in self._rows.scripts["layer_forward"]:
+        forward = _Point({}, (), held, True)
+        for event in self._rows.scripts[self._layer.replace("backward", "forward")]:
             word, _, saved = event.partition(":")
-            if event == END:
-                break
+            if event == END and not forward.moment:
+                break  # behind the end only results of experts are made again
             if word == "save":
                 for row in self._forward:
-                    if saved in (row.component, row.name):
+                    if saved in (row.component, row.name) and row.name not in held:
                         held[row.name] = held.pop(same.get(row.name, ""), 0) or self._trace.allocate(row.size, row.name)
+            elif word == "at":
+                forward.moment = {item: size for item, size in self._moment[saved].items()
+                                  if not item.startswith(_OF_FORWARD)}
             elif event[0] in "+-":
-                self._event(event, _Point({}, (), held, True))
+                self._event(event, forward)
+
+    def _list_roots(self, name: str, point: _Point) -> None:
+        """Make the roots of a state that an optimizer of lists makes, tensor by tensor."""
+        if size := int(self._rows.account.get("stage.listed_roots.optimizer_step", 0)):
+            self._trace.free_all([self._trace.allocate(each, "listed_roots")
+                                  for each in self._states.listed(name, size)])
+
+    def _remake(self, name: str, point: _Point) -> None:
+        """Make the saved tensors of a component that a checkpoint inside of the layer has dropped."""
+        for row in self._rows.dropped:
+            if row.component == name:
+                point.held[row.name] = self._trace.allocate(row.size, row.name)

@@ -35,7 +35,7 @@ class States:
             if self._rows.states[name][0] == "optimizer":
                 self._trace.free_all(moved[::-1])
                 moved = []
-            if self._rows.states[name][1] == "moved":
+            if self._moves(name):
                 moved = [self._trace.allocate(size, name) for size in self._cut(sum(pieces), "tensor", "weight")]
             for size in pieces:
                 self._trace.allocate(size, name)
@@ -48,6 +48,28 @@ class States:
                            *((row.name, row.size) for row in others)]:
             self._trace.allocate(size, name)
         assert sum(row.size for row in buffers) == static["buffer"]
+
+    def listed(self, name: str, size: int) -> Iterator[int]:
+        """Yield ``size`` bytes in pieces like a state's, without the smallest: vectors are in a list of their own."""
+        pieces = next(pieces for late in (False, True) for state, pieces in self._pieces(late) if state == name)
+        beyond = sum(pieces) - size
+        vectors: list[int] = []
+        for piece in sorted(pieces):
+            if sum(vectors) + piece > beyond:
+                break
+            vectors.append(piece)
+        for piece in pieces:
+            if piece in vectors:
+                vectors.remove(piece)
+            elif size:
+                yield (held := min(piece, size))
+                size -= held
+        if size:
+            yield size
+
+    def _moves(self, name: str) -> bool:
+        """Return True for parameters that move into a buffer: those of which ranks share out the optimizer states."""
+        return self._rows.states[name][1] == "moved" and bool(self._rows.values["distributed_optimizer"])
 
     def _count(self, row: Row) -> int:
         instances = self._rows.instances(row)
@@ -78,6 +100,8 @@ class States:
                 size = left if place == len(known) else total * each // whole
                 left -= size
                 _, piece, is_late = self._rows.states[name]
+                if piece == "moved" and not self._moves(name):
+                    piece = "tensor"
                 if is_late == late and size:
                     yield name, list(self._cut(size, piece, role))
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from shardmath.allocator.trace import Event
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPLIT_BACKWARD, num_microbatches
-from shardmath.steps.rows import LOSS, PLACES, Rows
+from shardmath.steps.rows import LOSS, PARTS, PLACES, Rows
 from shardmath.steps.script import Held, Player
 from shardmath.steps.states import States
 from shardmath.steps.trace import LAG, Trace
@@ -18,9 +18,8 @@ STEPS = 2
 #: Micro-batches beyond those in flight after which the others only repeat.
 BEYOND = 2
 FORWARD = "F"
-#: Recomputed parts of a layer with experts.
-_PARTS = ("recompute_core_attention", "recompute_mlp", "recompute_layernorm", "recompute_mla_up_proj",
-          "recompute_moe_act", "recompute_shared_experts", "recompute_moe")
+#: Recomputed parts of a layer with experts whose order is not known.
+_UNKNOWN = tuple(part for part in PARTS if part != "recompute_core_attention")
 
 
 def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
@@ -38,8 +37,6 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("data_parallel", values["data_parallel"], rule, "1")
     if values["recompute_full"] and choices["recompute_method"] != "each":
         raise InputError("recompute_method", choices["recompute_method"], f"must be each: {more}", "each")
-    if values.get("recompute_mlp"):
-        raise InputError("recompute_mlp", 1, f"must be 0: {more}", "0")
     if choices["stages"] == "uneven" or (choices["stages"] == "listed" and values["virtual_pipeline"] > 1):
         raise InputError("stages", choices["stages"], f"must be even, or listed with one chunk: {more}", "even")
 
@@ -47,9 +44,10 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
 def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
     """Raise InputError for layers with experts whose order of allocations, or whose place, is not known."""
     more = "steps of others are not replayed yet"
-    if choices["peak"] != "megatron_te":
-        raise InputError("layers", "experts", f"must be dense: {more}", "dense")
-    for name in ("recompute_full", *_PARTS):
+    if choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused":
+        rule = f"must be dense without Transformer Engine and its weight gradients in place: {more}"
+        raise InputError("layers", "experts", rule, "dense")
+    for name in _UNKNOWN:
         if values.get(name):
             raise InputError(name, values[name], f"must be 0 with experts: {more}", "0")
     if values.get("num_mtp_layers"):
@@ -57,9 +55,9 @@ def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, 
     if choices["stages"] != "even":
         raise InputError("stages", choices["stages"], f"must be even with experts: {more}", "even")
     alike = not values["first_dense_layers"] and values["moe_layer_step"] == 1
-    if values["virtual_pipeline"] > 1 and not alike:
-        rule = f"must be 1 where some layers are dense: {more}"
-        raise InputError("virtual_pipeline", values["virtual_pipeline"], rule, "1")
+    for name, most in (("virtual_pipeline", 1), ("recompute_full", 0)):
+        if values[name] > most and not alike:
+            raise InputError(name, values[name], f"must be {most} where some layers are dense: {more}", str(most))
 
 
 class Steps:
