@@ -122,3 +122,12 @@ def test_bad_options_are_one_line(
 def test_something_to_compare_with_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["compare", *BASE]) == 2
     assert "--against" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "words"), [
+    ("--model llama-3.1-8b", "Give the model as the first argument"), ("--nodes 8", "Give --num-gpus"),
+    ("--fsdp", "Give --zero-stage 3"),
+])
+def test_options_of_other_programs_are_known(option: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["explain", *option.split(), "--gpu", "h100-80gb"]) == 2
+    assert words in capsys.readouterr().err

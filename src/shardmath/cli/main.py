@@ -118,6 +118,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message())
         return 0
     except click.exceptions.NoSuchOption as error:
+        if error.option_name in _MEANT:
+            return _refuse(f"No such option '{error.option_name}'. Give {_MEANT[error.option_name]}.")
         return _refuse(f"{error.format_message()}{_as_kernel(error.option_name)}")
     except click.ClickException as error:
         return _refuse(error.format_message())
@@ -131,6 +133,14 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # a full disk, or no permission to read
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
+
+
+#: Options of other programs, with the way to say the same here.
+_MEANT = {
+    "--model": "the model as the first argument, without an option",
+    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes"), "--num-gpus, the GPUs of all nodes together"),
+    "--fsdp": "--zero-stage 3",
+}
 
 
 def _as_kernel(option: str) -> str:
