@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from shardmath.allocator.blocks import Addresses, Block
 from shardmath.allocator.caching import CachingAllocator, OutOfDeviceMemoryError
@@ -23,8 +24,7 @@ class Action(Enum):
     EMPTY = "empty_cache"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event: ``key`` tells tensors apart, ``row`` names the row of the ledger that a tensor belongs to."""
 
     action: Action
@@ -35,8 +35,7 @@ class Event:
     row: str = ""
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """Memory after an event; bytes."""
 
     event: int

@@ -30,9 +30,12 @@ def replayed_steps(
                   shard=shard)
     events = steps.run()
     capacity = int(values["gpu_memory"] - (account["process.total"] - account["process.reserved"]))
-    answer = replay(events, replace(settings, capacity_bytes=max(1, capacity)))
-    fits = answer.failed_at is None
-    return steps, answer if fits else replay(events, settings), capacity, fits
+    bounded = replace(settings, capacity_bytes=max(1, capacity))
+    answer = replay(events, bounded if settings.garbage_collection_threshold else settings)
+    if answer.failed_at is None and answer.reserved_peak > capacity >= steps.trace.peak:
+        answer = replay(events, bounded)  # cached segments may go back to the driver in time
+    fits = answer.failed_at is None and answer.reserved_peak <= capacity
+    return steps, answer if answer.failed_at is None else replay(events, settings), capacity, fits
 
 
 def replayed_rank(
