@@ -35,7 +35,7 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
     **{item.name: (item.terms, MEGATRON) for item in all_published()},
 }
 #: Choices that are refused with Megatron's other kernels.
-UNCOUNTED = {("precision", "fp32")}
+UNCOUNTED = {("precision", "fp32"), ("optimizer_kernel", "foreach")}
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [
     with_option(MEGATRON, axis, option)

@@ -38,7 +38,7 @@ _OF_LAYOUT = {*names_of(Layouts), *UNEVEN, "virtual_pipeline", "recompute"} & {*
 
 
 def explained(layout: Layout, gpu: object, own: dict[str, Any], gpus: int) -> shardmath.Explanation:
-    sizes = {name: value for name, value in asdict(layout).items() if name in _OF_LAYOUT}
+    sizes = {name: value for name, value in asdict(layout).items() if name in _OF_LAYOUT and value is not None}
     sizes["sequence_parallel"] = bool(sizes["sequence_parallel"])
     sizes["kernels"] = {**own.get("kernels", {}), **layout.kernels}
     return shardmath.explain(MODEL, gpu, **{**JOB, **own, **sizes, "num_gpus": gpus})

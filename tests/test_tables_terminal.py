@@ -22,8 +22,10 @@ COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --globa
             "phases docs/systems/phases.toml", "prove sequence-parallel-gain", "prove --list",
             "plan llama-3.1-8b --tokens 15T --gpus h100-80gb,h200-141gb --deadline 60d --budget 2M "
             "--price h100-80gb=2.1 --carbon us --pause 10s --restart 5m",
-            "snapshot docs/snapshots/memory.pickle --run llama-3.2-1b --gpu h100-80gb --implementation nanotron "
-            "--gpus 4 --seq 4096", "explore docs/spaces/llama-8b-32.toml --method bounds")
+            "snapshot docs/snapshots/h100.pickle --run docs/snapshots/small.json --gpu h100-80gb --gpus 1 --seq 1024 "
+            "--no-distributed-optimizer --kernel peak=megatron_local --kernel optimizer_kernel=foreach "
+            "--kernel weight_gradient=separate --kernel rope=unfused --kernel value=view",
+            "explore docs/spaces/llama-8b-32.toml --method bounds")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 

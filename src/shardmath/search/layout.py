@@ -100,8 +100,8 @@ class Layout(Answer):
     """Bytes on the host of a server, of the server whose GPUs offload most; 0 where nothing is offloaded."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kernels by axis, of which several options were tried."""
-    implementation: str = ""
-    """Framework where several were tried; empty elsewhere."""
+    implementation: str | None = None
+    """Framework where several were tried; null elsewhere."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -125,7 +125,7 @@ def layout_of(configuration: Configuration) -> Layout:
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
         kernels={name: option for name, option in labels.items() if name != IMPLEMENTATION},
-        implementation=labels.get(IMPLEMENTATION, ""),
+        implementation=labels.get(IMPLEMENTATION),
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
         pipeline_layout=",".join(map(str, configuration.layers)), host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )
