@@ -35,7 +35,7 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
     **{item.name: (item.terms, MEGATRON) for item in all_published()},
 }
 #: Choices that are refused with Megatron's other kernels.
-UNCOUNTED = {("precision", "fp32"), ("optimizer_kernel", "foreach")}
+UNCOUNTED = (("precision", "fp32"), ("optimizer_kernel", "foreach"))
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [
     with_option(MEGATRON, axis, option)
@@ -79,7 +79,7 @@ def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(("axis", "option"), UNCOUNTED)
 def test_what_is_left_out_below_is_refused(axis: str, option: str) -> None:
-    with pytest.raises(ValueError, match=f"not counted yet: {axis} = {option} with"):
+    with pytest.raises(ValueError, match=f"not counted yet: .*{axis} = "):
         refuse_impossible(MEGATRON.with_choices(**{axis: option}).choices)
 
 

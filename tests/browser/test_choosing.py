@@ -33,6 +33,7 @@ class Program:
     """A program of which a layout has no formulas."""
 
     name: str = "drawn"
+    implementation: str = "megatron"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class Listed:
         """Return those of which none is faster and smaller than another."""
         layouts = self._fitting if among == "fitting" else self._every
         return [item for place, item in enumerate(layouts) if all(item.peak < other.peak for other in layouts[:place])]
+
+    def asks(self, question: str) -> bool:
+        """Check if a question was asked; a page looks at one implementation."""
+        return question == "kinds"
 
     def best(self, question: str) -> list[Layout]:
         """Return the best that fits of each kind."""
