@@ -15,6 +15,7 @@ from validation.measured.case import PEAK, Case
 from validation.measured.metrics import pairs
 from validation.measured.one_h100 import EXPERTS, FLASH, FSDP2, TABLE, UNFUSED, read
 from validation.measured.reading import rows
+from validation.measured.replays import replay_of, replays
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +78,17 @@ def test_communicators_of_one_rank_take_the_most_outside_of_pytorch() -> None:
     outside = {program: {int(row["outside_bytes"]) for row in ROWS if row["program"] == program}
                for program in ("megatron-core", "fsdp2")}
     assert outside == {"megatron-core": {8_313_962_496, 8_320_253_952}, "fsdp2": {1_395_458_048}}
+
+
+def test_dense_steps_are_replayed_as_the_stored_file_says() -> None:
+    """Those of Megatron-Core without experts; the gradients of unfused attention's scores have no rows."""
+    stored = {case.id: replay for case in CASES if (replay := replay_of(case)) is not None}
+    assert {*stored} == {case.id for case in CASES if case.group in (FLASH, UNFUSED)}
+    ends = {FLASH: (-0.01, 0.02), UNFUSED: (-0.04, 0)}
+    for row, case in zip(ROWS, CASES, strict=True):
+        if case.id in stored:
+            reserved, allocated = stored[case.id]
+            assert reserved == replays()[case.id]
+            assert allocated == account(case).peak_bytes
+            low, high = ends[case.group]
+            assert low < reserved / int(row["reserved_bytes"]) - 1 < high, case.id

@@ -21,7 +21,7 @@ from shardmath.errors import InputError
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
-from validation.measured import huggingface, nanotron, torchtitan
+from validation.measured import huggingface, nanotron, one_h100, torchtitan
 from validation.measured.replays import replay_of, replays
 from validation.measured.stages import megatron
 
@@ -164,9 +164,10 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     """Every fiftieth of the file's rows, and the errors that the page states."""
     stored = replays()
     measured = {case.id: case for case in nanotron.read() if case.id in stored}
-    others = {case.id: case for case in (*torchtitan.read(), *huggingface.read()) if case.id in stored}
+    others = {case.id: case for case in (*torchtitan.read(), *huggingface.read(), *one_h100.read())
+              if case.id in stored}
     assert len(measured) == 1127
-    assert len(others) == 12 + 23
+    assert len(others) == 12 + 23 + 9
     assert stored.keys() == measured.keys() | others.keys()
     for case in [*measured.values(), *others.values()][::50 if not FULL else 1]:
         total = shardmath.explain(case.model, case.gpu, **case.arguments).ranks[0].total

@@ -12,7 +12,7 @@ from shardmath.models.model import Model
 GIB = 2**30
 #: Quantities of measured bytes.
 PEAK, STEADY, RESERVED = "allocated peak", "allocated between steps", "reserved peak"
-#: Trait of runs whose steps are not replayed, so that the formula of reserved memory is judged by them.
+#: Trait of runs by which the formula of reserved memory is judged where their steps are not replayed.
 BY_FORMULA = "reserved memory by the formula"
 #: How a run ended: it trained, or it is given as out of memory.
 FIT, OUT_OF_MEMORY = "ok", "oom"

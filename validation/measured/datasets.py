@@ -153,9 +153,9 @@ DATASETS: tuple[Dataset, ...] = (
         FSDP2 with fp32 shards, of models with random weights and no other process on the GPU:
         `validation/programs/megatron_on_gpu.py`. The table is of 26 November 2026. Because of it the ledger got the
         optimizer that works on lists of tensors, which equals Megatron-Core's own step on a CPU; nothing was fitted.
-        Peaks are those of `max_memory_allocated` and `max_memory_reserved` after the first step. Neither of the
-        two has the order of its allocations in the ledger, so reserved memory is that of the
-        [formula](#reserved-memory-by-a-formula).""",
+        Peaks are those of `max_memory_allocated` and `max_memory_reserved` after the first step. Reserved
+        memory of Megatron-Core's dense steps is replayed; experts of its local layers and FSDP2 under Transformers have
+        no order of allocations in the ledger, so theirs is that of the [formula](#reserved-memory-by-a-formula).""",
         one_h100.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(

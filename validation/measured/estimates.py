@@ -60,7 +60,7 @@ def estimate(case: Case) -> Estimate | str:
     """Return the estimate of a case, or the reason why there is none."""
     answer = case.refusal or _estimate(case, case.arguments)
     if isinstance(answer, Estimate) and BY_FORMULA in case.traits:
-        return replace(answer, reserved=answer.usual)
+        return replace(answer, reserved=replays().get(case.id, answer.usual))
     if isinstance(answer, Estimate) and case.arguments.get("implementation") in REPLAYED:
         return replace(answer, reserved=replays().get(case.id))
     return answer

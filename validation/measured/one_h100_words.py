@@ -11,8 +11,10 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.reserved import PER
 from validation.measured.case import GIB, PEAK, RESERVED, Case
 from validation.measured.claims import check
+from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, pairs
 from validation.measured.one_h100 import EXPERTS, FLASH, FSDP2, UNFUSED
+from validation.measured.replays import replays
 
 MIB = 2**20
 #: Errors of allocated memory above this need a cause, and those of reserved memory.
@@ -63,34 +65,55 @@ def _allocated(known: Sequence[Pair]) -> str:
 
 
 def _reserved(known: Sequence[Pair]) -> list[str]:
-    own, sharded = [pair for pair in known if pair.case.group != FSDP2], _of(known, FSDP2)
-    high = [pair for pair in own if pair.error > GAP]
-    low = [pair for pair in own if pair.error < -GAP]
-    logits = [4 * _tokens(pair.case) * _model(pair).vocab_size for pair in low]
-    holes = [pair.measured.bytes - _peak(pair.case) for pair in low]
-    titan = [_as_torchtitan(pair) for pair in sharded]
+    dense, experts, sharded = _of(known, FLASH, UNFUSED), _of(known, EXPERTS), _of(known, FSDP2)
+    far = [pair for pair in dense if abs(pair.error) > GAP]
+    fullest = max(dense, key=_holes)
+    logits = 4 * _tokens(fullest.case) * _model(fullest).vocab_size
+    own, formula = (Summary.of(errors) for errors in (
+        [pair.error for pair in dense], [_by_formula(pair) for pair in dense]))
     check({
+        "dense steps are replayed, and no others": {pair.case.id for pair in known} & {*replays()} == {
+            pair.case.id for pair in dense},
+        "replays are nearer than the formula": own.median < formula.median and own.worst < formula.worst,
+        "what is far off has scores": all(pair.case.group == UNFUSED and pair.error < 0 for pair in far),
+        "the largest holes are a block of logits": 1 <= _holes(fullest) / logits < 1.1 and abs(fullest.error) < 0.01,
         "FSDP2 is low": all(pair.error < -GAP for pair in sharded),
-        "what is low has holes of about a block of logits": all(
-            1 <= size / block < 1.1 for size, block in zip(holes, logits, strict=True)),
     })
-    return [f"""Reserved memory by the formula, in which Megatron-Core has the shares of SimuMax's stages:
-        {len(own) - len(high) - len(low)} of {len(own)} steps of Megatron-Core are within {GAP:.0%}.
-        {len(high)} are {min(pair.error for pair in high):+.1%} to {max(pair.error for pair in high):+.1%}: one
-        micro-batch on one GPU leaves fewer holes than a pipeline's first stage. Too low:
-        {'; '.join(map(_named, low, holes, logits))}: a block of fp32 logits for which no freed one was whole. Why it is
-        none with fewer tokens is not known: there is no trace of this run.""",
-            f"""All {len(sharded)} steps of FSDP2 are too low, {max(pair.error for pair in sharded):+.1%} to
-        {min(pair.error for pair in sharded):+.1%}. Gathers and reductions run in streams of their own, and blocks of
+    return [f"""Reserved memory of the {len(dense)} dense steps of Megatron-Core, replayed, is {own.median:.1%} off in
+        the median and {own.worst:.1%} at worst; nothing is fitted to them. The formula of searches, which has the
+        shares of SimuMax's stages, would be {formula.median:.1%} and {formula.worst:.1%} off: one micro-batch on one
+        GPU leaves fewer holes than a pipeline's first stage. Above {GAP:.0%}: {'; '.join(map(_with_scores, far))},
+        whose gradients have no rows. The step that reserves most beyond what it allocates, {_holes(fullest) / GIB:.2f}
+        GiB, is met to {fullest.error:+.1%}: its fp32 logits of {logits / GIB:.2f} GiB find no freed block that is
+        whole.""",
+            f"""Steps with experts are {' and '.join(f'{pair.error:+.1%}' for pair in experts)} off by the
+        formula: local layers with experts are not replayed yet.""",
+            f"""All {len(sharded)} steps of FSDP2 are too low by the formula,
+        {max(pair.error for pair in sharded):+.1%} to {min(pair.error for pair in sharded):+.1%}: steps of Transformers
+        under FSDP2 are not replayed yet. Gathers and reductions run in streams of their own, and blocks of
         their pools serve no other stream; the shares are Megatron-Core's, which has no such streams. torchtitan's
         shares, which have a part for what is reduced last and to which nothing here is fitted, would be
-        {', '.join(f'{error:+.1%}' for error in titan)} off. The one that is far off peaks with the fp32 gradients of
-        all layers; four rows of one machine are too few to fit shares of their own to."""]
+        {', '.join(f'{_as_torchtitan(pair):+.1%}' for pair in sharded)} off. The one that is far off peaks with the
+        fp32 gradients of all layers; four rows of one machine are too few to fit shares of their own to."""]
 
 
-def _named(pair: Pair, holes: int, logits: int) -> str:
-    return (f"that with {_tokens(pair.case):,} tokens and full recompute ({pair.error:+.1%}), which reserves"
-            f" {holes / GIB:.2f} GiB more than it allocates; its fp32 logits have {logits / GIB:.2f} GiB")
+def _holes(pair: Pair) -> int:
+    """Return the bytes that a step reserves beyond those that it allocates, both as measured."""
+    return pair.measured.bytes - _peak(pair.case)
+
+
+def _by_formula(pair: Pair) -> float:
+    """Return the error that the formula of searches has for a step that is replayed."""
+    said = estimate(pair.case)
+    assert isinstance(said, Estimate)
+    return said.usual / pair.measured.bytes - 1
+
+
+def _with_scores(pair: Pair) -> str:
+    scores = 4 * _model(pair).num_attention_heads * pair.case.arguments["seq_length"] ** 2
+    return (f"that with {_tokens(pair.case):,} tokens, recompute {pair.case.arguments['recompute']} and unfused"
+            f" attention ({pair.error:+.1%}, {_mib([pair])}), {-pair.difference / scores:.1f} times a layer's fp32"
+            " scores")
 
 
 def _peak(case: Case) -> int:

@@ -17,7 +17,7 @@ from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import huggingface, nanotron, torchtitan
+from validation.measured import huggingface, nanotron, one_h100, torchtitan
 from validation.measured.case import RESERVED, Case
 
 NAME = "replayed.csv"
@@ -39,10 +39,15 @@ def replayed(cases: Iterable[Case] | None = None) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_HEADS)
-    for case in (*nanotron.read(), *torchtitan.read(), *huggingface.read()) if cases is None else cases:
+    for case in _replayed_cases() if cases is None else cases:
         if (numbers := replay_of(case)) is not None:
             writer.writerow((case.id, *numbers))
     return text.getvalue()
+
+
+def _replayed_cases() -> Iterable[Case]:
+    for table in (nanotron, torchtitan, huggingface, one_h100):
+        yield from table.read()
 
 
 def replay_of(case: Case) -> tuple[int, int] | None:
