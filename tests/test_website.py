@@ -60,4 +60,6 @@ def test_the_site_is_whole(site: Path) -> None:
     reference = (site / "reference.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^## (\w+)$", reference, re.MULTILINE)) == set(shardmath.__all__) - {"__version__"}
     assert "* `seq_length` (tokens, from 1): Tokens of one sequence." in reference
+    assert "* `gpu_memory`: Bytes of the memory of a GPU." in reference
+    assert reference.count("```pycon\n>>> ") > len(shardmath.__all__)
     assert (site / "index.html").read_text(encoding="utf-8").count("<math ") == 3

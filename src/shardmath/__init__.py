@@ -4,7 +4,13 @@
 every legal layout of a model on a cluster, ``layouts`` hands them out, ``recommend`` says which few to run and why,
 ``scale`` looks at many numbers of GPUs, ``plan`` says what a whole training takes on them; ``explore`` tries every
 configuration of a declared space; ``evaluate`` computes terms for every row of a table. Everything is imported on
-first use, so that importing the package costs nothing.
+first use, so that importing the package costs nothing. Sizes are in bytes, times in seconds; a wrong input raises
+``InputError``, one line with the nearest legal value.
+
+Example:
+    >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+    >>> account.verdict, account.peak_bytes
+    ('fits', 29367792640)
 """
 
 from __future__ import annotations

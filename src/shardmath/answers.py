@@ -44,7 +44,13 @@ class Answer:
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, alias_generator=lambda name: name.rstrip("_"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, in the order of the fields."""
+        """Return plain data for JSON, in the order of the fields.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.to_dict()["peak_bytes"]
+            29367792640
+        """
         kind: Any = type(self)
         document: dict[str, Any] = _adapter(kind).dump_python(self, mode="json", by_alias=True)
         return document
@@ -84,6 +90,12 @@ class Reported(Answer):
 
         Sizes are in bytes and times in seconds, as in ``to_dict``. All rows have the same names; None stands for what
         a row lacks.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.records()[0]
+            {'rank': 0, 'term': 'stage.embedding.weight', 'component': 'embedding', 'role': 'weight',
+             'bytes': 263192576}
         """
         outer, _, inner = self._table.partition(".")
         items = self.to_dict()[outer]
@@ -92,15 +104,33 @@ class Reported(Answer):
         return alike([dict(_flat(item)) for item in items])
 
     def to_pandas(self) -> Any:
-        """Return ``records`` as a ``pandas.DataFrame``. Raises ImportError where pandas is not installed."""
+        """Return ``records`` as a ``pandas.DataFrame``. Raises ImportError where pandas is not installed.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.to_pandas().groupby("role")["bytes"].sum()["weight"]
+            np.int64(4016578560)
+        """
         return _library("pandas").DataFrame(self.records())
 
     def to_polars(self) -> Any:
-        """Return ``records`` as a ``polars.DataFrame``. Raises ImportError where Polars is not installed."""
+        """Return ``records`` as a ``polars.DataFrame``. Raises ImportError where Polars is not installed.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.to_polars().shape
+            (37, 5)
+        """
         return _library("polars").DataFrame(self.records(), infer_schema_length=None)
 
     def to_arrow(self) -> Any:
-        """Return ``records`` as a ``pyarrow.Table``. Raises ImportError where pyarrow is not installed."""
+        """Return ``records`` as a ``pyarrow.Table``. Raises ImportError where pyarrow is not installed.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.to_arrow().column_names
+            ['rank', 'term', 'component', 'role', 'bytes']
+        """
         return _library("pyarrow").Table.from_pylist(self.records())
 
     def _reported(self, form: str) -> str:
@@ -116,6 +146,10 @@ class Drawn(Reported):
         """Return the picture of the answer, which a notebook shows; write it to ``file`` (.svg, .png, .html) if given.
 
         Raises InputError without matplotlib, for another end of ``file``, and where it cannot be written.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> picture = account.plot("account.svg")
         """
         plots = import_module("shardmath.plots")
         plots.refuse_unplottable("picture.svg" if file is None else file)
@@ -148,8 +182,12 @@ def _library(name: str) -> Any:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of the documents of an answer's class."""
-    return _adapter(kind).json_schema(mode="serialization", by_alias=True)
+    """Return the JSON Schema of the documents of an answer's class, without the examples of its docstrings."""
+    made = _adapter(kind).json_schema(mode="serialization", by_alias=True)
+    for part in (made, *made.get("$defs", {}).values()):
+        if "description" in part:
+            part["description"] = part["description"].partition("\n\nExample:")[0]
+    return made
 
 
 @cache

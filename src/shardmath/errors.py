@@ -50,6 +50,13 @@ class InputError(ValueError):
     ``field``: the name under which the person gave the value. ``value``: what was given, as it was.
     ``rule``: what the value must be, as a phrase that starts with "must". ``nearest``: the closest legal
     values as text, or None where closeness has no meaning. A function that finds them is called when they are read.
+
+    Example:
+        >>> try:
+        ...     shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=3)
+        ... except shardmath.InputError as error:
+        ...     print(error.field, error.value, error.nearest)
+        tensor_parallel 3 2 or 4
     """
 
     def __init__(
@@ -69,7 +76,13 @@ class InputError(ValueError):
         return self._nearest
 
     def advised(self, nearest: Callable[[], str | None]) -> Self:
-        """Return the same error with other closest legal values."""
+        """Return the same error with other closest legal values.
+
+        Example:
+            >>> error = shardmath.InputError("tensor_parallel", 3, "must divide the heads")
+            >>> str(error.advised(lambda: "2 or 4"))
+            'tensor_parallel = 3: must divide the heads; nearest legal: 2 or 4'
+        """
         return type(self)(self.field, self.value, self.rule, nearest)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
@@ -88,6 +101,11 @@ class InputError(ValueError):
         """Put the first error that ``pydantic.ValidationError.errors()`` lists into this form.
 
         Takes the list and not the exception, so that this module does not import pydantic.
+
+        Example:
+            >>> errors = [{"type": "int_type", "loc": ("num_layers",), "input": 32.0, "msg": ""}]
+            >>> str(shardmath.InputError.from_validation(errors))
+            'num_layers = 32.0: must be an integer; nearest legal: 32'
         """
         first = errors[0]
         context = first.get("ctx", {})
@@ -108,6 +126,9 @@ class InputWarning(UserWarning):
     """A note on an input that is read otherwise than it may be meant: what is ignored, and what wins.
 
     The command line prints each on the standard error. In Python, ``warnings`` shows, records or raises them.
+
+    Example:
+        >>> warnings.simplefilter("error", shardmath.InputWarning)  # raise notes instead of printing them
     """
 
 

@@ -128,7 +128,15 @@ class Process(Answer):
 
 @dataclass(frozen=True)
 class Explanation(Drawn, room="explain", table="ranks.lines"):
-    """The account of one configuration: every byte of every pipeline rank, the verdict and the time of a step."""
+    """The account of one configuration: every byte of every pipeline rank, the verdict and the time of a step.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+        >>> account.verdict, account.peak_bytes, account.peak.by_role["optimizer"]
+        ('fits', 29367792640, 6024867840)
+    """
 
     model: Model
     """Dimensions of the model."""
@@ -215,7 +223,13 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
         return self.process.reserved if self.replay is None else self.replay.reserved_bytes
 
     def memory_of(self, rank: RankAccount) -> int:
-        """Return bytes of memory of a GPU of a rank."""
+        """Return bytes of memory of a GPU of a rank.
+
+        Example:
+            >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> account.memory_of(account.peak) - account.peak.total
+            56531553280
+        """
         return self.stages[rank.rank].gpu_memory if self.stages else self.gpu.memory_bytes
 
 
@@ -223,6 +237,11 @@ def explanation(configuration: Configuration) -> Explanation:
     """Account for every byte that each pipeline rank keeps, and for the time of a step.
 
     Raises InputError for an offload that the servers' hosts cannot hold.
+
+    Example:
+        >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+        >>> account.verdict, account.peak_bytes
+        ('fits', 29367792640)
     """
     job, anchor = configuration.job, configuration.anchor
     values = [job.on_rank(rank) for rank in range(job.values["pipeline_parallel"])]

@@ -49,6 +49,11 @@ class Cluster(Record):
     network then has the bandwidth of the fastest link, which none exceeds. ``kinds``: several kinds of GPUs, in the
     order of the pipeline's stages; ``parameters`` are then those that all have, and all else is that of the first.
     Raises InputError for anything that breaks a rule.
+
+    Example:
+        >>> cluster = shardmath.Cluster.named("h100-80gb", "ndr-400")
+        >>> cluster.gpus_per_node, cluster.network.name
+        (8, 'ndr-400')
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -80,6 +85,10 @@ class Cluster(Record):
 
         Without a network the servers are joined as the GPU's vendor does it, if that is known. Raises InputError for
         unknown names.
+
+        Example:
+            >>> shardmath.Cluster.named("a100-40gb", "roce-400").name
+            'a100-40gb roce-400'
         """
         gpu = Gpu.named(gpu) if isinstance(gpu, str) else gpu
         network = gpu.network if network is None else network
@@ -88,7 +97,12 @@ class Cluster(Record):
         return cls(name=name, gpu=gpu, gpus_per_node=gpu.node_size, network=network)
 
     def of_one_kind(self) -> Cluster:
-        """Return the cluster itself. Raises InputError where it has several kinds of GPUs."""
+        """Return the cluster itself. Raises InputError where it has several kinds of GPUs.
+
+        Example:
+            >>> shardmath.Cluster.named("h100-80gb").of_one_kind().name
+            'h100-80gb ndr-400'
+        """
         if self.kinds:
             raise InputError("gpu", self.name, "must be a cluster of one kind of GPU: several are counted in explain,"
                              " sweep and recommend, not here yet", self.gpu.name)
@@ -98,6 +112,11 @@ class Cluster(Record):
         """Return the cluster with another network between its servers, if one is named; with a warning if it has one.
 
         Raises InputError for an unknown name, and where several kinds of GPUs have networks of their own.
+
+        Example:
+            >>> alone = shardmath.Cluster(name="mine", gpu=shardmath.Gpu.custom(48), gpus_per_node=4)
+            >>> alone.joined("roce-400").network.name
+            'roce-400'
         """
         if network is None:
             return self
@@ -111,7 +130,12 @@ class Cluster(Record):
     def kernels(
         self, implementation: str, asked: Mapping[str, str] | None, declared: Mapping[str, object],
     ) -> Mapping[str, str] | None:
-        """Return the asked kernel choices with those that the cluster needs. Raises InputError as ``kernels_on``."""
+        """Return the asked kernel choices with those that the cluster needs. Raises InputError as ``kernels_on``.
+
+        Example:
+            >>> shardmath.Cluster.named("h100-80gb").kernels("megatron", {"dropout": "masks"}, {})
+            {'dropout': 'masks'}
+        """
         return kernels_on(self, implementation, asked, declared)
 
     @property
@@ -125,7 +149,12 @@ class Cluster(Record):
         return tuple(-(-kind.gpus // kind.cluster.node_size) for kind in self.kinds)
 
     def machines(self, num_gpus: int) -> list[tuple[int, Gpu]]:
-        """GPUs of a job on so many of them: how many there are of each kind."""
+        """GPUs of a job on so many of them: how many there are of each kind.
+
+        Example:
+            >>> [(count, gpu.name) for count, gpu in shardmath.Cluster.named("h100-80gb").machines(16)]
+            [(16, 'h100-80gb')]
+        """
         return [(kind.gpus, kind.cluster.gpu) for kind in self.kinds] or [(num_gpus, self.gpu)]
 
     @property
@@ -142,6 +171,10 @@ class Cluster(Record):
         """Return the share that nine of ten predicted steps were within; None with constants of one's own.
 
         Steps of models ``with_experts`` have an error of their own, of all GPUs that were measured.
+
+        Example:
+            >>> shardmath.Cluster.named("h100-80gb").error(with_experts=False) < 0.2
+            True
         """
         generation = self.gpu.generation
         own = self.parameters.keys() & EFFICIENCIES.get(generation, {}).keys()
@@ -165,6 +198,11 @@ class Cluster(Record):
 
         ``precision`` is that of matrix products; attention is in bf16. A cluster without a network has values for
         ``num_gpus`` that fit in one server. Raises InputError, which says what to give, where a figure is not known.
+
+        Example:
+            >>> values = shardmath.Cluster.named("h100-80gb").values()
+            >>> values["gpu_memory"], values["node_bandwidth"]
+            (85899345920, 450000000000)
         """
         if precision not in PRECISIONS:
             raise InputError("precision", precision, "must be bf16 or fp8", nearest_names(precision, PRECISIONS))
@@ -209,7 +247,11 @@ class Cluster(Record):
         return {**self.gpu.servers, "server_gpus": self.gpus_per_node}
 
     def refuse_unknown_host(self, values: Mapping[str, int], inputs: Collection[str]) -> None:
-        """Raise InputError where ``inputs`` need a figure of the host that is not among ``values``."""
+        """Raise InputError where ``inputs`` need a figure of the host that is not among ``values``.
+
+        Example:
+            >>> shardmath.Cluster.named("h100-80gb").refuse_unknown_host({"host_bandwidth": 1}, ["host_bandwidth"])
+        """
         for name, figure in OF_HOST.items():
             if name in inputs and name not in values:
                 self._known(figure)

@@ -29,6 +29,12 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
 
     Raises InputError for a file that cannot be read and for everything in it that is wrong; its field is then the
     path inside of the file, such as ``gpu.hbm_mb_per_s``.
+
+    Example:
+        >>> file = Path("mine.toml")
+        >>> _ = file.write_text("gpu = 'h100-80gb'")
+        >>> shardmath.read_cluster(file).gpus_per_node
+        8
     """
     text = os.fspath(path)
     content = read_text("cluster", text, "a cluster file", LARGEST)

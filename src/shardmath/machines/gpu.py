@@ -43,6 +43,11 @@ class Gpu(Record):
     ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
     ``host_mb_per_s``, ``host_memory_gib``: memory of the host in these servers, all of its channels together, in 10^6
     bytes/s, and how much of it there is.
+
+    Example:
+        >>> gpu = shardmath.Gpu.named("h100-80gb")
+        >>> gpu.memory_bytes, gpu.bf16_gflops, gpu.node_size
+        (85899345920, 989400, 8)
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -110,6 +115,10 @@ class Gpu(Record):
 
         ``h200``, ``H100-80GB``, ``NVIDIA H100 PCIe`` and ``MI300X`` are names; ``a100`` is not, because it
         has 40 or 80 GB. Case and separators do not matter. Raises ``InputError`` that lists the candidates.
+
+        Example:
+            >>> shardmath.Gpu.named("NVIDIA H200").name
+            'h200-141gb'
         """
         return by_name("gpu", "GPU", name, _catalogue(), _VENDORS)
 
@@ -119,6 +128,11 @@ class Gpu(Record):
         """Make a GPU of the figures of a catalogue's entry and its name, with the memory in GiB.
 
         A link or PCIe whose latency is not given has the usual one. Raises ``InputError`` as the class does.
+
+        Example:
+            >>> figures = {"name": "mine", "memory_gib": 48, "node_size": 4, "source": "datasheet", "note": ""}
+            >>> shardmath.Gpu.of(figures).memory_bytes
+            51539607552
         """
         usual = {kind: link["latency_ns"] for kind, link in read("links").items()}
         latencies = {
@@ -136,6 +150,10 @@ class Gpu(Record):
         """Describe a GPU that the catalogue does not have by its memory in GiB, cut to whole bytes.
 
         Raises ``InputError`` unless the memory is a number above 0 and at most 100 TiB.
+
+        Example:
+            >>> shardmath.explain("llama-3.2-1b", shardmath.Gpu.custom(64)).gpu.name
+            'custom-64gib'
         """
         memory_bytes = from_gib("gpu_memory_gib", memory_gib)
         return cls(

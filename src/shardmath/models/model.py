@@ -85,6 +85,11 @@ class Model(Record):
     the source does not state it, and where there is none.
 
     Raises ``InputError`` for anything that breaks a rule.
+
+    Example:
+        >>> model = shardmath.Model.named("llama-3.1-8b")
+        >>> model.num_layers, model.hidden_size, model.model_copy(update={"num_layers": 16}).num_layers
+        (32, 4096, 16)
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -195,6 +200,10 @@ class Model(Record):
         Case does not matter, nor do the organisation before the slash and the ``Meta-`` and ``-hf`` that
         some repository names carry. The first words of a name will do if one name alone begins with them, as
         ``mixtral-8x7b``. Raises ``InputError`` with the most similar names.
+
+        Example:
+            >>> shardmath.Model.named("meta-llama/Llama-3.1-8B").name
+            'llama-3.1-8b'
         """
         known = _catalogue()
         plain = str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
@@ -217,6 +226,13 @@ class Model(Record):
         Its name is that of its folder, or of the file if that has a name of its own. Raises ``InputError``
         for a file that cannot be read, and for a model whose parameters or activations are not covered; the
         error's field is then the key of the file.
+
+        Example:
+            >>> sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "num_attention_heads": 8}
+            >>> others = {"model_type": "llama", "vocab_size": 32000, "max_position_embeddings": 2048}
+            >>> _ = Path("config.json").write_text(json.dumps({**sizes, **others}))
+            >>> shardmath.Model.from_config("config.json").head_dim
+            32
         """
         from shardmath.models.config_json import read_model
 
@@ -230,6 +246,10 @@ def load_model(name_or_path: str | os.PathLike[str]) -> Model:
     A path that exists or ends in ``.json`` is a path, and so is a folder that holds a ``config.json``, which
     is refused with the name of the file. Any other folder does not hide a model of the same name. Raises
     ``InputError``.
+
+    Example:
+        >>> shardmath.load_model("llama-3.1-8b").vocab_size
+        128256
     """
     text = os.fspath(name_or_path)
     a_file = text.lower().endswith(".json") or os.path.isfile(os.path.join(text, "config.json"))

@@ -126,7 +126,15 @@ class SideDifference(Answer):
 
 @dataclass(frozen=True)
 class Comparison(Drawn, room="compare", table="terms"):
-    """Configurations side by side, and why the others differ from the first, tensor by tensor."""
+    """Configurations side by side, and why the others differ from the first, tensor by tensor.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> both = shardmath.compare("llama-3.1-8b", "h100-80gb", against=[{"tensor_parallel": 2}], num_gpus=16)
+        >>> both.changes[1].name, both.changes[1].values
+        ('tensor_parallel', (1, 2))
+    """
 
     sides: tuple[Side, ...]
     """The configurations, the first one first."""

@@ -34,6 +34,11 @@ def compare(
     are the pipeline ranks that keep most, or ``rank`` of each.
 
     Raises InputError for every value that is not legal; its field starts with the letter of the configuration.
+
+    Example:
+        >>> both = shardmath.compare("llama-3.1-8b", "h100-80gb", against=[{"tensor_parallel": 2}], num_gpus=16)
+        >>> [side.account.total for side in both.sides]
+        [98777632768, 52521008128]
     """
     first = {"model": model, "gpu": gpu, **options}
 

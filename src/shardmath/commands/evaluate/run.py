@@ -73,6 +73,12 @@ def evaluate(
 
     Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
     row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
+
+    Example:
+        >>> table = {"tensor_parallel": [1, 2, 4], "num_gpus": [16, 16, 16]}
+        >>> rows = shardmath.evaluate(table, "llama-3.1-8b", "h100-80gb", terms=["peak"]).read_all()
+        >>> rows["peak"].to_pylist(), rows["verdict"].to_pylist()
+        ([98777632768, 52521008128, 29367792640], ['out of memory', 'uncertain', 'fits'])
     """
     stream = source(table)
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))

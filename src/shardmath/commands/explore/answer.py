@@ -149,6 +149,14 @@ class Explored(Reported, room="explore"):
     """Answer of a space: counts, and an answer to each question.
 
     With method bounds no configuration is counted: ``broken`` and ``verdicts`` are empty.
+
+    Example:
+        >>> axes = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]}
+        >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "fixed": {"num_gpus": 16, "global_batch_size": 64}}
+        >>> questions = {"least": {"best": ["peak"], "count": 1}}
+            >>> answer = shardmath.explore({**job, "axes": axes, "questions": questions})
+        >>> answer.size, answer.legal, answer.verdicts["fits"]
+        (8, 8, 4)
     """
 
     size: int
@@ -182,7 +190,16 @@ class Explored(Reported, room="explore"):
     """True where links are measured: times are those with each link as fast as the fastest."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""
+        """Return the configurations of all answers: the question, candidates on the axes, values of its formulas.
+
+        Example:
+            >>> axes = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]}
+            >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "fixed": {"num_gpus": 16, "global_batch_size": 64}}
+            >>> questions = {"least": {"best": ["peak"], "count": 1}}
+            >>> answer = shardmath.explore({**job, "axes": axes, "questions": questions})
+            >>> answer.records()
+            [{'question': 'least', 'tensor_parallel': 8, 'micro_batch_size': 1, 'peak': 17794143232}]
+        """
         return alike([
             {"question": name, **item.labels, **item.keys} for name, answer in self.answers.items()
             for item in configurations_of(answer)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardmath.account.time import any_cluster
 from shardmath.commands.explore.answer import Explored, LeftOut, explored
@@ -26,7 +26,7 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, Table
 from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
 from shardmath.search.refusals import refusal_of
-from shardmath.search.spaces import Part, Rows, Space
+from shardmath.search.spaces import Part, Rows, Space, read_space, space_of
 from shardmath.search.spaces.parts import left_out
 from shardmath.search.spaces.questions import of_program
 
@@ -41,14 +41,15 @@ METHODS = ("sweep", "bounds")
 
 @typed
 def explore(
-    space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
-    backend: str = "auto", rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
-    checkpoint: str | os.PathLike[str] | None = None, resume: bool = False, method: str = "sweep",
-    certificate: str | os.PathLike[str] | None = None, progress: Progress | None = None,
-    writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
+    space: Space | Mapping[str, Any] | str | os.PathLike[str], *, threads: int | None = None, dask: str | None = None,
+    device: str = "cpu", backend: str = "auto", rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (),
+    among: str = "fits", checkpoint: str | os.PathLike[str] | None = None, resume: bool = False,
+    method: str = "sweep", certificate: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None, writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
 ) -> Explored:
     """Look at every configuration of ``space`` and answer its questions.
 
+    ``space`` is the path of a file (.toml, .yaml), what such a file holds as plain data, or a ``Space``.
     With ``method`` "bounds" the best and the fronts are found by branch and bound instead: whole boxes are closed by
     bounds of their formulas, so that spaces of 10^12 configurations are answered, without counts. ``certificate`` is
     then a file for a proof of the answers, which ``shardmath check`` checks. That of a search that is stopped says by
@@ -66,9 +67,17 @@ def explore(
     ``progress`` is called with configurations done and all, ``writing`` with rows written and all.
 
     Raises InputError for what is wrong with the space, with files, with the cluster, or where there is no GPU.
+
+    Example:
+        >>> axes = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]}
+        >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "fixed": {"num_gpus": 16, "global_batch_size": 64}}
+        >>> questions = {"least": {"best": ["peak"], "count": 1}}
+        >>> answer = shardmath.explore({**job, "axes": axes, "questions": questions})
+        >>> answer.legal, answer.verdicts["fits"], answer.records()[0]["tensor_parallel"]
+        (8, 4, 8)
     """
-    if method not in METHODS:
-        raise InputError("method", method, "must be one of the methods", " or ".join(METHODS))
+    space = space if isinstance(space, Space) else space_of(space) if isinstance(space, Mapping) else read_space(space)
+    _one_of("method", method, METHODS)
     if method == "bounds":
         for name, value in (("rows", rows), ("checkpoint", checkpoint), ("dask", dask), ("threads", threads)):
             if value is not None:
@@ -80,8 +89,7 @@ def explore(
         return answer
     if certificate is not None:
         raise InputError("certificate", str(certificate), "must not be given without method bounds", "method bounds")
-    if device not in DEVICES:
-        raise InputError("device", device, "must be one of the devices", " or ".join(DEVICES))
+    _one_of("device", device, DEVICES)
     if device == "cuda" and (threads is not None or dask is not None):
         raise InputError("device", device, "must not be given with threads or a cluster: one GPU works", "cpu")
     if backend not in BACKENDS:
@@ -120,6 +128,11 @@ def explore(
     if kept is not None and kept.written is not None and kept.rows.is_dir():
         Folder(kept.rows).remove()
     return _with_left_out(_explained(explored(nests, runs, space.questions, written), parts), space)
+
+
+def _one_of(field: str, value: str, names: Sequence[str]) -> None:
+    if value not in names:
+        raise InputError(field, value, f"must be one of the {field}s", " or ".join(names))
 
 
 def _with_left_out(answer: Explored, space: Space) -> Explored:

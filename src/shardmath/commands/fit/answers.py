@@ -76,7 +76,15 @@ class FitAnswer(Answer):
 
 @dataclass(frozen=True)
 class Fits(Reported, room="fit", table="answers"):
-    """The most, or the least, of each symbol with which a configuration fits."""
+    """The most, or the least, of each symbol with which a configuration fits.
+
+    Sizes are in bytes.
+
+    Example:
+        >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="micro_batch_size", tensor_parallel=4, num_gpus=16)
+        >>> fits["micro_batch_size"].at.value, fits["micro_batch_size"].at.peak
+        (2, 40184009728)
+    """
 
     model: str
     """Name of the model."""
@@ -100,7 +108,13 @@ class Fits(Reported, room="fit", table="answers"):
     """Probability of running out below which a configuration fits, where no share is asked for."""
 
     def now(self, symbol: str) -> int:
-        """Return the value of a symbol in the configuration that was asked."""
+        """Return the value of a symbol in the configuration that was asked.
+
+        Example:
+            >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="seq_length", tensor_parallel=4, num_gpus=16)
+            >>> fits.now("seq_length")
+            8192
+        """
         if symbol == MODEL_PARALLEL:
             return self.inputs["tensor_parallel"] * self.inputs["pipeline_parallel"]
         return self.inputs[symbol]

@@ -67,6 +67,11 @@ def fit(
     symbol is named, unless it says otherwise. The other arguments are those of ``explain``.
 
     Raises InputError for every value that is not legal, and for a symbol that cannot be asked for.
+
+    Example:
+        >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="seq_length", tensor_parallel=4, num_gpus=16)
+        >>> fits["seq_length"].at.value
+        21724
     """
     if arguments.get("pipeline_layout") is not None:
         rule = "must not be given: its walk through a schedule has no formula to solve"

@@ -46,7 +46,13 @@ class Symbolic:
         return f"$\\displaystyle {self.latex()}$"
 
     def latex(self) -> str:
-        """Return the formula in the letters of the appendix, as LaTeX."""
+        r"""Return the formula in the letters of the appendix, as LaTeX.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> print(layer.latex())
+            s\,b\,h\,\left(34 + \frac{5\,s\,a}{h}\right)
+        """
         from shardmath.symbolic.printers.latex import LatexPrinter
 
         return LatexPrinter(self._formulas.terms.terms.values()).doprint(self._form)
@@ -89,6 +95,13 @@ class Symbolic:
 
         Letters such as ``A`` and ``v`` get their values as soon as what they are made of has some. Raises InputError
         for an unknown name and for an integer that is not legal.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.subs(seq_length=8192, micro_batch_size=1, hidden_size=4096, num_attention_heads=32)
+            11878268928
+            >>> layer.subs(shardmath.load_model("llama-3.1-8b"))
+            4096*b*s*(5*s/128 + 34)
         """
         from sympy import sympify
 
@@ -111,14 +124,26 @@ class Symbolic:
                 for part in self.expr.free_symbols if part in self._formulas.kept and part in terms}
 
     def symbol(self, name: str | Symbol) -> Symbol:
-        """Return a symbol by long name or letter. Raises InputError for an unknown one."""
+        """Return a symbol by long name or letter. Raises InputError for an unknown one.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.symbol("hidden_size")
+            h
+        """
         text = str(name)
         if text not in self.symbols:
             raise InputError("symbol", text, "must be a symbol of the formulas", nearest_names(text, self.symbols))
         return self.symbols[text]
 
     def diff(self, symbol: str | Symbol) -> Expr:
-        """Return the derivative: what is rounded moves like what is rounded, a maximum like its largest argument."""
+        """Return the derivative: what is rounded moves like what is rounded, a maximum like its largest argument.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.diff("micro_batch_size")
+            h*s*(5*a*s/h + 34)
+        """
         from shardmath.symbolic.algebra.calculus import derivative
 
         return derivative(self.expr, self.symbol(symbol))
@@ -129,6 +154,11 @@ class Symbolic:
         ``value`` is a number in the unit of the formula, an expression or the name of a symbol. Raises InputError
         where the symbol is rounded together with other letters, with the assumption that decides it. Where all values
         of a region do, the answer is the symbol itself with the condition of the region.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.solve("micro_batch_size", 80 * 2**30)
+            (Piece(value=85899345920/(s*(5*a*s + 34*h)), condition=True),)
         """
         from sympy import Rational
 
@@ -136,7 +166,14 @@ class Symbolic:
         return self._zeros(self.expr - (Rational(target) if isinstance(target, float) else target), symbol)
 
     def crossover(self, other: Symbolic, symbol: str | Symbol) -> tuple[Piece, ...]:
-        """Return the values of ``symbol`` at which two formulas are equal, each with its condition."""
+        """Return the values of ``symbol`` at which two formulas are equal, each with its condition.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> full = shardmath.formula("korthikanti2022.layer_full")
+            >>> [piece.value for piece in layer.crossover(full, "seq_length")]
+            [-32*h/(5*a)]
+        """
         return self._zeros(self.expr - other.expr, symbol)
 
     def _zeros(self, expression: Expr, symbol: str | Symbol) -> tuple[Piece, ...]:
@@ -156,13 +193,24 @@ class Symbolic:
         """Return the coefficients of the powers of ``symbol``, the highest first; together they are the formula.
 
         Raises InputError where the formula is no sum of powers: assumptions decide maxima and roundings.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.series("seq_length")
+            {2: 5*a*b, 1: 34*b*h}
         """
         from shardmath.symbolic.algebra.calculus import powers
 
         return self._powers(powers, symbol)
 
     def asymptotics(self, symbol: str | Symbol) -> Expr:
-        """Return the power that the formula grows like when ``symbol`` is large, with its coefficient."""
+        """Return the power that the formula grows like when ``symbol`` is large, with its coefficient.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.asymptotics("seq_length")
+            5*a*b*s**2
+        """
         from shardmath.symbolic.algebra.calculus import growth
 
         counts = self._powers(growth, symbol)
@@ -177,7 +225,13 @@ class Symbolic:
             raise InputError("symbol", str(symbol), rule) from None
 
     def compare(self, other: Symbolic) -> Difference:
-        """Return this formula minus another one, in letters and by ledger row."""
+        """Return this formula minus another one, in letters and by ledger row.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> layer.compare(shardmath.formula("korthikanti2022.layer_full")).expr
+            5*a*b*s**2 + 32*b*h*s
+        """
         from sympy import Integer, expand
 
         rows = {}
@@ -196,6 +250,12 @@ class Symbolic:
         takes its arguments by place or by long name. mpmath is exact to its precision, the others are floats. With
         ``in_parts`` it computes ``parts`` one after another: quick for long formulas, such as the time of a step.
         Raises InputError for ``arguments`` without a symbol of the formula.
+
+        Example:
+            >>> layer = shardmath.formula("korthikanti2022.layer_none")
+            >>> bytes_of = layer.lambdify(["seq_length", "micro_batch_size", "hidden_size", "num_attention_heads"])
+            >>> bytes_of(8192, 1, 4096, 32)
+            11878268928.0
         """
         parts = self.parts if in_parts else {self._formulas.terms[self.name].symbol: self.expr}
         free = set().union(*(value.free_symbols for value in parts.values())) - parts.keys()

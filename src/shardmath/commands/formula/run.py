@@ -82,7 +82,13 @@ class Forms(Answer):
 
 @dataclass(frozen=True)
 class Formula(Answer, Symbolic):
-    """One term: its ledger rows, its derivation, its form in other languages, and the SymPy expression ``expr``."""
+    """One term: its ledger rows, its derivation, its form in other languages, and the SymPy expression ``expr``.
+
+    Example:
+        >>> layer = shardmath.formula("korthikanti2022.layer_none")
+        >>> layer.expr, layer.unit
+        (b*h*s*(5*a*s/h + 34), 'bytes')
+    """
 
     name: str
     """Name of the term."""
@@ -140,6 +146,11 @@ def formula(
 
     Raises InputError for an unknown term, implementation or kernel choice, and for assumptions that cannot be read or
     that no legal configuration meets.
+
+    Example:
+        >>> layer = shardmath.formula("korthikanti2022.layer_none")
+        >>> layer
+        Formula(korthikanti2022.layer_none, bytes: s*b*h*(34 + 5*s*a/h))
     """
     texts = tuple(read_clauses(assume).texts) if assume else ()
     question = (name, implementation, _items(kernels), texts, expand)

@@ -33,7 +33,15 @@ from shardmath.search.untried import Untried
 
 @dataclass(frozen=True)
 class Moves(Reported, room="moves", table="differences"):
-    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit."""
+    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> answer = shardmath.moves("llama-3.1-8b", "h100-80gb", num_gpus=16)
+        >>> answer.fits, [change.name for change in answer.smallest[0].changes]
+        (False, ['gradients', 'tensor_parallel'])
+    """
 
     model: Model
     """Dimensions of the model."""
@@ -91,6 +99,12 @@ class Moves(Reported, room="moves", table="differences"):
         """Get the formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.
 
         Raises InputError for a name that is no symbol of the configuration.
+
+        Example:
+            >>> answer = shardmath.moves("llama-3.1-8b", "h100-80gb", num_gpus=16)
+            >>> slope = answer.formulas("micro_batch_size")
+            >>> slope.letter, slope.lines[0].formula
+            ('b', 's*nₛ*(9 + 4*v/t)/c')
         """
         return slope_formulas(self.configuration.job, self.peak.rank, name)
 
@@ -112,6 +126,11 @@ def moves(
     other options are tried too, beside precision of gradients, ZeRO stages and kernels of the same optimizer.
 
     Raises InputError for every value that is not legal.
+
+    Example:
+        >>> answer = shardmath.moves("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+        >>> answer.fits, answer.peak.total
+        (True, 29367792640)
     """
     part = None if share is None else _share(share)
     chosen = as_model(model)

@@ -89,7 +89,18 @@ class KeptLayout(Answer):
 
 @dataclass(frozen=True)
 class Phases(Drawn, room="phases", table="phases"):
-    """One training in phases."""
+    """One training in phases.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> short = {"tokens": 10**12, "global_batch_size": 512, "seq_length": 8192, "layout": {"tensor_parallel": 4}}
+        >>> long = {**short, "tokens": 10**10, "layout": {"tensor_parallel": 8}}
+        >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 64}
+        >>> answer = shardmath.phases({**job, "phases": [{"name": "short", **short}, {"name": "long", **long}]})
+        >>> [phase.peak_bytes for phase in answer.phases]
+        [24849141760, 13272534016]
+    """
 
     model: Model
     """Dimensions of the model."""

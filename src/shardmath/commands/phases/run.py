@@ -59,6 +59,14 @@ def phases(plan: str | os.PathLike[str] | Mapping[str, Any], risk: float | str |
 
     Raises InputError for a plan that is wrong, for layouts that are not legal, where nothing fits a phase whose layout
     is the best one, where a figure of the machine is not known, and for changes that are not counted.
+
+    Example:
+        >>> short = {"tokens": 10**12, "global_batch_size": 512, "seq_length": 8192, "layout": {"tensor_parallel": 4}}
+        >>> long = {**short, "tokens": 10**10, "layout": {"tensor_parallel": 8}}
+        >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 64}
+        >>> answer = shardmath.phases({**job, "phases": [{"name": "short", **short}, {"name": "long", **long}]})
+        >>> [(phase.name, phase.verdict) for phase in answer.phases]
+        [('short', 'fits'), ('long', 'fits')]
     """
     planned = plan_of(plan) if isinstance(plan, Mapping) else read_plan(plan)
     model = as_model(planned.model)

@@ -120,7 +120,15 @@ class Optimum(Answer):
 
 @dataclass(frozen=True)
 class Plan(Drawn, room="plan", table="offers"):
-    """A training on several kinds and numbers of GPUs."""
+    """A training on several kinds and numbers of GPUs.
+
+    Sizes are in bytes, times in seconds unless the name of a field says days or hours, money in your currency.
+
+    Example:
+        >>> answer = shardmath.plan("llama-3.1-8b", "1T", ["h100-80gb"], num_gpus=[64, 128], prices={"h100-80gb": 2.5})
+        >>> [(offer.num_gpus, offer.is_choice) for offer in answer.offers]
+        [(64, True), (128, True)]
+    """
 
     model: Model
     """Dimensions of the model."""

@@ -70,6 +70,11 @@ def plan(
 
     Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
     of a step needs.
+
+    Example:
+        >>> answer = shardmath.plan("llama-3.1-8b", "1T", ["h100-80gb"], num_gpus=[64, 128], prices={"h100-80gb": 2.5})
+        >>> answer.offers[answer.cheapest].num_gpus
+        64
     """
     as_asked = as_model(model)
     implementation = default_implementation(as_asked) if implementation is None else implementation

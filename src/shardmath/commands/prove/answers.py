@@ -24,7 +24,13 @@ class Counterexample(Answer):
 
 @dataclass(frozen=True)
 class Proof(Reported, room="prove"):
-    """The verdict on one claim."""
+    """The verdict on one claim.
+
+    Example:
+        >>> proof = shardmath.prove("first.total rises with micro_batch_size", "recompute = none")
+        >>> proof.verdict
+        'refuted'
+    """
 
     name: str
     """Name in the catalogue of claims; empty for a claim of one's own."""

@@ -40,6 +40,11 @@ def prove(
     ``claim`` has two sides, "first.total with zero_stage=1 <= first.total with zero_stage=0", or a term that rises or
     falls with a parameter, or is the name of a claim in the catalogue. ``region`` are conditions with commas between
     them. Raises InputError for what is no claim and for a region without a legal point.
+
+    Example:
+        >>> proof = shardmath.prove("first.total with tensor_parallel=2 <= first.total with tensor_parallel=1")
+        >>> proof.verdict, proof.counterexample.left > proof.counterexample.right
+        ('refuted', True)
     """
     if claim in claims():
         if region or kernels:

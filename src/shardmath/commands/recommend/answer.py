@@ -95,7 +95,16 @@ class Excluded(Answer):
 
 @dataclass(frozen=True)
 class Advice(Reported, room="recommend", table="choices"):
-    """The few layouts worth trying, and why."""
+    """The few layouts worth trying, and why.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> advice = shardmath.recommend("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128)
+        >>> first = advice.choices[0]
+        >>> first.verdict, first.script().splitlines()[0]
+        ('fits', '#!/bin/bash')
+    """
 
     model: Model
     """Dimensions of the model."""

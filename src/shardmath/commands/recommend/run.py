@@ -53,6 +53,11 @@ def recommend(
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.
+
+    Example:
+        >>> advice = shardmath.recommend("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128)
+        >>> advice.choices[0].role
+        'the fastest that fits'
     """
     chosen, cluster = as_model(model), any_cluster(gpu, network)
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length

@@ -74,7 +74,15 @@ class Point(Answer):
 
 @dataclass(frozen=True)
 class Scaling(Drawn, room="scale", table="points"):
-    """One model over many numbers of GPUs."""
+    """One model over many numbers of GPUs.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> answer = shardmath.scale("llama-3.1-8b", "h100-80gb", [8, 16], global_batch_size=128)
+        >>> [(point.num_gpus, point.layout["tensor_parallel"]) for point in answer.points]
+        [(8, 2), (16, 2)]
+    """
 
     model: Model
     """Dimensions of the model."""
@@ -110,6 +118,11 @@ def scale(
     Either the batch is the same everywhere (``global_batch_size`` sequences: strong scaling) or it grows with the GPUs
     (``tokens_per_gpu`` of a step: weak scaling). ``arguments`` are those of ``sweep``. Raises InputError for values
     that are not legal, and where a figure of the machine is not known that the time of a step needs.
+
+    Example:
+        >>> answer = shardmath.scale("llama-3.1-8b", "h100-80gb", [8, 16], tokens_per_gpu=65536)
+        >>> [point.global_batch_size for point in answer.points]
+        [64, 128]
     """
     chosen, cluster = as_model(model), as_cluster(gpu, network)
     implementation = default_implementation(chosen) if implementation is None else implementation

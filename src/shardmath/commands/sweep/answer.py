@@ -57,7 +57,17 @@ class GpusOfKind(Answer):
 
 @dataclass(frozen=True)
 class SweepResult(Reported, room="sweep", table="best"):
-    """Counts of all layouts of a model on a cluster, and the best that fit."""
+    """Counts of all layouts of a model on a cluster, and the best that fit.
+
+    Sizes are in bytes, times in seconds.
+
+    Example:
+        >>> result = shardmath.sweep("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128, recompute=["none"])
+        >>> result.tried == result.legal + sum(rule.count for rule in result.broken)
+        True
+        >>> result.best[0].verdict
+        'fits'
+    """
 
     model: Model
     """Dimensions of the model."""

@@ -40,6 +40,11 @@ def _result(asked: Sweep) -> SweepResult:
 
     The best is the fastest, if all figures of the machine are known that its step time needs; otherwise, or with
     ``rank_by="memory"``, it is the one with the fewest model-parallel ranks; the answer names the missing figure.
+
+    Example:
+        >>> result = shardmath.sweep("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128, recompute=["none"])
+        >>> result.legal, result.best[0].verdict
+        (1167, 'fits')
     """
     if asked.rank_by not in (None, *RULES):
         raise InputError("rank_by", asked.rank_by, "must be time or memory")
@@ -71,6 +76,11 @@ def _every(asked: Search) -> Iterator[dict[str, Any]]:
 
     Each has its sizes, ``peak_bytes``, ``verdict`` and ``step_seconds``, None where no time is known. ``top`` has no
     effect.
+
+    Example:
+        >>> every = shardmath.layouts("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128, tensor_parallel=[4, 8])
+        >>> min(every, key=lambda layout: layout["peak_bytes"])["recompute"]
+        'full'
     """
     single_program(asked)
     with as_arguments(asked.num_gpus):
