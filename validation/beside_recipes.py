@@ -137,7 +137,8 @@ kernels and program (Megatron-LM with ZeRO-1, in 16 bits): once with the usual r
 * **Recipes of vendors run closer to the edge than `fits` allows**: {close} of {count} have a probability above 1 %,
   {likely} one above 50 %. A person who knows that a job runs, or can try it, raises `--risk`; `recommend` shows faster
   layouts of 5, 20 and 50 %.
-  They are published because they run, so they say little about layouts as large that do not.
+  They are published because they run, so they say little about layouts as large that do not:
+  [why they do not fit](validation.md#recipes-that-ran-and-why-they-do-not-fit).
 * A negative difference is a layout that is predicted to be faster than the recipe. Nobody has measured it.
 
 {fitting}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.account.judged import rule_of
@@ -70,13 +71,19 @@ def estimates(run: Run, distributed_optimizer: bool = True, saved_only: bool = F
 
 def account_of(run: Run, distributed_optimizer: bool = True, saved_only: bool = False) -> Explanation:
     """Account for a run as ``estimates`` does."""
-    return explain(
-        MODEL, GPU, seq_length=SEQ_LENGTH, global_batch_size=GLOBAL_BATCH_SIZE,
-        micro_batch_size=run.micro_batch_size, tensor_parallel=run.tensor_parallel,
-        context_parallel=run.context_parallel, pipeline_parallel=run.pipeline_parallel, num_gpus=run.num_gpus,
-        recompute="none", implementation="megatron", gradients="fp32",
-        distributed_optimizer=distributed_optimizer, vocab_multiple=1, kernels=SAVED if saved_only else None,
-    )
+    return explain(MODEL, GPU, **arguments_of(run, distributed_optimizer, saved_only))
+
+
+def arguments_of(run: Run, distributed_optimizer: bool = True, saved_only: bool = False) -> dict[str, Any]:
+    """Return the arguments of ``explain`` for a run, beside its model and GPU."""
+    return {
+        "seq_length": SEQ_LENGTH, "global_batch_size": GLOBAL_BATCH_SIZE,
+        "micro_batch_size": run.micro_batch_size, "tensor_parallel": run.tensor_parallel,
+        "context_parallel": run.context_parallel, "pipeline_parallel": run.pipeline_parallel,
+        "num_gpus": run.num_gpus, "recompute": "none", "implementation": "megatron", "gradients": "fp32",
+        "distributed_optimizer": distributed_optimizer, "vocab_multiple": 1,
+        "kernels": SAVED if saved_only else None,
+    }
 
 
 def contingency(cells: Iterable[Cell], estimator: str) -> Counter[tuple[str | None, str]]:

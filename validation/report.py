@@ -9,7 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured import outside, reliability, replays, reserved, stages
+from validation.measured import least, outside, reliability, replays, reserved, stages
 from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
@@ -46,6 +46,8 @@ plots are 10 % off. Targets stand beside what was reached, also where they were 
 
 {run_out}
 
+{least}
+
 {time}
 
 ## Fit or out of memory: Fujii et al. 2024
@@ -58,7 +60,7 @@ def page() -> str:
     """Return the text of docs/validation.md. Raises ValueError if a sentence in it would not be true."""
     return _TEXT.format(
         sections="\n\n".join(map(section, DATASETS)), reserved=reserved.section(),
-        outside=outside.section(), run_out=reliability.section(),
+        outside=outside.section(), run_out=reliability.section(), least=least.section(),
         time=timed.section(), fujii=contradiction_counts(),
     )
 
@@ -74,7 +76,7 @@ def beside() -> Mapping[str, str]:
     results = [result(table) for table in tables()]
     files |= {f"time_{item.table.name}.svg": timed_plots.predicted_over_measured(item) for item in results}
     files[reliability.NAME] = reliability.picture()
-    files[replays.NAME] = replays.FILE.read_text(encoding="utf-8")
+    files |= {table.NAME: table.FILE.read_text(encoding="utf-8") for table in (replays, least)}
     files["time_regret.svg"] = timed_plots.regrets(results)
     return {**files, "time_constants.csv": timed.constants_file()}
 
@@ -103,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.check:
         replays.FILE.write_text(replays.replayed(), encoding="utf-8")
         replays.replays.cache_clear()
+        least.FILE.write_text(least.replayed(), encoding="utf-8")
+        least.stored.cache_clear()
     fresh = page()
     if options.check:
         stored = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
