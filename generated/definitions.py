@@ -706,7 +706,6 @@ HOSTS: dict[str, dict[str, tuple[str, str]]] = {
 
 #: Choices that go with an option of an axis unless they are made otherwise: nobody has counted it with others.
 NEEDED: dict[str, dict[str, dict[str, str]]] = {
-    "fp8": {'delayed': {'peak': 'saved'}, 'current': {'peak': 'saved'}, 'block': {'peak': 'saved'}, 'mx': {'peak': 'saved'}},
     "adapters": {'q_v': {'peak': 'saved'}, 'qkv': {'peak': 'saved'}, 'attention': {'peak': 'saved'}, 'all_linear': {'peak': 'saved'}},
     "data_parallel": {'deepspeed': {'precision': 'mixed'}},
     "mlp": {'swiglu_clamped': {'peak': 'saved'}},
@@ -1508,6 +1507,8 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.recomputed_experts.experts_backward": ("recomputed_experts", "transient", "experts_backward", "NOTHING"),
     "stage.recomputed_results.experts_forward": ("recomputed_results", "transient", "experts_forward", "NOTHING"),
     "stage.combined_results.experts_forward": ("combined_results", "transient", "experts_forward", "NOTHING"),
+    "stage.quantised_inputs.experts_forward": ("quantised_inputs", "transient", "experts_forward", "NOTHING"),
+    "stage.quantised_gradients.experts_backward": ("quantised_gradients", "transient", "experts_backward", "NOTHING"),
     "stage.last_input.optimizer_step": ("last_input", "transient", "optimizer_step", "NOTHING"),
     "stage.exchanged.stage_exchange": ("exchanged", "transient", "stage_exchange", "NOTHING"),
     "stage.mlp_gradients.layer_backward": ("mlp_gradients", "transient", "layer_backward", "NOTHING"),

@@ -117,7 +117,7 @@ AXES: tuple[Axis, ...] = (
         "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
-    }, needs={key: {"peak": "saved"} for key in ("delayed", "current", "block", "mx")}),
+    }),
     Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",

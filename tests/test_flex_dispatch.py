@@ -69,7 +69,6 @@ def test_process_has_the_buffers() -> None:
     ({"model": "deepseek-v2", "num_gpus": 20, "expert_parallel": 10}, {}, "at most 8, or a multiple of 8"),
     ({"expert_capacity_percent": 125}, {}, "not counted yet"),
     ({}, {"router_precision": "bf16"}, "choose fp32"),
-    ({}, {"fp8": "mx", "peak": "saved"}, "which pads the tokens of an expert"),
 ])
 def test_what_is_not_counted_is_refused(changes: dict[str, Any], kernels: dict[str, str], part: str) -> None:
     with pytest.raises(InputError, match=part):

@@ -19,7 +19,7 @@ from shardmath.symbolic.parallel.legality import rules_for
 RECIPES = ("delayed", "current", "block", "mx")
 QUANTISED = 5  # input, weight, output, and gradients of output and input
 
-#: With FP8, nobody has counted the moments of a step.
+#: Saved tensors and states alone.
 SAVED = MEGATRON.with_choices(peak="saved")
 
 
@@ -161,6 +161,7 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
     ({"fp8": "delayed", "layers": "experts", "expert_products": "sequential"}, "FP8 with experts one after another"),
     ({"fp8": "delayed", "mlp": "gelu"}, "FP8 with another MLP than SwiGLU"),
+    ({"fp8": "delayed", "peak": "megatron_local"}, "FP8 with peak = megatron_local: choose peak = megatron_te"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
 ])
 def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:

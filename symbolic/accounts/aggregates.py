@@ -8,7 +8,8 @@ from functools import cache
 
 from sympy import Expr
 
-from ..choices import BY_NAME, MEGATRON_PEAKS
+from ..choices import BY_NAME, FLEX, MEGATRON_PEAKS
+from ..components.quantised import EVERY as QUANTISED
 from ..dimension import ONE
 from ..functions import Max
 from ..implementations import Implementation
@@ -32,6 +33,7 @@ from . import (
     megatron_fsdp_moments,
     megatron_moments,
     nanotron_moments,
+    quantised_moments,
     torch_gathered,
     torch_gradients,
     torch_pipeline,
@@ -170,6 +172,14 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("combined_results", "Results of routed and shared experts, added", ("experts_forward",),
               expert_moments.combined_results, "megatron_core",
               {"peak": ("megatron_te",), "layers": ("experts",), "dispatch": ("alltoall",)}, walked=True),
+    *(Aggregate(name, title, (site,), size, "transformer_engine", {
+        "peak": ("megatron_te",), "layers": ("experts",), "dispatch": ("alltoall", *FLEX), "fp8": QUANTISED})
+      for name, title, site, size in (
+          ("quantised_inputs", "16-bit inputs of FP8 products of experts", "experts_forward",
+           quantised_moments.expert_inputs),
+          ("quantised_gradients", "Gradients in experts, 16-bit and in FP8", "experts_backward",
+           quantised_moments.expert_gradients),
+      )),
     Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,

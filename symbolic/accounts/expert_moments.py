@@ -12,15 +12,15 @@ from ..dimensions import BATCH, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE
 from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Place
+from ..ledger import Place, Role
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .expert_layers import at_work
 from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
 from .recomputed import again
-from .rows import local_shape
+from .rows import kept_rows, local_shape
 
-fs, rfull = symbols("fs rfull")
+fs, rfull, rmoe = symbols("fs rfull rmoe")
 
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
 _SHARED = Iverson(fs > 0)
@@ -45,8 +45,22 @@ def combined_results(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def recomputed_experts(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the saved tensors of a layer with experts that was recomputed, or of its group, with its output."""
-    return product(rfull, at_work(implementation), again(terms, implementation, Place.EXPERTS, with_output=True))
+    """Return the saved tensors of a layer with experts that was recomputed, or of its group, with its output.
+
+    Of a layer whose router and experts alone are recomputed these are theirs.
+    """
+    whole = product(rfull, again(terms, implementation, Place.EXPERTS, with_output=True))
+    return product(at_work(implementation), total(whole, _router_and_experts(implementation)))
+
+
+def _router_and_experts(implementation: Implementation) -> Expr:
+    """Return the saved tensors of a layer's router and experts where they alone are recomputed, with their output."""
+    dropped = [
+        row.expression.xreplace({rmoe: Integer(0)}) - row.expression for row in kept_rows(implementation)
+        if row.component.place is Place.EXPERTS and row.tensor.role is Role.ACTIVATION and rmoe in
+        row.expression.free_symbols
+    ]
+    return total(*dropped, product(rmoe, _bytes(2, _SHARE, implementation)))
 
 
 def recomputed_results(terms: TermSet, implementation: Implementation) -> Expr:
@@ -58,4 +72,10 @@ def recomputed_results(terms: TermSet, implementation: Implementation) -> Expr:
     outside = received_gradient(terms, implementation)
     if implementation.choices["schedule"] in BOUND_INPUTS:
         outside = total(outside, input_before(terms, implementation))
-    return product(rfull, at_work(implementation), Max(Integer(0), inside - outside))
+    whole = product(rfull, Max(Integer(0), inside - outside))
+    return product(at_work(implementation), total(whole, _outside_of_it(implementation, outside)))
+
+
+def _outside_of_it(implementation: Implementation, outside: Expr) -> Expr:
+    """Return what recomputed router and experts have more beside them than in the layer's forward pass."""
+    return product(rmoe, Max(Integer(0), _router_and_experts(implementation) - outside))

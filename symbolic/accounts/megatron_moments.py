@@ -29,7 +29,7 @@ from ..parallel.weights import without_experts
 from ..parameters import symbols
 from ..recompute import REGIONS
 from ..terms import TermSet, product, total
-from . import expert_layers
+from . import expert_layers, quantised_moments
 from .rows import components_of, is_expert, kept_rows, local_shape, weight_tensors
 from .units import is_layer_input, when
 
@@ -120,7 +120,16 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     when all that the MLP saved is freed.
     """
     choices = implementation.choices
-    gathered = Iverson(ts > 1)
+    largest = (_plain_gradients if choices["fp8"] == "none" else quantised_moments.mlp_gradients)(implementation)
+    if choices["layers"] == "experts":  # where that is less, the layers behind have had more
+        least = product(Integer(-1), rmlp, _saved_by_mlp(implementation))
+        largest = Max(least, largest - expert_layers.passed(terms, implementation))
+    return product(_dense_layers(implementation), largest)
+
+
+def _plain_gradients(implementation: Implementation) -> Expr:
+    """Return the same without layers of experts and in 16 bits."""
+    choices, gathered = implementation.choices, Iverson(ts > 1)
     features = _features_of_activation(implementation)
     activation = _bf16((SEQUENCE, BATCH, features))
     down = total(gathered * _bf16(_WHOLE), _bf16(_INNER))
@@ -132,11 +141,7 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
-    largest = Max(down, activation, up)
-    if choices["layers"] == "experts":  # where that is less, the layers behind have had more
-        least = product(Integer(-1), rmlp, _saved_by_mlp(implementation))
-        largest = Max(least, largest - expert_layers.passed(terms, implementation))
-    return product(_dense_layers(implementation), largest)
+    return Max(down, activation, up)
 
 
 def _features_of_activation(implementation: Implementation) -> Dimension:

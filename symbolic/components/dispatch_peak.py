@@ -13,6 +13,7 @@ from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, transient
 from ..parameters import symbol
+from .quantised import EVERY as QUANTISED
 
 fs = symbol("fs")
 
@@ -20,6 +21,8 @@ _SENT, _RECEIVED, _SHARE = (SENT, HIDDEN), (RECEIVED, HIDDEN), (RECEIVED_SHARE, 
 _ONE, _ALONE = 1 - SEVERAL, 1 - GATHERED
 #: Dispatchers behind which experts and their results are alike.
 _ANY: Any = {"dispatch": ("alltoall", *FLEX)}
+#: In FP8 experts do not keep the 16-bit tokens that they read, and a variable holds those that arrived.
+_KEPT: Any = {"fp8": ("none",)}
 
 
 def _row(
@@ -37,7 +40,9 @@ def _forward() -> tuple[Tensor, ...]:
     return (
         _row("sent", _SENT, 2, "tokens about to be sent", at),
         _row("arrived", _SHARE, 2, "tokens that arrived, before they are gathered and sorted", at,
-             AFAR * not_the_experts_input),
+             AFAR * not_the_experts_input, **_KEPT),
+        _row("arrived_quantised", _SHARE, 2, "tokens that arrived, before they are gathered, sorted and quantised", at,
+             AFAR, fp8=QUANTISED),
         _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
         _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
         _row("results", _RECEIVED, 2, "results of the experts", at, **_ANY),
@@ -98,9 +103,9 @@ def _backward() -> tuple[Tensor, ...]:
         _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * GATHERED, **bf16),
         # The gradient of the activation's result takes the place of the input of the down projection.
         _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
-             "experts_backward", mlp=GATED, **_ANY),
+             "experts_backward", mlp=GATED, **_ANY, **_KEPT),
         *_ungated(),
-        *_weights_gradient("", mlp=GATED),
+        *_weights_gradient("", mlp=GATED, **_KEPT),
     )
 
 

@@ -33,6 +33,7 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
+from .quantised import EVERY as QUANTISED
 
 E, e, et = symbols("E e et")
 
@@ -120,6 +121,8 @@ def _moments() -> tuple[Tensor, ...]:
     forward, backward = "experts_forward", "combine_backward"
     return (
         _row("arrived", (ARRIVED, HIDDEN), "tokens that arrived, before they are sorted", forward, **_DEEPEP),
+        _row("arrived_sorted", (RECEIVED, HIDDEN), "tokens sorted by expert as they arrived, which experts quantise",
+             forward, fp8=QUANTISED, **_HYBRIDEP),
         _row("arrived_choices", (ARRIVED, ALL_CHOICES), "their fp32 weights as they arrived", forward, 4, **_DEEPEP),
         _row("chosen_map", (*_TOKENS, ROUTED), "bool map of tokens to experts", forward, 1, **_DEEPEP),
         _row("chosen_map_spread", (*_TOKENS, ROUTED), "the same before it is spread over ranks that share experts",

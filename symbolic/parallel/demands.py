@@ -218,8 +218,6 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
         (f"dispatch = {choices['dispatch']} with router_precision = bf16: choose fp32, which it sends all the same",
          choices["dispatch"] in FLEX and choices["router_precision"] != "fp32"),
-        (f"dispatch = {choices['dispatch']} with FP8, which pads the tokens of an expert",
-         choices["dispatch"] in FLEX and choices["fp8"] != "none"),
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts"
          and (choices["mlp"] not in (*GATED, *UNGATED) or choices["mlp"] == "geglu")),
@@ -330,7 +328,8 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
-        ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),
+        (f"FP8 with peak = {choices['peak']}: choose peak = megatron_te",
+         fp8 and choices["peak"] not in ("saved", "megatron_te")),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
         (f"optimizer precision_aware with FP8 recipe {recipe}",

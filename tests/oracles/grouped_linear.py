@@ -1,6 +1,8 @@
 """A stand-in for Transformer Engine's grouped product of experts, which keeps its input as the real one does.
 
 It computes nothing. Where its weights are frozen it keeps no input (``_GroupedLinear.forward`` of Transformer Engine).
+In FP8 it quantises its input both ways, of which it keeps the copy by columns, and the gradient of its output both
+ways, as ``_GroupedLinear`` of release 2.11 does.
 """
 
 from __future__ import annotations
@@ -24,6 +26,53 @@ class _Product(torch.autograd.Function):
         return gradient.new_zeros(len(gradient), weights[0].shape[1]), None, *(None for _ in weights)
 
 
+def _quantised(tensor: Tensor, experts: int, recipe: str) -> list[Tensor]:
+    """Return copies of one byte by rows and by columns, with scales of blocks, or with an fp32 scale of each expert."""
+    ways = [torch.zeros(tensor.shape, dtype=torch.uint8) for _ in range(2)]
+    if recipe in ("mxfp8", "blockwise"):
+        return [*ways, *(torch.zeros(tensor.numel() // 32, dtype=torch.uint8) for _ in ways)]
+    scale = torch.zeros(experts)
+    return [*ways, scale, scale]
+
+
+class _QuantisedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, outputs: int, recipe: str, *weights: Tensor) -> Tensor:
+        by_rows, by_columns, _, scales = _quantised(hidden, len(weights), recipe)
+        out = hidden.new_zeros(len(hidden), outputs)
+        del by_rows  # update_usage(rowwise_usage=False)
+        ctx.recipe = recipe
+        ctx.save_for_backward(by_columns, scales, *weights)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        by_columns, _, *weights = ctx.saved_tensors
+        quantised = _quantised(gradient, len(weights), ctx.recipe)
+        result = gradient.new_zeros(by_columns.shape)
+        assert len(quantised) == 4  # alive until both products are made
+        return result, None, None, *(None for _ in weights)
+
+
+class Unpadded(nn.Module):
+    """Padding of the tokens of each expert, where all have a multiple of what FP8 needs: none."""
+
+    def __init__(self, _: int) -> None:
+        super().__init__()
+
+    def forward(self, tokens: Tensor, counts: list[int]) -> Any:
+        """Return tokens and counts as they are."""
+        return tokens, counts
+
+
+class TakenAway(Unpadded):
+    """The way back, which returns tokens alone."""
+
+    def forward(self, tokens: Tensor, counts: list[int]) -> Any:
+        """Return tokens as they are."""
+        return tokens
+
+
 class GroupedLinear(nn.Module):
     """One product for all experts of a rank, each with a matrix and perhaps a bias of its own."""
 
@@ -40,4 +89,7 @@ class GroupedLinear(nn.Module):
 
     def forward(self, hidden: Tensor, _: list[int]) -> tuple[Tensor, list[Tensor] | None]:
         """Keep the input; a bias that is not added is handed out."""
-        return _Product.apply(hidden, self._outputs, *self.weights), list(self.biases) if self._apart else None
+        biases = list(self.biases) if self._apart else None
+        if self.config.fp8:
+            return _QuantisedProduct.apply(hidden, self._outputs, self.config.fp8_recipe, *self.weights), biases
+        return _Product.apply(hidden, self._outputs, *self.weights), biases

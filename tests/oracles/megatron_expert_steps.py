@@ -19,12 +19,12 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.tensor_parallel import checkpoint
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import experts as experts_module
-from megatron.core.transformer.moe import moe_utils, token_dispatcher
+from megatron.core.transformer.moe import moe_utils, shared_experts, token_dispatcher
 from megatron.core.transformer.moe.experts import TEGroupedMLP
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
 from oracles import fused
-from oracles.grouped_linear import GroupedLinear
+from oracles.grouped_linear import GroupedLinear, TakenAway, Unpadded
 from oracles.megatron_cpu import BF16, Shape, config, one_rank
 from oracles.megatron_experts import Nothing, on_host
 from torch import Tensor
@@ -157,6 +157,8 @@ def kernels_of_a_gpu() -> Iterator[None]:
             (moe_utils, "fused_sort_chunks_by_index", lambda tokens, *_: _Sort.apply(tokens)[0]),
             (moe_utils, "fused_sort_chunks_by_index_with_probs",
              lambda tokens, weights, *_: _Sort.apply(tokens, weights)),
+            (experts_module, "HAVE_TE", True), (experts_module, "Fp8Padding", Unpadded),
+            (experts_module, "Fp8Unpadding", TakenAway), (shared_experts, "is_te_min_version", lambda *_: False),
             (experts_module, "weighted_bias_swiglu_impl",
              lambda inner, bias, weights, *_: _Weighted.apply(inner, weights)),
         ):
@@ -164,10 +166,14 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def recorded(shape: Shape, draw: Random, recompute: bool = False) -> tuple[Record, int, int, int]:
+def recorded(
+    shape: Shape, draw: Random, recompute: bool = False, recipe: str | None = None, modules: tuple[str, ...] = ()
+) -> tuple[Record, int, int, int]:
     """Record both passes of a layer; return what the forward pass leaves, and their peaks above that.
 
-    With ``recompute`` Megatron-Core's checkpoint runs the layer, and runs it again before it goes backward.
+    With ``recompute`` Megatron-Core's checkpoint runs the layer, and runs it again before it goes backward. With an FP8
+    ``recipe`` products of experts are quantised; all other layers stay as they are. ``modules`` are those of its
+    selective recompute.
     """
     with kernels_of_a_gpu(), one_rank(shape, draw):
         settings = config(
@@ -175,7 +181,10 @@ def recorded(shape: Shape, draw: Random, recompute: bool = False) -> tuple[Recor
             moe_token_dispatcher_type="alltoall", moe_aux_loss_coeff=0.0, moe_router_load_balancing_type="none",
             moe_router_dtype="fp32", moe_permute_fusion=True, moe_router_pre_softmax=shape["q"] == 1,
             moe_shared_expert_intermediate_size=shape["fs"] or None,
-            expert_model_parallel_size=shape["e"], moe_layer_freq=1)
+            expert_model_parallel_size=shape["e"], moe_layer_freq=1,
+            **({"recompute_granularity": "selective", "recompute_modules": list(modules)} if modules else {}))
+        if recipe:  # behind the checks of a GPU
+            settings.fp8, settings.fp8_recipe = "hybrid", recipe
         specs = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")
         spec = specs.layer_specs[0]
         parts = spec.submodules

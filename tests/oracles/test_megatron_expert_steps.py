@@ -122,3 +122,50 @@ def test_moments_of_experts_are_megatron_cores(draws: list[Random]) -> None:
             # Routers that send tokens evenly save more than others: what is saved is what was counted above.
             moments.append(account["stage.experts_forward"] + host)
             assert again == kept - kept_input + output + max(moments), shape
+
+
+RECIPES = {"delayed": "delayed", "current": "tensorwise", "block": "blockwise", "mx": "mxfp8"}
+
+
+@pytest.mark.cases(8, 80)
+def test_recomputed_experts_are_megatron_cores(draws: list[Random]) -> None:
+    """Router and experts alone run again before they go backward: the most is in their second forward pass."""
+    for draw in draws:
+        shape = drawn(draw) | {"fs": draw.choice((0, 24))}
+        if draw.random() < 0.3:
+            shape["q"] = 1
+        _, kept, forward, _ = recorded(shape, draw)
+        _, kept_input, _, backward = recorded(shape, draw, modules=("moe",))
+        plain, account = job_of(shape)[2], job_of(shape, recompute="moe")[2]
+        output, maps = 2 * shape["s"] * shape["h"], 4 * shape["s"] * shape["q"] * (shape["E"] > shape["e"])
+        dropped = plain["expert_layer.saved"] - account["expert_layer.saved"]
+        # Routers that send tokens evenly save more than others: what is saved is what was counted.
+        moments = forward + output, plain["stage.combine_backward"], plain["stage.experts_backward"] - maps
+        assert backward == kept - kept_input + output + max(moments), shape
+        assert account["stage.recomputed_results.experts_forward"] == dropped + output
+        assert account["stage.recomputed_experts.combine_backward"] == dropped + output
+
+
+def for_fp8(draw: Random) -> Shape:
+    """Draw sizes of which no expert's tokens need padding in FP8."""
+    shape = drawn(draw) | {"h": 128 * draw.randint(1, 2), "fe": 128 * draw.randint(1, 3), "d": 64, "f": 128}
+    return shape | {"s": 128 * shape["E"] * draw.randint(1, 2), "fs": draw.choice((0, 128))}
+
+
+@pytest.mark.cases(8, 80)
+def test_moments_of_experts_in_fp8_are_megatron_cores(draws: list[Random]) -> None:
+    """The most that either pass has where experts quantise their inputs and gradients."""
+    for draw in draws:
+        shape, recipe = for_fp8(draw), draw.choice(tuple(RECIPES))
+        if draw.random() < 0.3:
+            shape["q"] = 1
+        _, _, forward, backward = recorded(shape, draw, recipe=RECIPES[recipe])
+        account = job_of(shape, kernels={"fp8": recipe, "peak": "megatron_te"})[2]
+        output = 2 * shape["s"] * shape["h"]
+        # Numbers of tokens are on the host on a GPU: those of the rank's experts alone while these compute.
+        computing, each = 3 * shape["fe"] > 2 * shape["h"], shape["E"] // shape["e"]
+        host = 8 * each * (shape["e"] > 1) if computing else 8 * (shape["E"] + each) * (1 < shape["e"] < shape["E"])
+        maps = 4 * shape["s"] * shape["q"] if shape["E"] > shape["e"] else 0
+        assert forward - host == account["stage.experts_forward"] - output, (recipe, shape)
+        moments = account["stage.combine_backward"], account["stage.experts_backward"] - maps
+        assert backward == max(moments), (recipe, shape)

@@ -42,7 +42,9 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     e = draw.choice((2, 4, 8, 16))
     E = e * draw.randint(1, 3)
     # Beyond a server every token reaches both servers.
-    q = draw.randint(E // 2 + 1, E) if e == 16 else draw.randint(2, min(E, 6))
+    q = draw.randint(E // 2 + 1, E) if e == 16 else draw.randint(1, min(E, 6))
+    if q == 1 and kernels["scores"] == "softmax":
+        kernels["scores"] = "softmax_all"
     width = draw.choice((draw.randint(8, 40), draw.randint(100, 160)))
     t = draw.choice((1, 1, 2)) if e < PEERS else 1
     narrow = draw.randint(8, 40) if width < 100 else draw.randint(2, 20)
@@ -118,7 +120,9 @@ def test_alive_after_and_during_a_block(draw: Random, monkeypatch: pytest.Monkey
     on_host = 8 * shape["E"] // shape["e"] + 8 * (kernels["dispatch"] == "hybridep")  # numbers of tokens
     assert kept - on_host == expected["kept"], (shape, kernels)
     # Kernels that a GPU fuses run in steps here, which need more for a while, and a narrow hidden state is no moment.
-    if shape["h"] > WIDE * shape["fe"] and shape["q"] * shape["h"] > WIDE * 4 * shape["E"]:
+    # A rank with fewer tokens of one expert than it sends has more when it adds those of shared experts.
+    fewer = shape["q"] == 1 and bool(shape["fs"]) and deep_ep.LAST.sorted < shape["s"] * shape["b"] // shape["t"]
+    if shape["h"] > WIDE * shape["fe"] and shape["q"] * shape["h"] > WIDE * 4 * shape["E"] and not fewer:
         assert forward == expected["experts_forward"], (shape, kernels)
     elif kernels["mlp"] == "gelu" and shape["q"] * (shape["h"] + shape["fe"]) >= 12 * shape["E"]:
         assert backward == max(expected["combine_backward"], expected["experts_backward"]), (shape, kernels)

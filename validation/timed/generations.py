@@ -35,8 +35,8 @@ THROUGHPUTS = f"""[`{TABLE}`](../tests/data/{TABLE}) has every row with its sour
 EXPERTS = """The same table's runs of models with experts. No constant is fitted to any of them, and their 90th
     percentile is the band that step times of models with experts have. Stages of DeepSeek-V3 hold the layers that
     Megatron-Bridge's recipes list, and predict one token further unless the source says otherwise. Tokens go by
-    all-to-all: FP8 is not counted yet with HybridEP, which most recipes use on Blackwell; with it the rows in BF16 are
-    predicted 3 to 5 points shorter. Rows in BF16 on Blackwell are predicted too long: its constants were fitted to FP8.
+    all-to-all; most recipes on Blackwell use HybridEP, with which the rows in BF16 are predicted 3 to 5 points shorter.
+    Rows in BF16 on Blackwell are predicted too long: its constants were fitted to FP8.
     Too short are runs on H100 and the B300 of 8 GPUs in a server, where the host launches many small kernels; the gap
     between kernels that is counted is that of dense layers. A software of November 2025 ran Qwen3 30B on 16 H100 at
     5,275 tokens per second and GPU, that of February 2026 at 9,058 with half of the chunks."""

@@ -1,0 +1,141 @@
+"""Sizes of what lives beside saved tensors where linear layers work in FP8: quantised gradients and 16-bit inputs.
+
+Read in Transformer Engine 2.11. A gradient is quantised by rows and by columns, for the products that make the
+gradients of input and weight, beside the 16-bit one that autograd holds. Of an input that is quantised both ways the
+copy by columns stays; its 16-bit original lives as long as a variable of Megatron-Core's layer holds it.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer
+
+from ..components.quantised import BLOCKS
+from ..dimension import Dimension
+from ..dimensions import (
+    BATCH,
+    EXPERT_FFN,
+    EXPERT_FFN_SCALES,
+    EXPERT_GATE_UP,
+    EXPERTS,
+    FFN,
+    FFN_SCALES,
+    GATE_UP_FEATURES,
+    HIDDEN,
+    HIDDEN_SCALES,
+    RECEIVED,
+    SEQUENCE,
+    SEQUENCE_SP,
+)
+from ..expert_layers import GATHERED, SEVERAL
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..ledger import Place, Role
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from .expert_layers import at_work
+from .rows import kept_rows, local_shape
+
+ts = symbols("ts")[0]
+
+Shape = tuple[Dimension, ...]
+
+#: Rows of Megatron-Core that exist only when routed experts have returned, the last of them, and a map saved for them.
+_BEHIND, _RETURNED, _NOT_YET = "results_", "results_returned", "unsort_map"
+
+
+def plain(size: int, shape: Shape, implementation: Implementation) -> Expr:
+    """Return the bytes of a tensor with elements of ``size`` bytes on one rank."""
+    return product(Integer(size), *local_shape(shape, implementation.choices))
+
+
+def quantised(
+    tokens: Shape, width: Dimension, scales: tuple[int, Dimension], implementation: Implementation, *,
+    tensors: Shape | None = None, ways: int = 2,
+) -> Expr:
+    """Return the bytes of a tensor in FP8, by rows and by columns, with its scales.
+
+    ``scales`` are a multiple and the dimension of the bytes of a token's scales of blocks. ``tensors`` has a dimension
+    of as many tensors with an fp32 scale of their own, which both ways share; None where a saved copy has that scale.
+    """
+    elements = plain(ways, (*tokens, width), implementation)
+    if implementation.choices["fp8"] in BLOCKS:
+        times, each = scales
+        return total(elements, plain(ways * times, (*tokens, each), implementation))
+    return elements if tensors is None else total(elements, plain(4, tensors, implementation))
+
+
+def freed(modules: tuple[str, ...], place: Place, implementation: Implementation) -> Expr:
+    """Return what modules of a layer saved of one micro-batch, which is freed behind their backward pass."""
+    return total(*(
+        row.expression for row in kept_rows(implementation)
+        if row.component.place is place and row.tensor.role is Role.ACTIVATION and row.tensor.module in modules
+    ))
+
+
+def mlp_gradients(implementation: Implementation) -> Expr:
+    """Return the largest of three moments of the backward pass of a dense MLP, less what is freed by then.
+
+    In the down projection the quantised gradient of its output, gathered in FP8, and the gradient of its input; in the
+    activation that one and the gradient of its own input; in the up projection this one, 16-bit and quantised, the
+    gathered input, and the gradient of the input with its sum over ranks.
+    """
+    tokens, recipe = (SEQUENCE, BATCH), implementation.choices["fp8"]
+    whole, inner, gate_up = (
+        plain(2, (*tokens, width), implementation) for width in (HIDDEN, FFN, GATE_UP_FEATURES)
+    )
+    beside = inner
+    if recipe == "block":  # the gathered copy by columns is put in order before the product
+        beside = Max(inner, product(Iverson(ts > 1), plain(1, (*tokens, HIDDEN), implementation)))
+    down = total(quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=()), beside)
+    of_down = freed(("down",), Place.DENSE, implementation)
+    activation = total(inner, gate_up, -of_down)
+    gathered = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
+    if recipe != "mx":  # what is gathered by rows is transposed, and what is gathered by columns in blocks put in order
+        gathered = total(gathered, plain(1, (*tokens, HIDDEN), implementation))
+    up = total(gate_up, quantised(tokens, GATE_UP_FEATURES, (2, FFN_SCALES), implementation, tensors=()), whole,
+               product(Iverson(ts > 1), total(gathered, plain(2, (SEQUENCE_SP, BATCH, HIDDEN), implementation))),
+               -of_down, -freed(("activation",), Place.DENSE, implementation))
+    return Max(down, activation, up)
+
+
+def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what lives beside results of experts in FP8 before they are sent back, less what lives then.
+
+    The 16-bit tokens that experts read live until their results are ready to be sent. Beside them are the result of the
+    activation and its copy by rows in the down projection, and behind it results as they are sorted and reduced.
+    """
+    received, inner = (RECEIVED,), plain(2, (RECEIVED, EXPERT_FFN), implementation)
+    by_rows = quantised(received, EXPERT_FFN, (1, EXPERT_FFN_SCALES), implementation, ways=1)
+    tokens = plain(2, (RECEIVED, HIDDEN), implementation)
+    if implementation.choices["dispatch"] == "alltoall":  # else they are tokens that arrived or are about to be sent
+        tokens = product(SEVERAL + GATHERED - SEVERAL * GATHERED, tokens)
+    elif implementation.choices["dispatch"] == "hybridep":  # they are tokens as they arrived
+        tokens = Integer(0)
+    rows = [row for row in kept_rows(implementation) if row.component.place is Place.EXPERTS]
+    behind = {row.tensor.name: row.expression for row in rows if row.tensor.name.startswith(_BEHIND)}
+    ready = [size for name, size in behind.items() if name != _RETURNED]
+    not_yet = [-row.expression for row in rows if row.tensor.name == _NOT_YET]
+    before = total(tokens, Max(total(inner, by_rows, *not_yet), total(*ready)))
+    beyond = [terms[name].symbol for name in ("stage.combined_results.experts_forward",) if name in terms]
+    return product(at_work(implementation), Max(Integer(0), before - total(*behind.values(), *beyond)))
+
+
+def expert_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest of three moments of the backward pass of experts, less what is freed by then.
+
+    In the down projection gradients of its output, 16-bit and quantised, and of its input; in the activation gradients
+    of its result and of its input; in the up projection the latter, 16-bit and quantised, and gradients of its input.
+    """
+    received, each = (RECEIVED,), (EXPERTS,)
+    tokens, inner = (plain(2, (RECEIVED, width), implementation) for width in (HIDDEN, EXPERT_FFN))
+    gate_up = plain(2, (RECEIVED, EXPERT_GATE_UP), implementation)
+    precision = {"fp32": 4, "bf16": 2}[implementation.choices["router_precision"]]
+    weights = plain(precision, received, implementation)
+    down = total(tokens, inner,
+                 quantised(received, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=each))
+    of_down = freed(("experts_down",), Place.EXPERTS, implementation)
+    activation = total(inner, gate_up, weights, -of_down)
+    of_activation = freed(("experts_activation", "experts_product"), Place.EXPERTS, implementation)
+    up = total(tokens, gate_up, weights, -of_down, -of_activation,
+               quantised(received, EXPERT_GATE_UP, (2, EXPERT_FFN_SCALES), implementation, tensors=each))
+    return product(at_work(implementation), Max(down, activation, up))

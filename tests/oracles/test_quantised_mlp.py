@@ -1,0 +1,49 @@
+"""Moments of a dense MLP in FP8 against Megatron-Core's own MLP with Transformer Engine's layers as stand-ins."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from megatron.core.transformer import mlp
+from oracles.megatron_cpu import BF16, config, one_rank
+from oracles.megatron_expert_steps import Record
+from oracles.quantised_linear import Linear, Swiglu
+
+from shardmath.account.configured import configured
+from shardmath.compiler.evaluators import terms_at
+from shardmath.models.model import Model
+
+pytestmark = pytest.mark.slow
+RECIPES = ("delayed", "current", "block", "mx")
+
+
+@pytest.mark.cases(10, 100)
+def test_moments_of_the_mlp_are_megatron_cores(draws: list[Random]) -> None:
+    """The most that the backward pass of an MLP has beside saved tensors, alone and among tensor-parallel ranks."""
+    for number, draw in enumerate(draws):
+        recipe, ranks = RECIPES[number % len(RECIPES)], draw.choice((1, 2, 4))
+        shape = {"h": 512 * draw.randint(1, 3), "f": 512 * draw.randint(1, 4), "s": 512 * draw.randint(1, 2), "b": 1,
+                 "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "t": ranks, "sp": int(ranks > 1)}
+        with one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
+            patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
+            settings = config(shape)
+            settings.fp8_recipe, settings.gated_linear_unit = recipe, True
+            settings.activation_func, settings.bias_activation_fusion = torch.nn.functional.silu, True
+            layer = mlp.MLP(settings, mlp.MLPSubmodules(linear_fc1=Linear, linear_fc2=Linear))
+            hidden = torch.zeros(shape["s"] // ranks, shape["h"], dtype=BF16, requires_grad=True)
+            with Record(hidden, *layer.parameters()) as record:
+                output, _ = layer(hidden)
+                gradient = torch.zeros_like(output)
+                record.restart()
+                before = record.now
+                output.backward(gradient)
+        job = configured(
+            Model(name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=1,
+                  num_attention_heads=4, num_kv_heads=4, head_dim=128, vocab_size=64, tied_embeddings=False,
+                  qkv_bias=False, qk_norm=False, max_seq_length=8192),
+            "b300", seq_length=shape["s"], micro_batch_size=1, tensor_parallel=ranks, num_gpus=ranks,
+            kernels={"fp8": recipe}).job
+        account = terms_at(job.evaluator.terms, job.on_rank(0))
+        assert record.peak - before == account["stage.mlp_gradients.layer_backward"], (recipe, shape)
