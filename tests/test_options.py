@@ -46,7 +46,8 @@ assert {"stage.mlp_dummies.buffer", "stage.mlp_gradients.layer_backward", "MLP.s
 #: Aggregates of one kind of model that others have nothing of, by name.
 _OF_ONE_KIND = {
     "balance_forward": "dense layers have no balancing loss", "balance_backward": "dense layers have no balancing loss",
-    **dict.fromkeys(("combined_results", "recomputed_experts", "recomputed_results"), "dense layers have no experts"),
+    **dict.fromkeys(("combined_results", "recomputed_experts", "recomputed_results", "quantised_inputs",
+                     "quantised_gradients"), "dense layers have no experts"),
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 

@@ -12,18 +12,19 @@ from ..dimensions import BATCH, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE
 from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Place, Role
+from ..ledger import Place
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .expert_layers import at_work
 from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
 from .recomputed import again
-from .rows import kept_rows, local_shape
+from .rows import local_shape
 
 fs, rfull, rmoe = symbols("fs rfull rmoe")
 
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
 _SHARED = Iverson(fs > 0)
+_ALL_KEPT = "all_kept"
 
 
 def _bytes(size: int, shape: tuple[Dimension, ...], implementation: Implementation) -> Expr:
@@ -50,17 +51,16 @@ def recomputed_experts(terms: TermSet, implementation: Implementation) -> Expr:
     Of a layer whose router and experts alone are recomputed these are theirs.
     """
     whole = product(rfull, again(terms, implementation, Place.EXPERTS, with_output=True))
-    return product(at_work(implementation), total(whole, _router_and_experts(implementation)))
+    return product(at_work(implementation), total(whole, _router_and_experts(terms, implementation)))
 
 
-def _router_and_experts(implementation: Implementation) -> Expr:
+def _router_and_experts(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the saved tensors of a layer's router and experts where they alone are recomputed, with their output."""
-    dropped = [
-        row.expression.xreplace({rmoe: Integer(0)}) - row.expression for row in kept_rows(implementation)
-        if row.component.place is Place.EXPERTS and row.tensor.role is Role.ACTIVATION and rmoe in
-        row.expression.free_symbols
-    ]
-    return total(*dropped, product(rmoe, _bytes(2, _SHARE, implementation)))
+    saved = "expert_layer.saved"
+    if f"{_ALL_KEPT}.{saved}" not in terms:
+        terms.at(_ALL_KEPT, (saved,), {rmoe: Integer(0)}, words="without recompute of router and experts alone")
+    dropped = terms[f"{_ALL_KEPT}.{saved}"].symbol - terms[saved].symbol
+    return total(dropped, product(rmoe, _bytes(2, _SHARE, implementation)))
 
 
 def recomputed_results(terms: TermSet, implementation: Implementation) -> Expr:
@@ -73,9 +73,9 @@ def recomputed_results(terms: TermSet, implementation: Implementation) -> Expr:
     if implementation.choices["schedule"] in BOUND_INPUTS:
         outside = total(outside, input_before(terms, implementation))
     whole = product(rfull, Max(Integer(0), inside - outside))
-    return product(at_work(implementation), total(whole, _outside_of_it(implementation, outside)))
+    return product(at_work(implementation), total(whole, _outside_of_it(terms, implementation, outside)))
 
 
-def _outside_of_it(implementation: Implementation, outside: Expr) -> Expr:
+def _outside_of_it(terms: TermSet, implementation: Implementation, outside: Expr) -> Expr:
     """Return what recomputed router and experts have more beside them than in the layer's forward pass."""
-    return product(rmoe, Max(Integer(0), _router_and_experts(implementation) - outside))
+    return product(rmoe, Max(Integer(0), _router_and_experts(terms, implementation) - outside))
