@@ -174,10 +174,10 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         "known_to_run", "Layouts that are known to run", known_to_run.TABLE,
         """Recipes that NVIDIA recommends for NeMo on H100, B200 and GB200, and Llama 3.1 405B as Meta trained it. They
-        run, so none of them may be above the memory of its GPU. FP8 recipes of dense SwiGLU models are estimated
-        with what FP8 saves (delayed scaling, FP8 weights, NeMo's defaults), without moments of a step; those of other
-        models as if they were bf16. Multi-token prediction is counted with Megatron-Core's own loss, which keeps more
-        than that of Transformer Engine.""",
+        run, so none of them may be above the memory of its GPU. FP8 recipes of SwiGLU models are estimated in FP8
+        (delayed scaling, FP8 weights, NeMo's defaults) where that is counted for their layout; others as if they were
+        bf16. Multi-token prediction is counted with Megatron-Core's own loss, which keeps more than that of
+        Transformer Engine.""",
         known_to_run.read, (), False, _known,
     ),
 )

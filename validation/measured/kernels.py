@@ -12,7 +12,7 @@ GATHERED_LOSS = {"loss": "gathered"}
 ALL_TO_ALL = {"context": "all_to_all"}
 #: Attention by matrix products in Transformer Engine.
 TE_UNFUSED = {"attention": "te_unfused"}
-#: FP8 with delayed scaling and weights that are FP8 themselves, without the moments of a step.
-SAVED_FP8 = {"fp8": "delayed", "fp8_weights": "primary", "peak": "saved"}
+#: FP8 with delayed scaling and weights that are FP8 themselves.
+FP8_WEIGHTS = {"fp8": "delayed", "fp8_weights": "primary"}
 #: Megatron-LM overlaps nothing unless a flag says so; papers and tables without flags are read in that way.
 NO_OVERLAPS = {"overlap_grad_reduce": 0, "overlap_param_gather": 0}

@@ -8,7 +8,7 @@ from shardmath.errors import InputError
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import Case
-from validation.measured.kernels import MEGATRON_TE, SAVED_FP8, TE_LOSS
+from validation.measured.kernels import FP8_WEIGHTS, MEGATRON_TE, TE_LOSS
 from validation.measured.nemotron import nemotron
 from validation.measured.reading import rows, whole
 
@@ -78,19 +78,21 @@ def case_of(row: dict[str, str]) -> Case:
     elif group == COVERED and row["zero_or_fsdp"] == FSDP:
         others[AS_ZERO1] = arguments | SHARDING[ZERO1]
         del others[AS_ZERO1]["sharded_weights"]
-    in_fp8 = row["precision"] == "fp8" and row["zero_or_fsdp"] != FSDP and model is not None and counted_in_fp8(model)
+    in_fp8 = (row["precision"] == "fp8" and row["zero_or_fsdp"] != FSDP and model is not None
+              and counted_in_fp8(model, str(arguments.get("recompute", "none"))))
     if in_fp8 and not refusal:
         others[AS_BF16] = arguments
-        arguments = arguments | {"kernels": {**arguments["kernels"], **SAVED_FP8}, "fp8_amax_history_len": FP8_HISTORY}
+        kernels = {**arguments["kernels"], **FP8_WEIGHTS}
+        arguments = arguments | {"kernels": kernels, "fp8_amax_history_len": FP8_HISTORY}
     return Case(
         id=row["id"], group=group, source=row["source"], model=model, gpu=Gpu.named(GPUS[row["gpu"]]),
         arguments=arguments, refusal=refusal, traits=frozenset({row["precision"], row["model"]}), others=others,
     )
 
 
-def counted_in_fp8(model: Model) -> bool:
-    """Tell if the ledger has the FP8 tensors of such a model; others are estimated in 16 bits."""
-    return not model.num_experts and model.mlp == "swiglu"
+def counted_in_fp8(model: Model, recompute: str) -> bool:
+    """Tell if the ledger has the FP8 tensors of such a model and its recompute; others are estimated in 16 bits."""
+    return model.mlp == "swiglu" and "mlp" not in recompute.split("+")
 
 
 def _layout(row: dict[str, str], model: Model | None) -> dict[str, Any]:

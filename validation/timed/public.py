@@ -14,7 +14,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import varied
-from validation.measured.kernels import MEGATRON_TE, NO_OVERLAPS, SAVED_FP8, TE_LOSS
+from validation.measured.kernels import FP8_WEIGHTS, MEGATRON_TE, NO_OVERLAPS, TE_LOSS
 from validation.measured.known_to_run import layers_of_stages
 from validation.measured.reading import rows, whole
 
@@ -121,7 +121,7 @@ def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:
         raise ValueError("Megatron-Core's FSDP is not read here yet")
     kernels = {**MEGATRON_TE, **(TE_LOSS if not model.num_mtp_layers else {})}  # one of its losses only is counted
     if row["precision"] != "bf16":
-        kernels |= {**SAVED_FP8, "fp8": row["precision"].removeprefix("fp8 ")}
+        kernels |= {**FP8_WEIGHTS, "fp8": row["precision"].removeprefix("fp8 ")}
     return {"implementation": "megatron", "kernels": kernels, "gradients": "bf16", "distributed_optimizer": True}
 
 
