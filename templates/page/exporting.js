@@ -1,3 +1,4 @@
+{% include "page/writing.js" %}
 // Exports: the command, tables, pictures, citations and the link.
 function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
@@ -85,9 +86,29 @@ function bibliography() {
   return `${[...keys].sort().map((key) => DATA.sources[key].bibtex).join("\n\n")}\n`;
 }
 
+// A file that starts the run, or why no file of this format does.
+async function saveFile(format) {
+  byId("exports").open = false;
+  try {
+    const text = await writtenFile(format);
+    save(`run${DATA.formats[format].suffix}`, "text/plain", text);
+    notice("");
+  } catch (error) {
+    if (!(error instanceof Unread)) throw error;
+    notice(error.message);
+  }
+}
+
+// The menu: files of the program that is chosen, then all else.
+function showExports() {
+  const item = (name, title) => element("button", { type: "button", "data-take": name }, title);
+  const files = formatsOf(state).map((format) => element("button", { type: "button", "data-file": format }, DATA.formats[format].title));
+  byId("export-list").replaceChildren(...files, ...Object.entries(EXPORTS).map(([name, [title]]) => item(name, title)));
+}
+
 const EXPORTS = {
-  command: ["Command for a launch script", () => save("shardmath.sh", "text/x-sh",
-    `#!/bin/sh\n# The account of this layout, and the file that launches it.\n${commandOf(state)} --write ${state.implementation}\n`)],
+  command: ["Command of this account", () => save("shardmath.sh", "text/x-sh",
+    `#!/bin/sh\n# The account of this layout.\n${commandOf(state)}\n`)],
   account: ["Account (CSV)", () => save("account.csv", "text/csv", accountCsv())],
   layouts: ["Layouts worth trying (CSV)", () => save("layouts.csv", "text/csv", layoutsCsv())],
   picture: ["Pictures (SVG)", () => save("shardmath.svg", "image/svg+xml", picture())],

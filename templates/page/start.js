@@ -56,9 +56,10 @@ async function update() {
 async function onClick({ target }) {
   const button = target.closest("button, td[data-x]");
   if (!button) return;
-  const { rank, term, list, best, x, y, close, take } = button.dataset;
+  const { rank, term, list, best, x, y, close, take, file } = button.dataset;
   if (close) return byId(close).close();
   if (take) return EXPORTS[take][1]();
+  if (file) return saveFile(file);
   if (term) return openFormula(term);
   if (rank !== undefined) pick("rank", Number(rank));
   else if (best) takeOver(ranked[list][best]);
@@ -92,8 +93,7 @@ async function start() {
     drop: dropLayout, copy: copyLink, theme: switchTheme })) byId(id).addEventListener("click", act);
   for (const dialog of document.querySelectorAll("dialog"))
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  byId("export-list").append(...Object.entries(EXPORTS).map(([name, [title]]) =>
-    element("button", { type: "button", "data-take": name }, title)));
+  byId("exports").addEventListener("toggle", showExports);
   byId("exports").addEventListener("keydown", (event) => { if (event.key === "Escape") byId("exports").open = false; });
   addEventListener("hashchange", open);
   await open();

@@ -1,5 +1,7 @@
+{% include "page/rows.js" %}
+{% include "page/units.js" %}
+{% include "page/player.js" %}
 // Memory over one step: what is allocated and freed, in the order of the schedule, as `src/shardmath/steps` replays it.
-const IN_LAYER = ["LAYER", "DENSE"];
 const LASTING = ["weight", "gradient", "optimizer", "input", "buffer"];
 
 // Why no timeline is drawn; empty where it is.
@@ -8,43 +10,9 @@ function untraced(state, values) {
   const uneven = ["first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss"];
   if (typeof replay === "string") return replay;
   if (uneven.some((name) => values[name])) return "stages must be even: steps of others are not replayed yet";
-  return "";
-}
-
-// Rows of a rank at the values of its parameters: bytes of single tensors, of weights elements.
-class Rows {
-  constructor(evaluator, replay, values, account) {
-    Object.assign(this, { values, account, replay });
-    this.sizes = Object.fromEntries(Object.entries(evaluator.rows(values, account)).map(([name, size]) => [name, Math.ceil(size)]));
-    this.every = Object.entries(replay.rows).map(([name, [component, place, role, lifetime, module, moments, ofLayer]]) =>
-      ({ name, size: this.sizes[name], component, place, role, lifetime, module, moments, ofLayer }))
-      .filter(({ size }) => size);
-    this.layers = account.stage_layers ?? values.num_layers;
-  }
-
-  instances({ place }) {
-    if (IN_LAYER.includes(place)) return this.layers;
-    const { pipeline_rank, pipeline_parallel } = this.values;
-    return { FIRST: Number(pipeline_rank === 0), LAST: Number(pipeline_rank === pipeline_parallel - 1) }[place] ?? 1;
-  }
-
-  // Tensors that one instance saves for the backward pass, in the order of the ledger.
-  saved(places, recomputed = Boolean(this.values.recompute_full)) {
-    return this.every.filter((row) => row.role === "activation" && places.includes(row.place)
-      && row.lifetime !== "SHARED" && !row.moments.length && (!IN_LAYER.includes(row.place) || row.ofLayer === recomputed));
-  }
-
-  // Bytes of what exists at a moment alone, by name: rows, and sums that no walk meets otherwise.
-  transients(moment) {
-    const parts = new Map();
-    for (const row of this.every) {
-      const many = IN_LAYER.includes(row.place) ? 1 : this.instances(row);
-      if (row.moments.includes(moment) && many) parts.set(row.name, many * row.size);
-    }
-    for (const [name, [when, walked]] of Object.entries(this.replay.sums))
-      if (when === moment && !walked && this.account[name]) parts.set(name, Math.ceil(this.account[name]));
-    return parts;
-  }
+  const alike = !values.first_dense_layers && values.moe_layer_step === 1;
+  const beyond = replay.limits.find(({ name, most, mixed }) => !(mixed && alike) && values[name] > most);
+  return beyond ? `${beyond.blamed || `${beyond.name} = ${values[beyond.name]}`}: ${beyond.rule}` : "";
 }
 
 class Trace {
@@ -56,12 +24,16 @@ class Trace {
     this.now[series] = (this.now[series] ?? 0) + size;
     this.total += size;
     if (this.total > this.most) [this.most, this.snapshot] = [this.total, { ...this.now }];
-    return [series, size];
+    return { series, size };
   }
 
-  free([series, size]) {
+  free({ series, size }) {
     this.now[series] -= size;
     this.total -= size;
+  }
+
+  freeAll(tensors) {
+    tensors.forEach((tensor) => this.free(tensor));
   }
 
   // Begin an action: its point is the moment of it at which most is in use.
@@ -81,11 +53,9 @@ class Step {
     this.schedule = schedule;
     this.group = group;
     this.chunks = schedule === "1f1b" ? 1 : rows.values.virtual_pipeline;
-    this.moments = Object.fromEntries(Object.keys(rows.replay.scripts).map((name) => [name, rows.transients(name)]));
-    this.passing = new Map();
-    this.parts = { embedding: rows.saved(["FIRST"]), layer: rows.saved(IN_LAYER), last: rows.saved(["LAST"]) };
-    this.recomputed = rows.saved(IN_LAYER, false);
-    this.gradients = Map.groupBy(rows.every.filter(({ role }) => role === "weight"), ({ component }) => component);
+    this.player = new Player(rows, this.trace);
+    const places = { embedding: ["FIRST"], ...rows.replay.places, last: ["LAST"] };
+    this.parts = Object.fromEntries(Object.entries(places).map(([name, of]) => [name, rows.saved(of)]));
     const roles = Object.fromEntries(LASTING.map((role) => [role, rows.account[`stage.${role}`] ?? 0]));
     const lasting = Object.values(roles).reduce((sum, size) => sum + size, 0);
     if (lasting !== rows.account["stage.static"]) roles.gradient = 0; // made by each backward pass
@@ -103,34 +73,38 @@ class Step {
   run(microbatches) {
     const { rows, trace } = this;
     const { pipeline_parallel: p, pipeline_rank: rank } = rows.values;
-    const shared = rows.every.filter((row) => row.role === "activation" && row.lifetime === "SHARED" && rows.instances(row))
-      .map((row) => trace.allocate(row.component, row.size));
+    const kinds = rows.layerKinds.slice(0, Math.floor(rows.layers / this.chunks));
     const flying = new Map();
     const walked = this.walked(microbatches);
+    trace.begin();
+    this.at("step_begin", [], new Map(), true);
     for (const action of actionsOf(this.schedule, p, walked, this.chunks, this.group, rank)) {
       const { kind, chunk, microbatch } = action;
       const [isFirst, isLast] = [rank === 0 && chunk === 0, rank === p - 1 && chunk === this.chunks - 1];
       const name = `${chunk}.${microbatch}`;
       trace.begin();
-      if (kind === "F") flying.set(name, this.forward(isFirst, isLast));
-      else this.backward(flying.get(name), isFirst, isLast);
+      if (kind === "F") flying.set(name, this.forward(kinds, isFirst, isLast));
+      else this.backward(kinds, flying.get(name), isFirst, isLast);
       trace.end(action);
     }
     trace.begin();
-    shared.forEach((tensor) => trace.free(tensor));
-    this.at("last_reduce");
-    this.at("optimizer_step");
+    this.at("last_reduce", [], new Map(), true);
+    this.at("optimizer_step", [], new Map(), true);
     trace.end({ kind: "optimizer" });
     return { points: trace.points, walked };
   }
 
-  forward(isFirst, isLast) {
+  at(...point) {
+    this.player.play(...point);
+  }
+
+  forward(kinds, isFirst, isLast) {
     const [embedding, head, loss] = [new Map(), new Map(), new Map()];
     this.at("chunk_forward", [], new Map(), !isFirst);
     if (isFirst) this.at("embedding_forward", this.parts.embedding, embedding, true);
-    const layers = Array.from({ length: Math.floor(this.rows.layers / this.chunks) }, () => {
+    const layers = kinds.map((kind) => {
       const saved = new Map();
-      this.at("layer_forward", this.parts.layer, saved, true);
+      this.at(`${kind}_forward`, this.parts[kind], saved, true);
       return saved;
     });
     const last = isLast ? this.parts.last : [];
@@ -140,83 +114,17 @@ class Step {
     return { embedding, layers, head, loss };
   }
 
-  backward({ embedding, layers, head, loss }, isFirst, isLast) {
+  backward(kinds, { embedding, layers, head, loss }, isFirst, isLast) {
     this.at("backward_start");
     this.at("loss_backward", [], loss, isLast);
     this.at("head_backward", [], head, isLast);
-    this.at("head_reduce");
+    this.at("head_reduce", [], head, isLast);
     this.at("stage_exchange", [], new Map(), !isLast);
-    for (const layer of layers.reverse()) this.at("layer_backward", [], layer, true);
+    for (let place = kinds.length - 1; place >= 0; place--) this.at(`${kinds[place]}_backward`, [], layers[place], true);
     this.at("embedding_backward", [], embedding, isFirst);
     this.at("backward_end");
+    this.player.units?.end();
   }
-
-  // The script of a point: what is saved and freed there, by row or component, and what only passes.
-  at(point, saves = [], held = new Map(), hereToo = false) {
-    const { trace, rows } = this;
-    const moment = this.moments[point];
-    const here = new Map();
-    const pass = (name, size) => this.passing.set(name, [...(this.passing.get(name) ?? []), trace.allocate("transient", size)]);
-    for (const event of rows.replay.scripts[point]) {
-      const [word, name = ""] = event.split(":");
-      const [sign, tensor] = [event[0], event.slice(1)];
-      if (event === "+*") {
-        for (const [item, size] of moment) if (!here.has(item)) here.set(item, trace.allocate("transient", size));
-      } else if (event === "-*") {
-        for (const kept of here.values()) trace.free(kept);
-        here.clear();
-      } else if (event === "-all") {
-        for (const kept of [...this.passing.values()].flat()) trace.free(kept);
-        this.passing.clear();
-      } else if (word === "save") {
-        for (const row of saves) if (isOf(row, name)) held.set(row.name, trace.allocate(row.component, row.size));
-      } else if (word === "free") {
-        for (const row of [...held.keys()].reverse())
-          if (isOf({ name: row, component: row.split(".")[0] }, name)) {
-            trace.free(held.get(row));
-            held.delete(row);
-          }
-      } else if (word === "again") {
-        if (rows.values.recompute_full) this.again(held);
-      } else if (word === "grad") {
-        if (hereToo) for (const row of this.gradients.get(name) ?? []) pass("grad", rows.sizes["state.kept_gradient"] * row.size);
-      } else if (["receive", "end"].includes(event) || word === "use") continue; // no bytes: streams, and buffers that are there already
-      else if ("+=".includes(sign)) {
-        const size = rows.sizes[`passing.${tensor}`] ?? 0;
-        if (moment.has(tensor)) here.set(tensor, trace.allocate("transient", moment.get(tensor)));
-        else if (hereToo && size) pass(tensor, size);
-      } else if (here.has(tensor)) {
-        trace.free(here.get(tensor));
-        here.delete(tensor);
-      } else if (this.passing.get(tensor)?.length) trace.free(this.passing.get(tensor).pop());
-    }
-  }
-
-  // The saved tensors of a recomputed layer, where its checkpoint has none in their memory.
-  again(held) {
-    const { same, scripts } = this.rows.replay;
-    for (const row of [...held.keys()])
-      if (!Object.values(same).includes(row)) {
-        this.trace.free(held.get(row));
-        held.delete(row);
-      }
-    for (const event of scripts.layer_forward) {
-      const [word, name = ""] = event.split(":");
-      if (event === "end") break;
-      if (word === "save")
-        for (const row of this.recomputed)
-          if (isOf(row, name)) {
-            const kept = held.get(same[row.name]);
-            if (kept) held.delete(same[row.name]);
-            held.set(row.name, kept ?? this.trace.allocate(row.component, row.size));
-          }
-    }
-  }
-}
-
-// True if a row has a name, or is of a component of that name; no name is that of all.
-function isOf(row, name) {
-  return name === "" || name === row.name || name === row.component;
 }
 
 // Micro-batches that pass a chunk in a row, as the program groups them.

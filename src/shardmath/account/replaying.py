@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shardmath.account.accounting import Explanation, explanation
@@ -18,13 +19,18 @@ from shardmath.steps.step import refuse_unreplayed
 def refuse_unreplayed_job(job: Job) -> None:
     """Raise InputError for a job whose steps are not replayed yet."""
     refuse_unreplayed(job.evaluator.choices, job.values)
-    allowed = IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]
+    refuse_unreplayed_kernels(job.evaluator.implementation, job.evaluator.choices)
+
+
+def refuse_unreplayed_kernels(implementation: str, choices: Mapping[str, str]) -> None:
+    """Raise InputError for an implementation, or kernels of it, whose steps are not replayed yet."""
+    allowed = IMPLEMENTATIONS[implementation]["replayed"]
     if allowed is None:
         known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"] is not None]
         rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
-        raise InputError("implementation", job.evaluator.implementation, rule, known[0])
+        raise InputError("implementation", implementation, rule, known[0])
     for axis, options in allowed.items():
-        if (chosen := job.evaluator.choices[axis]) not in options:
+        if (chosen := choices[axis]) not in options:
             rule = f"must be {' or '.join(options)}: steps of others are not replayed yet"
             raise InputError(axis, chosen, rule, options[0])
 

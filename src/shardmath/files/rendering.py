@@ -33,6 +33,11 @@ def source_of(template: str) -> str:
     return (_TEMPLATES / f"{template}.jinja").read_text(encoding="utf-8")
 
 
+def text_of(file: str) -> str:
+    """Return the text of a file beside the templates."""
+    return (_TEMPLATES / file).read_text(encoding="utf-8")
+
+
 @cache
 def _environment(latex: bool) -> Environment:
     return Environment(

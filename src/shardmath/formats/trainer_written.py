@@ -99,7 +99,7 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
     yield "per_device_train_batch_size", micro
     yield "gradient_accumulation_steps", inputs["global_batch_size"] // (micro * inputs["data_parallel"])
     yield "gradient_checkpointing", bool(inputs["recompute_full"])
-    yield "optim", next(word for word, choice in OPTIMIZERS.items() if choice["optimizer"] == choices["optimizer"])
+    yield "optim", _optimizer(choices["optimizer"])
     if choices["attention"] == "eager":
         yield "attn_implementation", "eager"
     if all(choices[axis] == option for axis, option in LIGER.values()):
@@ -115,6 +115,14 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
         if choices["base_weights"] == "nf4":
             yield "load_in_4bit", True
             yield "use_bnb_nested_quant", True
+
+
+def _optimizer(option: str) -> str:
+    """Return the word for an optimizer. Raises InputError for one that no setting of the trainer asks for."""
+    for word, choice in OPTIMIZERS.items():
+        if choice["optimizer"] == option:
+            return word
+    raise InputError("write", "trl", f"must be a format that can say optimizer = {option}")
 
 
 def _resharded(explanation: Explanation) -> bool:

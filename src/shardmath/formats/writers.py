@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats import bridge_written, megatron_script, nemo_written, torchtitan_written, trainer_written
@@ -26,18 +26,28 @@ def _nothing(explanation: Explanation) -> Mapping[str, str]:
     return {}
 
 
-#: By format: the implementation that reads it, the end of its files, what writes it, and what it does not say.
-_WRITERS: Mapping[str, tuple[str, str, _Writer, _Beside]] = {
-    "megatron": ("megatron", ".sh", megatron_script.script, _nothing),
-    "nemo": ("megatron", ".yaml", nemo_written.configuration, _nothing),
-    "bridge": ("megatron", ".py", bridge_written.recipe, _nothing),
-    "torchtitan": ("torchtitan", ".toml", torchtitan_written.configuration, _nothing),
-    "trl": ("huggingface", ".yaml", trainer_written.trl, _nothing),
-    "accelerate": ("huggingface", ".yaml", trainer_written.accelerate, trainer_written.settings_beside),
-    "deepspeed": ("huggingface", ".json", trainer_written.deepspeed, trainer_written.settings_beside),
+class Format(NamedTuple):
+    """A format: the implementation that reads it, the end of its files, what writes it, and what it does not say."""
+
+    implementation: str
+    suffix: str
+    write: _Writer
+    beside: _Beside = _nothing
+
+
+WRITERS: Mapping[str, Format] = {
+    "megatron": Format("megatron", ".sh", megatron_script.script),
+    "nemo": Format("megatron", ".yaml", nemo_written.configuration),
+    "bridge": Format("megatron", ".py", bridge_written.recipe),
+    "torchtitan": Format("torchtitan", ".toml", torchtitan_written.configuration),
+    "trl": Format("huggingface", ".yaml", trainer_written.trl),
+    "accelerate": Format("huggingface", ".yaml", trainer_written.accelerate, trainer_written.settings_beside),
+    "deepspeed": Format("huggingface", ".json", trainer_written.deepspeed, trainer_written.settings_beside),
 }
-FORMATS = tuple(_WRITERS)
-"""Formats that can be written."""
+"""Formats that can be written, by name."""
+FORMATS = tuple(WRITERS)
+#: Parameters that no file has: the machine's, and the balance of experts.
+BESIDE = tuple(name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent")
 
 
 def written(format: str, explanation: Explanation, layout: Sequence[int] | None = None) -> str:
@@ -46,9 +56,9 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
     ``layout`` are the layers of every pipeline stage where they were listed. Raises InputError for an unknown format,
     and where no setting of the format says what the run does.
     """
-    if format not in _WRITERS:
+    if format not in WRITERS:
         raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest_names(format, FORMATS))
-    implementation, suffix, write, beside = _WRITERS[format]
+    implementation, suffix, write, beside = WRITERS[format]
     if explanation.framework != implementation:
         raise InputError("write", format, f"must be a format of the implementation, and this one is {implementation}'s")
     text = write(explanation, layout)
@@ -64,11 +74,10 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
 
 def _machine(explanation: Explanation, run: Run) -> dict[str, int]:
     """List the arguments that no file has: the machine, the balance of experts, and GPUs without a launcher."""
-    names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
     unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
     if explanation.stages:  # each has its own
         return {name: explanation.inputs[name] for name in unsaid}
-    return {name: explanation.inputs[name] for name in [*unsaid, "node_size", *names]}
+    return {name: explanation.inputs[name] for name in [*unsaid, "node_size", *BESIDE]}
 
 
 def _refuse_another(format: str, explanation: Explanation, run: Run, again: Explanation) -> None:

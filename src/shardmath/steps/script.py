@@ -15,7 +15,7 @@ Held = dict[str, int]
 #: Word behind which a recomputed instance has all that it saves.
 END = "end"
 #: Sums of a layer's forward pass that are not there when it is recomputed.
-_OF_FORWARD = ("stage.received_gradient", "stage.input_before")
+OF_FORWARD = ("stage.received_gradient", "stage.input_before")
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Player:
                         held[row.name] = held.pop(same.get(row.name, ""), 0) or self._trace.allocate(row.size, row.name)
             elif word == "at":
                 forward.moment = {item: size for item, size in self._moment[saved].items()
-                                  if not item.startswith(_OF_FORWARD)}
+                                  if not item.startswith(OF_FORWARD)}
             elif event[0] in "+-":
                 self._event(event, forward)
 

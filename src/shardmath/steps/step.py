@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from shardmath.allocator.trace import Event
 from shardmath.errors import InputError
@@ -22,42 +23,64 @@ FORWARD = "F"
 _UNKNOWN = tuple(part for part in PARTS if part != "recompute_core_attention")
 
 
+class Limit(NamedTuple):
+    """The most that a parameter may be where a step is replayed; ``mixed``: only where some layers are dense.
+
+    ``blamed`` is the axis of kernels that forbids more, if the parameter is not to blame itself.
+    """
+
+    name: str
+    most: int
+    rule: str
+    blamed: str = ""
+    mixed: bool = False
+
+
 def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
     """Raise InputError for a configuration whose steps are not replayed yet."""
-    more = "steps of others are not replayed yet"
     if choices["pipeline"] != "own":
-        rule = f"must be 1 with PyTorch's schedules: {more}"
+        rule = f"must be 1 with PyTorch's schedules: {_MORE}"
         raise InputError("pipeline_parallel", values["pipeline_parallel"], rule, "1")
-    if choices["layers"] == "experts":
-        _refuse_unreplayed_experts(choices, values)
-    if choices["schedule"] in SPLIT_BACKWARD:
-        raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {more}", "1f1b")
-    if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp") and values.get("data_parallel", 1) > 1:
-        rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
-        raise InputError("data_parallel", values["data_parallel"], rule, "1")
-    if values["recompute_full"] and choices["recompute_method"] != "each":
-        raise InputError("recompute_method", choices["recompute_method"], f"must be each: {more}", "each")
-    if choices["stages"] == "uneven" or (choices["stages"] == "listed" and values["virtual_pipeline"] > 1):
-        raise InputError("stages", choices["stages"], f"must be even, or listed with one chunk: {more}", "even")
-
-
-def _refuse_unreplayed_experts(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
-    """Raise InputError for layers with experts whose order of allocations, or whose place, is not known."""
-    more = "steps of others are not replayed yet"
-    if choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused":
-        rule = f"must be dense without Transformer Engine and its weight gradients in place: {more}"
+    if choices["layers"] == "experts" and (choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused"):
+        rule = f"must be dense without Transformer Engine and its weight gradients in place: {_MORE}"
         raise InputError("layers", "experts", rule, "dense")
-    for name in _UNKNOWN:
-        if values.get(name):
-            raise InputError(name, values[name], f"must be 0 with experts: {more}", "0")
-    if values.get("num_mtp_layers"):
-        raise InputError("num_mtp_layers", values["num_mtp_layers"], f"must be 0 with experts: {more}", "0")
-    if choices["stages"] != "even":
-        raise InputError("stages", choices["stages"], f"must be even with experts: {more}", "even")
-    alike = not values["first_dense_layers"] and values["moe_layer_step"] == 1
-    for name, most in (("virtual_pipeline", 1), ("recompute_full", 0)):
-        if values[name] > most and not alike:
-            raise InputError(name, values[name], f"must be {most} where some layers are dense: {more}", str(most))
+    if choices["schedule"] in SPLIT_BACKWARD:
+        raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
+    if choices["stages"] == "uneven":
+        raise InputError("stages", "uneven", f"must be even, or listed with one chunk: {_MORE}", "even")
+    if choices["layers"] == "experts" and choices["stages"] != "even":
+        raise InputError("stages", choices["stages"], f"must be even with experts: {_MORE}", "even")
+    for limit in limits(choices):
+        if (limit.mixed and is_alike(values)) or values.get(limit.name, limit.most) <= limit.most:
+            continue
+        if limit.blamed:
+            raise InputError(limit.blamed, choices[limit.blamed], limit.rule, _NEAREST[limit.blamed])
+        raise InputError(limit.name, values[limit.name], limit.rule, str(limit.most))
+
+
+def is_alike(values: Mapping[str, int]) -> bool:
+    """Check if all layers have experts."""
+    return not values["first_dense_layers"] and values["moe_layer_step"] == 1
+
+
+def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
+    """Yield the limits of parameters within which steps with these kernels are replayed."""
+    if choices["layers"] == "experts":
+        for name in (*_UNKNOWN, "num_mtp_layers"):
+            yield Limit(name, 0, f"must be 0 with experts: {_MORE}")
+        for name, most in (("virtual_pipeline", 1), ("recompute_full", 0)):
+            yield Limit(name, most, f"must be {most} where some layers are dense: {_MORE}", mixed=True)
+    if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp"):
+        rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
+        yield Limit("data_parallel", 1, rule)
+    if choices["recompute_method"] != "each":
+        yield Limit("recompute_full", 0, f"must be each: {_MORE}", "recompute_method")
+    if choices["stages"] == "listed":
+        yield Limit("virtual_pipeline", 1, f"must be even, or listed with one chunk: {_MORE}", "stages")
+
+
+_MORE = "steps of others are not replayed yet"
+_NEAREST = {"recompute_method": "each", "stages": "even"}
 
 
 class Steps:

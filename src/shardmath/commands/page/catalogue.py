@@ -7,7 +7,9 @@ from os import PathLike
 from typing import Any
 
 from shardmath.account.accounting import exists
+from shardmath.account.replaying import refuse_unreplayed_kernels
 from shardmath.catalogue import read
+from shardmath.commands.page.exports import described, machine_of
 from shardmath.commands.page.kernels import OFFERED
 from shardmath.commands.page.settings import overlaps_of, settings_of
 from shardmath.compiler.evaluators import Evaluator
@@ -16,13 +18,15 @@ from shardmath.configuration.job import without_effect
 from shardmath.configuration.risk import parts_for
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import DEFAULTS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES
-from shardmath.input.parameters import limits, model_values
+from shardmath.generated.definitions import DEFAULTS, IMPLEMENTATIONS, LINES, PARAMETERS, RECOMPUTE_MODES, SITES
+from shardmath.input.parameters import limits as legal_range
+from shardmath.input.parameters import model_values
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
-from shardmath.steps.script import has_units
-from shardmath.steps.step import refuse_unreplayed
+from shardmath.steps.rows import PARTS, PLACES
+from shardmath.steps.script import OF_FORWARD, has_units
+from shardmath.steps.step import limits, refuse_unreplayed
 
 #: Parameters of a layout where nothing is said of them.
 _SINGLE = {"virtual_pipeline": 1, "expert_parallel": 1, **RECOMPUTE_MODES["none"]}
@@ -43,7 +47,8 @@ def models(asked: Sequence[str | PathLike[str]], only: bool = False) -> list[Mod
 
 def model_data(model: Model) -> dict[str, Any]:
     """Return a model for the page."""
-    return {"name": model.name, "source": model.source, "note": model.note, "values": model_values(model)}
+    return {"name": model.name, "source": model.source, "note": model.note, "values": model_values(model),
+            "fields": described(model)}
 
 
 def gpu_data() -> list[dict[str, Any]]:
@@ -63,7 +68,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     except InputError:
         inside = {}
     return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside},
-            "error": cluster.error(with_experts=False), "error_of_experts": cluster.error(with_experts=True),
+            "machine": machine_of(gpu), "error": cluster.error(with_experts=False), "error_of_experts": cluster.error(with_experts=True),
             "fp8": _fp8(cluster), "networks": _networks(gpu, {**memory, **inside}),
             "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
 
@@ -98,12 +103,14 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
     terms = evaluator.terms.TERMS
     lines = {name: LINES[name] for name in terms if name in LINES}
     own = {name: value for name, value in evaluator.defaults.items() if PARAMETERS[name][4] == "machine"}
+    usual = IMPLEMENTATIONS[evaluator.implementation]["choices"]
     return {
         "implementation": evaluator.implementation,
         "title": evaluator.title(),
         "defaults": {**DEFAULTS, **_SINGLE, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
         "machine": own, "choices": {axis: evaluator.choices[axis] for axis in OFFERED},
+        "changed": {axis: option for axis, option in evaluator.choices.items() if usual[axis] != option},
         "fp8": evaluator.choices["fp8"] != "none",
         "settings": settings_of(evaluator), "off": overlaps_of(evaluator),
         "following": following(evaluator, {}),
@@ -121,19 +128,24 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
+def is_drawn(data: Mapping[str, Any]) -> bool:
+    """Tell whether the page replays the steps of an evaluator with this data."""
+    return not isinstance(data["replay"], str)
+
+
 def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
-    """Rows, scripts and sums of the replay of a step with even stages; in words why there is none."""
-    if (evaluator.choices["layers"], evaluator.choices["peak"]) == ("experts", "megatron_te"):
-        return "layers with experts are replayed by explain, not drawn here yet"
-    stage = {"pipeline_parallel": 2, "recompute_full": 0, "recompute_mlp": 0, "virtual_pipeline": 1}
+    """Rows, scripts and sums of the replay of a step with even stages, and its limits; in words why there is none."""
+    choices = {**evaluator.choices, "stages": "even"}
     try:
-        refuse_unreplayed({**evaluator.choices, "stages": "even"}, stage)
+        refuse_unreplayed(choices, dict.fromkeys(PARAMETERS, 0))
+        refuse_unreplayed_kernels(evaluator.implementation, choices)
     except InputError as error:
         return str(error)
     rows = evaluator.rows
-    if has_units(rows.SCRIPTS):
-        return "parameters that are gathered unit by unit are replayed by explain, not drawn here yet"
-    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME}
+    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME,
+            "limits": [limit._asdict() for limit in limits(choices)],
+            "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "experts": choices["layers"] == "experts",
+            "places": PLACES, "parts": PARTS, "forward": OF_FORWARD}
 
 
 def _untimed(evaluator: Evaluator) -> str:
@@ -151,6 +163,6 @@ def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]
              for module in (evaluator.terms, *([evaluator.times] if evaluator.is_timed else []))
              for name in module.INPUTS}
     return {
-        name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": limits(name)}
+        name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": legal_range(name)}
         for name, (_, unit, _, _, kind, meaning) in PARAMETERS.items() if name in taken
     }

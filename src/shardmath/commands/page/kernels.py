@@ -62,6 +62,11 @@ def key_of(changes: Mapping[str, str]) -> str:
     return ",".join(f"{axis}={option}" for axis, option in sorted(changes.items()))
 
 
+def combination_of(key: str) -> dict[str, str]:
+    """Return the combination of a name, as ``key_of`` makes it."""
+    return dict(pair.split("=") for pair in key.split(",") if pair)
+
+
 def variants_of(
     model: Model, cluster: Cluster, implementation: str, asked: Asked,
 ) -> Iterator[tuple[str, dict[str, Evaluator]]]:

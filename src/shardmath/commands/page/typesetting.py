@@ -30,8 +30,10 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
     return formulas
 
 
-def script_of(evaluator: Evaluator) -> str:
-    """Return the JavaScript of an evaluator."""
+def script_of(evaluator: Evaluator, with_rows: bool = False) -> str:
+    """Return the JavaScript of an evaluator; with single rows where its layers are dense, or where they are asked for."""
+    if with_rows and evaluator.choices["layers"] != "dense":
+        return _kept(evaluator, "rows.js", lambda: _with_rows(_chosen(evaluator)))
 
     def derived() -> str:
         from shardmath.symbolic.plain import derive_script
@@ -39,6 +41,20 @@ def script_of(evaluator: Evaluator) -> str:
         return derive_script(_chosen(evaluator))
 
     return _kept(evaluator, "js", derived)
+
+
+def _with_rows(chosen: Implementation) -> str:
+    from shardmath.files.rendering import rendered
+    from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.accounts.row_sizes import row_sizes
+    from shardmath.symbolic.documents.evaluator import script
+    from shardmath.symbolic.parallel.legality import rules_for
+    from shardmath.symbolic.timing import build_times, is_timed
+
+    times = build_times(chosen) if is_timed(chosen) else None
+    title = f"Sharded training: {chosen.title}"
+    data = script(chosen.name, title, build(chosen), rules_for(chosen), times, row_sizes(chosen))
+    return rendered("evaluator.js", data)
 
 
 def source_data() -> dict[str, dict[str, Any]]:

@@ -13,19 +13,22 @@ from shardmath.account.time import EQUAL
 from shardmath.commands.page.catalogue import (
     evaluator_data,
     gpu_data,
+    is_drawn,
     model_data,
     models,
     parameter_data,
     risk_data,
 )
+from shardmath.commands.page.exports import format_data, refusals, usual_fields, writer_script
 from shardmath.commands.page.imports import config_data, family_data, family_models, flag_data, unread_data
-from shardmath.commands.page.kernels import Asked, kernel_data, variants_of
+from shardmath.commands.page.kernels import Asked, combination_of, kernel_data, variants_of
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
+from shardmath.formats.writers import WRITERS
 from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, SHORT, SPENT
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
@@ -67,12 +70,15 @@ def page(
     variants = _variants(first, cluster, kernels or {}, evaluators)
     lines = Lines()
     scripts: dict[str, list[int]] = {}
+    described: dict[str, dict[str, Any]] = {}
     formulas: dict[str, dict[str, int]] = {}
     for done, (name, evaluator) in enumerate(evaluators.items()):
         if progress is not None:
             progress(done, len(evaluators))
-        scripts[name] = lines.of(script_of(evaluator))
+        described[name] = evaluator_data(evaluator)
+        scripts[name] = lines.of(script_of(evaluator, is_drawn(described[name])))
         formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
+    scripts["writers"] = lines.of(writer_script())
     read = family_data([*chosen, *families])
     data = {
         "start": first.name,
@@ -84,13 +90,16 @@ def page(
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "settings": setting_data(),
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
-        "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
+        "evaluators": described,
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
                      "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(), "families": read, "unread": unread_data([*chosen, *families], read),
         "config": config_data(),
         "flags": flag_data(),
+        **format_data(), "fields": usual_fields(),
+        "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
+        "unwritten": _unwritten([*chosen, *families], first, variants),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
     return with_policy(rendered("page/page.html", {
@@ -128,6 +137,17 @@ def _variants(
             variants.setdefault(implementation, {})[key] = {usual: item.name for usual, item in changed.items()}
             evaluators |= {item.name: item for item in changed.values()}
     return variants
+
+
+def _unwritten(models: Iterable[Model], first: Model, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return why formats cannot say models, by model, implementation, format and combination of kernels."""
+    reasons: dict[str, dict[str, Any]] = {}
+    for model in models:
+        for implementation in sorted({format.implementation for format in WRITERS.values()}):
+            keys = ["", *(variants.get(implementation, {}) if model == first else ())]
+            if known := refusals(model, implementation, map(combination_of, keys)):
+                reasons.setdefault(model.name, {})[implementation] = known
+    return reasons
 
 
 class Lines:

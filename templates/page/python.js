@@ -1,0 +1,205 @@
+// What Python has built in, for functions that are translated from it: dictionaries are maps, tuples and lists arrays.
+class InputError extends Error {
+  constructor(field, value, rule) {
+    super(`${field} = ${str(value)}: ${rule}`);
+    Object.assign(this, { field, rule });
+  }
+}
+
+// A whole number that is a float in Python, which shows its point.
+class Real extends Number {
+  toString() {
+    return `${this.valueOf()}.0`;
+  }
+}
+
+class Pattern {
+  constructor(pattern) {
+    this.pattern = pattern;
+  }
+
+  fullmatch(text) {
+    return new RegExp(`^(?:${this.pattern})$`).exec(text);
+  }
+}
+
+let keptValue; // of an assignment to several targets
+const touched = new Set(); // keys that were looked up
+
+const isMap = (value) => value instanceof Map;
+const plain = (value) => (value instanceof Number ? value.valueOf() : value);
+
+function truth(value) {
+  if (value === undefined || value === null) return false;
+  if (isMap(value)) return value.size > 0;
+  if (Array.isArray(value)) return value.length > 0;
+  return Boolean(plain(value));
+}
+
+// The values of an array, a text or a generator; the keys of a map.
+function iterated(value) {
+  return isMap(value) ? [...value.keys()] : value;
+}
+
+function collected(fill) {
+  const items = [];
+  fill((item) => items.push(item));
+  return items;
+}
+
+function both(...parts) {
+  let value;
+  for (const part of parts) if (!truth(value = part())) break;
+  return value;
+}
+
+function either(...parts) {
+  let value;
+  for (const part of parts) if (truth(value = part())) break;
+  return value;
+}
+
+function equal(left, right) {
+  const [one, other] = [plain(left), plain(right)].map((value) => (typeof value === "boolean" ? Number(value) : value ?? null));
+  if (Array.isArray(one)) return Array.isArray(other) && one.length === other.length && one.every((item, place) => equal(item, other[place]));
+  if (isMap(one)) return isMap(other) && one.size === other.size && [...one].every(([key, item]) => other.has(key) && equal(item, other.get(key)));
+  return one === other;
+}
+
+const unequal = (left, right) => !equal(left, right);
+const isSame = (left, right) => (left ?? null) === (right ?? null);
+const isNotSame = (left, right) => !isSame(left, right);
+const less = (left, right) => left < right;
+const more = (left, right) => left > right;
+const atMost = (left, right) => left <= right;
+
+// At least, or of items all those of another.
+function atLeast(left, right) {
+  return Array.isArray(left) ? right.every((item) => isIn(item, left)) : left >= right;
+}
+
+function isIn(item, owner) {
+  if (isMap(owner)) return owner.has(plain(item));
+  if (typeof owner === "string") return owner.includes(item);
+  return [...owner].some((other) => equal(item, other));
+}
+
+const isNotIn = (item, owner) => !isIn(item, owner);
+
+function add(left, right) {
+  return Array.isArray(left) ? [...left, ...right] : plain(left) + plain(right);
+}
+
+const subtract = (left, right) => left - right;
+const divide = (left, right) => left / right;
+const floorDivide = (left, right) => Math.floor(left / right);
+const modulo = (left, right) => left - right * Math.floor(left / right);
+
+function multiply(left, right) {
+  if (typeof left === "string") return left.repeat(Math.max(0, right));
+  return Array.isArray(left) ? Array(Math.max(0, right)).fill(left).flat() : left * right;
+}
+
+const union = (...maps) => new Map(maps.flatMap((map) => [...map]));
+
+function at(owner, key) {
+  if (isMap(owner)) {
+    if (!owner.has(plain(key))) throw new Error(`no ${key}`);
+    touched.add(key);
+    return owner.get(plain(key));
+  }
+  return owner[key < 0 ? owner.length + key : key];
+}
+
+function put(owner, key, value) {
+  if (isMap(owner)) owner.set(key, value);
+  else owner[key] = value;
+}
+
+const sliced = (owner, start, end) => owner.slice(start, end);
+
+// A number with some digits, without zeros behind them, as "%g" shows it.
+function general(number, digits) {
+  if (number === 0) return "0";
+  const [mantissa, exponent] = number.toExponential(digits - 1).split("e");
+  const strip = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
+  if (exponent >= -4 && exponent < digits) return strip(number.toFixed(Math.max(0, digits - 1 - exponent)));
+  return `${strip(mantissa)}e${exponent[0] === "-" ? "-" : "+"}${exponent.replace(/^[+-]/, "").padStart(2, "0")}`;
+}
+
+function formatted(value, spec) {
+  const [, digits = "6"] = /^\.(\d+)/.exec(spec) ?? [];
+  if (spec.endsWith("g")) return general(Number(value), Number(digits));
+  return spec.endsWith("f") ? Number(value).toFixed(digits) : str(value);
+}
+
+function str(value) {
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (value === null || value === undefined) return "None";
+  return Array.isArray(value) || isMap(value) ? python.repr(value) : String(value);
+}
+
+function dumps(value, { indent } = {}, level = "") {
+  const deeper = indent ? `${level}${" ".repeat(indent)}` : "";
+  const [start, between, end] = indent ? [`\n${deeper}`, `,\n${deeper}`, `\n${level}`] : ["", ", ", ""];
+  const joined = (items, open, close) => (items.length ? `${open}${start}${items.join(between)}${end}${close}` : `${open}${close}`);
+  if (isMap(value)) return joined([...value].map(([key, item]) => `${JSON.stringify(key)}: ${dumps(item, { indent }, deeper)}`), "{", "}");
+  if (Array.isArray(value)) return joined(value.map((item) => dumps(item, { indent }, deeper)), "[", "]");
+  if (value instanceof Real) return String(value);
+  if (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-4) return general(value, 17);
+  return JSON.stringify(value).replace(/[^\0-\x7f]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+const python = {
+  InputError, ValueError: Error, dumps, str,
+  bool: truth, len: (value) => value.size ?? value.length, int: (value) => Math.trunc(Number(value)), float: Number,
+  list: (value) => [...iterated(value)], tuple: (value) => [...iterated(value)], dict: (value) => new Map(value),
+  set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))],
+  map: (act, value) => [...iterated(value)].map((item) => act(item)),
+  zip: (first, ...others) => { const rest = others.filter(Array.isArray); return [...iterated(first)].map((item, place) => [item, ...rest.map((other) => other[place])]); },
+  enumerate: (value) => [...iterated(value)].map((item, place) => [place, item]),
+  range: (start, end) => Array.from({ length: end === undefined ? start : Math.max(0, end - start) }, (_, place) => place + (end === undefined ? 0 : start)),
+  all: (value) => [...value].every(truth), any: (value) => [...value].some(truth),
+  sum: (value) => [...value].reduce((total, item) => total + Number(item), 0),
+  max: (...values) => Math.max(...(values.length === 1 ? values[0] : values)), min: (...values) => Math.min(...(values.length === 1 ? values[0] : values)),
+  divmod: (left, right) => [floorDivide(left, right), modulo(left, right)],
+  sorted: (value) => [...iterated(value)].sort((left, right) => (left < right ? -1 : Number(left > right))),
+  next: (value, usual) => {
+    for (const item of iterated(value)) return item;
+    return usual;
+  },
+  isinstance: (value, type) => [].concat(type).some((kind) => (kind === "Mapping" ? isMap(value) : kind === python.list ? Array.isArray(value)
+    : kind === python.bool ? typeof value === "boolean" : false)),
+  Mapping: "Mapping",
+  repr: (value) => (typeof value === "string" ? `'${value}'` : Array.isArray(value) ? `[${value.map(python.repr).join(", ")}]` : str(value)),
+  quote: (text) => (text && !/[^\w@%+=:,./-]/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`),
+  fullmatch: (pattern, text) => new Pattern(pattern).fullmatch(text),
+  findall: (pattern, text) => text.match(new RegExp(pattern, "g")) ?? [],
+};
+
+const METHODS = {
+  text: {
+    join: (text, items) => [...iterated(items)].join(text), replace: (text, from, to) => text.replaceAll(from, to),
+    startswith: (text, start) => text.startsWith(start), endswith: (text, end) => text.endsWith(end),
+    strip: (text) => text.trim(), rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
+    lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/) : text.split(mark)),
+    isprintable: (text) => text === " " || !/[\p{C}\p{Z}]/u.test(text),
+    partition: (text, mark) => { const place = text.indexOf(mark); return place < 0 ? [text, "", ""] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
+    removeprefix: (text, start) => (text.startsWith(start) ? text.slice(start.length) : text),
+    removesuffix: (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text),
+    format: (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => str(values[name])),
+  },
+  map: {
+    items: (map) => [...map], keys: (map) => [...map.keys()], values: (map) => [...map.values()],
+    get: (map, key, usual = null) => (map.has(plain(key)) ? map.get(plain(key)) : usual),
+    setdefault: (map, key, usual) => { if (!map.has(key)) map.set(key, usual); return map.get(key); },
+    pop: (map, key, usual) => { const value = map.has(key) ? map.get(key) : usual; map.delete(key); return value; },
+  },
+  number: { is_integer: (number) => Number.isInteger(plain(number)) },
+};
+
+function method(owner, name, ...values) {
+  const kind = typeof owner === "string" ? "text" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
+  return METHODS[kind]?.[name] ? METHODS[kind][name](owner, ...values) : owner[name](...values);
+}
