@@ -287,7 +287,10 @@ def test_the_compiler_knows_no_formulas() -> None:
 
 
 def test_one_module_parses_generated_source() -> None:
-    """The others parse what a user typed: formulas, formulas of a space (for answers and for the page), a script."""
+    """The others parse what a user typed: formulas, formulas of a space (for answers and for the page), a script.
+
+    One parses functions of the package, which the page has in JavaScript.
+    """
     parsing = {
         module for module, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -295,7 +298,8 @@ def test_one_module_parses_generated_source() -> None:
     }
     assert parsing == {
         "shardmath.compiler.expressions.formulas", "shardmath.compiler.expressions.source",
-        "shardmath.search.spaces.texts", "shardmath.commands.page.spaces", "shardmath.formats.python_file",
+        "shardmath.search.spaces.texts", "shardmath.commands.page.spaces", "shardmath.commands.page.translating",
+        "shardmath.formats.python_file",
     }
 
 

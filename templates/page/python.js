@@ -100,7 +100,8 @@ function multiply(left, right) {
   return Array.isArray(left) ? Array(Math.max(0, right)).fill(left).flat() : left * right;
 }
 
-const union = (...maps) => new Map(maps.flatMap((map) => [...map]));
+// Maps joined, the last wins; of types all of them.
+const union = (...maps) => (isMap(maps[0]) ? new Map(maps.flatMap((map) => [...map])) : maps.flat());
 
 function at(owner, key) {
   if (isMap(owner)) {
@@ -199,7 +200,7 @@ const METHODS = {
   number: { is_integer: (number) => Number.isInteger(plain(number)) },
 };
 
-function method(owner, name, ...values) {
+function method(name, owner, ...values) {
   const kind = typeof owner === "string" ? "text" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
   return METHODS[kind]?.[name] ? METHODS[kind][name](owner, ...values) : owner[name](...values);
 }

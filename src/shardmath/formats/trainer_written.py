@@ -38,12 +38,14 @@ def trl(explanation: Explanation, layout: Sequence[int] | None) -> str:
 def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """Accelerate's file; settings of the script that it starts are in its head.
 
-    Raises InputError for a second bucket of DeepSpeed, which no setting of it asks for.
+    Raises InputError for a second bucket of DeepSpeed, which no setting of it asks for, and for replicas without FSDP.
     """
     if _stage(explanation) in (1, 2) and explanation.inputs["overlap_comm"]:
         rule = "must be deepspeed with overlap_comm = 1, which Accelerate's file cannot say; or give --no-overlap-comm"
         raise InputError("write", "accelerate", rule, "deepspeed")
     inputs, kind = explanation.inputs, explanation.choices["data_parallel"]
+    if inputs["data_parallel_replicas"] > 1 and kind != "fsdp":
+        raise InputError("write", "accelerate", "must be of a run with FSDP, whose mesh says data_parallel_replicas")
     nodes = -(-inputs["num_gpus"] // inputs["node_size"])
     settings: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",

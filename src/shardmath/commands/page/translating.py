@@ -163,7 +163,8 @@ class _Function:
                 other = f" else {{\n{self._block(orelse)}}}" if orelse else ""
                 return f"if ({self._test(test)}) {{\n{self._block(body)}}}{other}"
             case ast.For(target, iterated, body, []):
-                return f"for ({self._target(target)} of iterated({self.expression(iterated)})) {{\n{self._block(body)}}}"
+                head = f"for ({self._target(target)} of iterated({self.expression(iterated)}))"
+                return f"{head} {{\n{self._block(body)}}}"
         raise ValueError(f"no JavaScript for {ast.unparse(node)}")
 
     def _assign(self, targets: list[ast.expr], value: str) -> str:
@@ -299,7 +300,7 @@ class _Function:
             arguments.append(f"{{ {', '.join(named + spread)} }}")
         if isinstance(node.func, ast.Attribute) and self._module(node.func.value) is None:
             owner = self.expression(node.func.value)
-            return f"method({', '.join((owner, json.dumps(node.func.attr), *arguments))})"
+            return f"method({', '.join((json.dumps(node.func.attr), owner, *arguments))})"
         called = self.expression(node.func)
         return f"{'new ' if called in _CLASSES else ''}{called}({', '.join(arguments)})"
 

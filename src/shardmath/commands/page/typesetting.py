@@ -31,7 +31,7 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
 
 
 def script_of(evaluator: Evaluator, with_rows: bool = False) -> str:
-    """Return the JavaScript of an evaluator; with single rows where its layers are dense, or where they are asked for."""
+    """Return the JavaScript of an evaluator, with single rows where its layers are dense or these are asked for."""
     if with_rows and evaluator.choices["layers"] != "dense":
         return _kept(evaluator, "rows.js", lambda: _with_rows(_chosen(evaluator)))
 

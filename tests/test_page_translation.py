@@ -1,0 +1,34 @@
+"""Writers of formats in JavaScript: all that they use of Python is there."""
+
+from __future__ import annotations
+
+import re
+
+from shardmath.commands.page.exports import format_data, writer_script
+from shardmath.files.rendering import text_of
+from shardmath.formats.writers import WRITERS
+
+#: Methods of objects that the page makes itself.
+_OF_OBJECTS = {"fullmatch", "model_dump"}
+
+
+def test_every_built_in_name_is_there() -> None:
+    runtime, script = text_of("page/python.js"), writer_script()
+    known = runtime[runtime.index("const python = {"):runtime.index("const METHODS")]
+    used = {*re.findall(r"\bpython\.(\w+)", script)}
+    assert used
+    assert not {name for name in used if not re.search(rf"\b{name}\b[:,(]", known)}
+    called = {*re.findall(r'\bmethod\("(\w+)"', script)} - _OF_OBJECTS
+    methods = runtime[runtime.index("const METHODS"):]
+    assert not {name for name in called if not re.search(rf"\b{name}: \(", methods)}
+
+
+def test_every_name_is_declared_once() -> None:
+    declared = re.findall(r"^(?:function\*?|const) (\w+)", writer_script(), re.MULTILINE)
+    assert len(declared) == len({*declared})
+
+
+def test_every_format_has_a_title() -> None:
+    formats = format_data()["formats"]
+    assert [*formats] == [*WRITERS]
+    assert len({item["title"] for item in formats.values()}) == len(WRITERS)
