@@ -38,6 +38,8 @@ function fromConfig(text) {
   } catch (error) {
     throw new Unread(`This is no JSON: ${error.message}.`);
   }
+  const { model_type: stated, text_config: inside, ...around } = config;
+  if (stated in DATA.config.with_text) config = textOf(config);
   const family = DATA.families[config.model_type];
   if (!family) {
     const why = DATA.unread[config.model_type];
@@ -67,8 +69,21 @@ function fromConfig(text) {
   }
   if (derived.includes("head_dim")) pick("head_dim", state.numbers.hidden_size / state.numbers.num_attention_heads);
   if (derived.includes("num_kv_heads")) pick("num_kv_heads", state.numbers.num_attention_heads);
-  return { notes: noted(...keysLeft(config, family)),
-    read: `${config.model_type} model, with the formulas of ${family.model}` };
+  return { notes: noted(...keysLeft(inside ? { ...around, ...config } : config, family)),
+    read: `${config.model_type} model${stated === config.model_type ? "" : ` inside a ${stated} model`}, with the formulas of ${family.model}` };
+}
+
+// The language model inside of a model of text and images; older files have its keys at the top.
+function textOf(config) {
+  const { with_text: families, text_names: names } = DATA.config;
+  const { model_type: outer, text_config: inner } = config;
+  const usual = families[outer];
+  if (inner === undefined && "hidden_size" in config) return { ...config, model_type: usual };
+  if (inner === null || typeof inner !== "object" || Array.isArray(inner))
+    throw new Unread(`text_config = ${asWritten(inner ?? null)}: must be the object that describes the language model.`);
+  const stated = inner.model_type ?? usual;
+  const shared = "tie_word_embeddings" in config ? { tie_word_embeddings: config.tie_word_embeddings } : {};
+  return { ...shared, ...inner, model_type: stated === outer ? usual : names[stated] ?? stated };
 }
 
 // Keys that the page does not take: unknown ones, those that the commands alone read, and what they would say.

@@ -25,7 +25,7 @@ from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
 from shardmath.models.unread import UNREAD
 
-__all__ = ["FAMILIES", "WITH_TEXT", "read_model"]
+__all__ = ["FAMILIES", "TEXT_NAMES", "WITH_TEXT", "read_model"]
 
 FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LATENT, **LAYER_NORM, **EXPERTS,
                                     **GROUPED_EXPERTS, **FURTHER_EXPERTS}
@@ -37,7 +37,7 @@ WITH_TEXT: dict[str, str] = {
 }
 """Models of text and images whose ``text_config`` is read, with the family of one that names none."""
 
-_TEXT_NAMES = {
+TEXT_NAMES = {
     "qwen2_5_vl_text": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
 }
 """Families of language models under the names that they have inside of models of text and images."""
@@ -99,7 +99,7 @@ def _text_family(model_type: str, config: dict[str, Any]) -> tuple[str, dict[str
     if not isinstance(inner, dict):
         raise InputError("text_config", inner, "must be the object that describes the language model")
     stated = inner.get("model_type", usual)
-    family = usual if stated == model_type else _TEXT_NAMES.get(stated, stated) if isinstance(stated, str) else stated
+    family = usual if stated == model_type else TEXT_NAMES.get(stated, stated) if isinstance(stated, str) else stated
     if not isinstance(family, str) or family not in FAMILIES:
         rule = _missing(family, inner) or f"must be a family that is read, such as {usual}"
         raise InputError("text_config.model_type", stated, rule, usual)

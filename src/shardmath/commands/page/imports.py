@@ -18,7 +18,7 @@ from shardmath.formats.options import Options
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.input.parameters import model_values
 from shardmath.models.class_kernels import CLASS_KERNELS
-from shardmath.models.config_json import FAMILIES, WITH_TEXT
+from shardmath.models.config_json import FAMILIES, TEXT_NAMES, WITH_TEXT
 from shardmath.models.dense_families import KEYS_OF_EXPERTS
 from shardmath.models.model import Model
 from shardmath.models.remarks import CAUSAL, REMARKS, WITHOUT_EFFECT
@@ -120,7 +120,6 @@ def unread_data(models: Iterable[Model], known: Collection[str]) -> dict[str, st
     kernels = {_kernels(model) for model in models}
     reasons = {name: f"it is {missing.nearest} with {missing.component}, which is not counted yet"
                for name, missing in UNREAD.items()}
-    reasons |= dict.fromkeys(WITH_TEXT, "its language model is inside text_config, which shardmath explain reads")
     return reasons | {name: _why_unread(name, kernels) for name in FAMILIES if name not in known}
 
 
@@ -207,7 +206,7 @@ def _shape(model: Model) -> tuple[dict[str, int], str]:
 def config_data() -> dict[str, Any]:
     """Return what is said of keys of ``config.json`` that no family reads: those without effect, and sentences."""
     return {"silent": sorted({*WITHOUT_EFFECT, "architectures"}), "remarks": REMARKS, "causal": CAUSAL,
-            "experts": KEYS_OF_EXPERTS}
+            "experts": KEYS_OF_EXPERTS, "with_text": WITH_TEXT, "text_names": TEXT_NAMES}
 
 
 def flag_data() -> dict[str, Any]:
