@@ -149,7 +149,7 @@ class Player {
     }
   }
 
-  // What a checkpoint keeps beside the tensors of the layer.
+  // Tensors that a checkpoint keeps beside those of the layer.
   saveRest({ saves, held }) {
     for (const row of saves) if (!held.has(row.name)) held.set(row.name, this.make(row));
   }

@@ -1,4 +1,4 @@
-// What Python has built in, for functions that are translated from it: dictionaries are maps, tuples and lists arrays.
+// Built-in names of Python, for functions that are translated from it: dictionaries are maps, tuples and lists arrays.
 class InputError extends Error {
   constructor(field, value, rule) {
     super(`${field} = ${str(value)}: ${rule}`);

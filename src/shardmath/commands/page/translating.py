@@ -84,7 +84,7 @@ def translated(functions: Mapping[str, Callable[..., Any]], replaced: Mapping[Ca
 
 
 def literal(value: Any) -> str:
-    """Return the JavaScript of plain data."""
+    """Return the JavaScript of plain data. Raises ValueError for any other."""
     match value:
         case None | bool() | int() | str():
             return json.dumps(value)
