@@ -74,7 +74,7 @@ DRAWN = (
                                         "mixtral-8x22b-v0.1", "llama-3.2-1b")),
     ("torchtitan", "llama-3.1-8b"), ("nanotron", "llama-3.2-1b"),
 )
-JOBS = 400 if FULL else 60
+JOBS = 50 * len(DRAWN) if FULL else 10 * len(DRAWN)
 USUAL = {"gpu": "h100-80gb", "seq_length": 4096}
 #: What the page has where a link does not say.
 OF_THE_PAGE = {"tensor_parallel": 1, "pipeline_parallel": 1}
@@ -158,8 +158,8 @@ def _unreplayed(job: Job) -> InputError | None:
 
 def _drawn_jobs(random: Random) -> Iterator[dict[str, Any]]:
     """Draw jobs; some have no legal layout, and some are not replayed."""
-    for _ in range(JOBS):
-        implementation, model = random.choice(DRAWN)
+    for place in range(JOBS):
+        implementation, model = DRAWN[place % len(DRAWN)]
         fixed = IMPLEMENTATIONS[implementation]["fixed"]
         sizes = {"tensor_parallel": random.choice((1, 2, 4)), "pipeline_parallel": random.choice((1, 2, 4)),
                  "context_parallel": random.choice((1, 1, 2)), "virtual_pipeline": random.choice((1, 1, 2)),
