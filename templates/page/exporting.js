@@ -95,7 +95,7 @@ async function saveFile(format) {
     notice("");
   } catch (error) {
     if (!(error instanceof Unread)) throw error;
-    notice(error.message);
+    notice(`${DATA.formats[format].title} cannot say this run. ${error.message}`);
   }
 }
 

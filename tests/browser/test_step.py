@@ -22,7 +22,7 @@ from shardmath.steps.step import Steps
 from shardmath.symbolic.parallel.walk import FOLDED, actions, moments
 
 CASES = 3000 if FULL else 300
-#: Passes of every rank, each with its bytes and all that it allocates, in its order; nothing for more than the page has.
+#: Passes of every rank, each with its bytes and all that it allocates, in its order.
 TRACE = """async (link) => {
   const ignored = fromLink(link);
   if (ignored.length) return { ignored };

@@ -225,8 +225,8 @@ class _Function:
             case ast.ListComp(item, loops) | ast.GeneratorExp(item, loops) | ast.SetComp(item, loops):
                 return self._comprehended(loops, lambda: self.expression(item))
             case ast.DictComp(key, value, loops):
-                pair = self._comprehended(loops, lambda: f"[{self.expression(key)}, {self.expression(value)}]")
-                return f"new Map({pair})"
+                pair = ast.Tuple([key, value], ast.Load())
+                return f"new Map({self._comprehended(loops, lambda: self.expression(pair))})"
             case ast.Lambda(arguments, body):
                 return self._lambda([item.arg for item in arguments.args], body)
             case ast.Yield(value):
