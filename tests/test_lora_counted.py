@@ -76,7 +76,8 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"adapter_kind": "dora"}, "adapter_kind = dora without adapters"),
     ({"adapter_precision": "fp32"}, "adapter_precision = fp32 without adapters"),
     ({"adapters": "qkv", "adapter_precision": "fp32", "adapter_kind": "dora"}, "adapter_precision = fp32 with another"),
-    ({"adapters": "qkv", "adapter_kind": "dora", "data_parallel": "fsdp"}, "adapter_kind = dora with data_parallel"),
+    ({"adapters": "qkv", "adapter_kind": "dora", "data_parallel": "deepspeed", "precision": "mixed"},
+     "adapter_kind = dora with data_parallel = deepspeed"),
 ])
 def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):

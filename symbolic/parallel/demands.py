@@ -348,7 +348,7 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
              precision, choices["data_parallel"], choices["adapter_kind"]) != ("bf16", "ddp", "lora")),
         ("adapter_kind = dora without adapters", choices["adapter_kind"] == "dora" and not frozen),
         (f"adapter_kind = dora with data_parallel = {choices['data_parallel']}",
-         choices["adapter_kind"] == "dora" and choices["data_parallel"] != "ddp"),
+         choices["adapter_kind"] == "dora" and choices["data_parallel"] not in ("ddp", "fsdp")),
         ("4-bit weights beside fp32 shards of FSDP2: choose precision = bf16",
          nf4 and (precision, choices["data_parallel"]) == ("mixed", "fsdp")),
         (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
