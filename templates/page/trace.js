@@ -23,11 +23,12 @@ class Trace {
   allocate(series, size) {
     this.now[series] = (this.now[series] ?? 0) + size;
     this.total += size;
-    if (this.total > this.most) [this.most, this.snapshot] = [this.total, { ...this.now }];
+    if (this.total > this.most) [this.most, this.isMost] = [this.total, true];
     return { series, size };
   }
 
   free({ series, size }) {
+    this.keep();
     this.now[series] -= size;
     this.total -= size;
   }
@@ -36,12 +37,18 @@ class Trace {
     tensors.forEach((tensor) => this.free(tensor));
   }
 
+  // Keep what is in use, if that is the most so far.
+  keep() {
+    if (this.isMost) [this.isMost, this.snapshot] = [false, { ...this.now }];
+  }
+
   // Begin an action: its point is the moment of it at which most is in use.
   begin() {
-    [this.most, this.snapshot] = [this.total, { ...this.now }];
+    [this.most, this.isMost] = [this.total, true];
   }
 
   end(action) {
+    this.keep();
     this.points.push({ ...action, peak: this.most, at: this.snapshot, after: { ...this.now }, total: this.total });
   }
 }
