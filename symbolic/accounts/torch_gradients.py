@@ -73,11 +73,14 @@ def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
 def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
     """Without sharding: gradients of the head and of the layers passed, less the saved tensors of those."""
     each = gradient_bytes(implementation.choices)
-    ends = each * _made_by_the_head(terms, implementation)
+    own = each * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    shared = each * _TIED * outside(terms, implementation, "parameters", Place.FIRST)
     layer = each * per_layer(terms, "parameters")
     freed = freed_with_a_layer(terms, implementation)
     new = (1 - ACCUMULATED)
-    return Max(new * ends, Iverson(Ge(Lr, 2)) * (new * (ends + (Lr - 1) * layer) - (Lr - 1) * freed))
+    last = Iverson(Ge(Lr, 2)) * (new * (own + (Lr - 1) * layer) - (Lr - 1) * freed)
+    # A tied head's gradient waits for the embedding's, to which it is added before those of earlier micro-batches.
+    return Max(new * own, last) + shared
 
 
 def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:

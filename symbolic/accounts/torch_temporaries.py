@@ -16,8 +16,10 @@ from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parallel.data import states
+from ..parallel.walked_layers import WALKED, not_walked
 from ..parameters import symbols
 from ..terms import TermSet, product, total
+from .layer_moments import moments as layer_moments
 from .rows import kept_rows, local_shape, weight_tensors
 from .torch_gathered import COMPUTE, SHARDS, outside, per_layer
 
@@ -38,6 +40,8 @@ def _elements(implementation: Implementation, component: str, *names: str) -> Ex
 
 def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the largest of the moments of one layer's backward pass, beside all that the layer has saved."""
+    if not not_walked(implementation.choices):
+        return Max(*layer_moments(implementation))
     residual, inner = _bf16(SEQUENCE_SP, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, FFN)
     whole, query = _bf16(SEQUENCE, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, HEADS, HEAD_DIM)
     gathered = Iverson(t > 1) * whole
@@ -129,7 +133,7 @@ _STEP = ("optimizer_step",)
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
-     {"mlp": ("swiglu",), "heads": ("grouped",)}),
+     {"mlp": WALKED["mlp"], "heads": ("grouped",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
 )

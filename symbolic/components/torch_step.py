@@ -11,8 +11,11 @@ from ..dimensions import BATCH, HIDDEN, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SH
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
+from .mlp_rows import MLP_BIAS
 
-b, p, tied = symbols("b p tied")
+b, p, tied, bias, lbias, obias, qkn = symbols("b p tied bias lbias obias qkn")
+#: Letters of biases: of queries, keys and values, and behind attention.
+_QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
 _TORCH: Any = {"peak": ("torch",)}
 _HUGGINGFACE = ("huggingface", "huggingface_freed")
@@ -23,30 +26,86 @@ _GRADIENT = ("head_backward",)
 
 def _steps(
     name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE, lifetime: Lifetime = Lifetime.ONCE,
+    tensors: int = 1, **options: tuple[str, ...],
 ) -> Tensor:
     return Tensor(
-        name, "optimizer", Role.BUFFER, shape, 4, lifetime, "pytorch", meaning, when=when, options=_TORCH,
+        name, "optimizer", Role.BUFFER, shape, 4 * tensors, lifetime, "pytorch", meaning, when=when,
+        options={**_TORCH, **options},
     )
+
+
+def _counters(name: str, tensors: int, meaning: str, when: Any = ONE, **options: tuple[str, ...]) -> Tensor:
+    return _steps(name, (), f"fp32 step counters of {meaning}", when, tensors=tensors, **options)
+
+
+_GATED, _UNGATED = ("swiglu", "geglu"), ("gelu", "relu", "relu2", "xielu")
+_SCALED, _SHIFTED, _UNSCALED = ("rms", "layer_unbiased"), ("layer",), ("layer_plain",)
+_APART, _JOINT = ("separate", "gate_up"), ("fused", "qkv")
+_ONE_AFTER_THE_OTHER, _ONE_NORM = ("sequential", "parallel"), ("parallel_one",)
+
+
+def _of_layers() -> tuple[Tensor, ...]:
+    """Return the counters of a layer that is none of Llama's, by its parts."""
+    return (
+        _counters("projections", 4, "the projections of attention", projections=_APART),
+        _counters("fused_projections", 2, "the projections of attention", projections=_JOINT),
+        _counters("projection_biases", 3, "biases of q, k and v", _QKV_BIAS, projections=_APART),
+        _counters("fused_bias", 1, "the bias of q, k and v", _QKV_BIAS, projections=_JOINT),
+        _counters("output_bias", 1, "the bias of the output projection", _OUTPUT_BIAS),
+        *(_counters(f"{kind}_{name}", tensors, f"the MLP's {name}", when, mlp=mlp, projections=projections)
+          for kind, mlp, projections, tensors in (
+              ("gated", _GATED, ("separate", "qkv"), 3), ("gated_joint", _GATED, ("fused", "gate_up"), 2),
+              ("ungated", _UNGATED, (*_APART, *_JOINT), 2))
+          for name, when in (("matrices", ONE), ("biases", MLP_BIAS))),
+        *(_counters(f"{name}_{kind}", tensors, f"{name} of norms", norms=norms, residual=residual, normalisation=kinds)
+          for name, kinds in (("scales", (*_SCALED, *_SHIFTED)), ("shifts", _SHIFTED))
+          for kind, norms, residual, tensors in (
+              ("of_two", ("pre", "post"), _ONE_AFTER_THE_OTHER, 2), ("of_four", ("both",), _ONE_AFTER_THE_OTHER, 4),
+              ("of_one", ("pre",), _ONE_NORM, 1))),
+        _counters("head_norms", 2, "norms of queries and keys", qkn, normalisation=(*_SCALED, *_SHIFTED)),
+    )
+
+
+#: Layers with other tensors than Llama's, which no two of these describe.
+_OTHERS: Any = {
+    "layer_steps_joint": {"projections": ("fused", "qkv", "gate_up")},
+    "layer_steps_ungated": {"projections": ("separate",), "mlp": _UNGATED},
+    "layer_steps_layer_norm": {"projections": ("separate",), "mlp": _GATED, "normalisation": (*_SHIFTED, *_UNSCALED)},
+    "layer_steps_both": {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED, "norms": ("both",)},
+    "layer_steps_one_norm": {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED,
+                             "norms": ("pre", "post"), "residual": _ONE_NORM},
+}
+_OF_LLAMA: Any = {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED, "norms": ("pre", "post"),
+                  "residual": _ONE_AFTER_THE_OTHER}
 
 
 COMPONENTS = (
     Component(
         "layer_steps", "Step counters of a layer", 61, Place.LAYER,
-        (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),),
-        options=_TORCH,
+        (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),
+         _counters("projection_biases", 3, "biases of q, k and v", lbias * (1 - bias)),
+         _counters("output_bias", 1, "the bias of the output projection", _OUTPUT_BIAS),
+         _counters("mlp_biases", 3, "the MLP's biases", MLP_BIAS)),
+        options={**_TORCH, **_OF_LLAMA},
     ),
+    *(Component(name, "Step counters of a layer", 61, Place.LAYER, _of_layers(), options={**_TORCH, **options})
+      for name, options in _OTHERS.items()),
     Component(
         "first_steps", "Step counters of the first stage", 62, Place.FIRST,
-        (_steps("embedding", (), "fp32 step counter of the embedding"),),
+        (_steps("embedding", (), "fp32 step counter of the embedding"),
+         _counters("positions", 1, "the table of positions", positions=("learned",))),
         options=_TORCH,
     ),
     Component(
         "last_steps", "Step counters and scalars of the last stage", 95, Place.LAST,
         (
             # Once, however many micro-batches are in flight.
-            _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED),
+            _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED,
+                   normalisation=(*_SCALED, *_SHIFTED)),
             _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
                    Lifetime.SHARED),
+            _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,
+                   normalisation=_SHIFTED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
                       data_parallel=("fsdp",), pipeline=("own",)),

@@ -15,6 +15,7 @@ from ..systems import SYSTEMS, refusals
 from ..systems.system import Aspect
 from .optimizers import DEALT, IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
+from .walked_layers import not_walked
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
@@ -236,7 +237,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["balance"] != "none" and choices["dispatch"] == "huggingface_sent"),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
         (f"{special} with the moments of PyTorch's own step: choose peak = saved",
-         bool(special) and choices["peak"] == "torch"),
+         bool(special) and choices["peak"] == "torch" and bool(not_walked(choices))),
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
@@ -263,8 +264,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
         ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
          " saved",
-         choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
-             "dense", "grouped", "swiglu")),
+         choices["peak"] == "torch" and bool(not_walked(choices)) and (
+             choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
         (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
          plain_alone and choices["balance"] != "none"),
         (f"loss = {choices['loss']} under autocast or with the moments of PyTorch's own step: choose precision = bf16"

@@ -26,6 +26,7 @@ from .mesh import PLACED
 from .pipeline import chunks
 from .rules import Rule
 from .schedules import SCHEDULES, SPLIT_BACKWARD
+from .walked_layers import not_walked
 
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
@@ -248,7 +249,8 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("dtensor_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
                           "must be 1 with tensor parallelism: DTensor's plan shards the sequence of norms"))
     counted = {"layers": "dense", "mlp": "swiglu", "heads": "grouped"}
-    if choices["peak"] == "torch" and any(choices[axis] != option for axis, option in counted.items()):
+    unlike = any(choices[axis] != option for axis, option in counted.items())
+    if choices["peak"] == "torch" and unlike and not_walked(choices):
         rules.append(Rule("counted_moments", "L", Eq(L, 0),
                           "of such layers have moments that are not counted yet: choose peak = saved"))
     return tuple(rules)

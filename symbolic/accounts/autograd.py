@@ -1,0 +1,155 @@
+"""PyTorch's autograd, tensor by tensor: what a backward pass makes and frees, from the operations of a forward pass.
+
+A tape has the operations in their order, with what each saves. The backward pass runs the latest operation of which all
+gradients are there. It makes the gradients of its inputs, then frees the gradient of its output and what it saved.
+Gradients that meet are added in a new tensor; those of parameters stay. Sizes are sums of products: letters with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from sympy import Expr
+
+from ..dimension import Dimension
+
+#: A number of bytes: how often each product of letters.
+Size = Mapping[Expr, int]
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory of a tensor and of views of it, with the number of its holders."""
+
+    size: Size
+    holders: int = 0
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor of the forward pass: its memory, its shape, and which operation made it; none of a constant."""
+
+    storage: Storage
+    shape: tuple[Dimension, ...]
+    bytes: int
+    maker: Operation | None = None
+    place: int = 0
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation, with its inputs, saved memory, and the gradients it makes of them."""
+
+    name: str
+    number: int
+    inputs: list[Value]
+    saved: list[Storage]
+    backward: Backward
+    outputs: int = 1
+    awaited: int = 0
+    gradients: list[Storage | None] = field(default_factory=list)
+
+
+#: Make the gradients of an operation's inputs from those of its outputs.
+Backward = Callable[["Walk", list[Storage]], list[Storage]]
+
+
+class Tape:
+    """The operations of a forward pass."""
+
+    def __init__(self, gradient: Size) -> None:
+        self.operations: list[Operation] = []
+        self.saved: list[Storage] = []
+        self.gradient = gradient
+
+    def record(self, name: str, inputs: list[Value], saved: list[Storage], backward: Backward, outputs: int = 1,
+               ) -> Operation:
+        """Append an operation that saves these tensors."""
+        made = Operation(name, len(self.operations), inputs, saved, backward, outputs)
+        for storage in saved:
+            if not storage.holders:
+                self.saved.append(storage)
+            storage.holders += 1
+        for each in inputs:
+            if each.maker is not None:
+                each.maker.awaited += 1
+        self.operations.append(made)
+        return made
+
+
+class Walk:
+    """A backward pass over a tape; levels are beside all that the forward pass saved.
+
+    ``moments`` has the level of every moment at which something is freed again, by the operation and a number.
+    ``added``: gradients of parameters are added to earlier ones at once.
+    """
+
+    def __init__(self, tape: Tape, added: bool) -> None:
+        self.level: dict[Expr, int] = {}
+        self.moments: dict[tuple[str, int], dict[Expr, int]] = {}
+        self._tape, self._added = tape, added
+        self._name, self._rising, self._of_name = "", False, 0
+        self._parameters: list[Storage] = []
+
+    def run(self, output: Value) -> None:
+        """Go from the gradient of the output to that of the first input."""
+        ready: list[tuple[int, Operation]] = []
+        self._deliver(output, self.make(self._tape.gradient), ready)
+        while ready:
+            _, operation = heappop(ready)
+            self._name, self._of_name = operation.name, 0
+            gradients = [each for each in operation.gradients if each is not None]
+            made = operation.backward(self, gradients)
+            for storage in (*gradients, *operation.saved):
+                self.drop(storage)
+            for value, gradient in zip(operation.inputs, made, strict=True):
+                self._deliver(value, gradient, ready)
+            for storage in self._parameters if self._added else ():
+                self.drop(storage)
+            self._parameters.clear()
+
+    def make(self, size: Size) -> Storage:
+        """Allocate a tensor."""
+        for product, number in size.items():
+            self.level[product] = self.level.get(product, 0) + number
+        self._rising = True
+        return Storage(size, 1)
+
+    def drop(self, storage: Storage) -> None:
+        """Give a tensor up; without holders it is freed."""
+        storage.holders -= 1
+        if storage.holders:
+            return
+        if self._rising:
+            self.moments[self._name, self._of_name] = {key: value for key, value in self.level.items() if value}
+            self._of_name, self._rising = self._of_name + 1, False
+        for product, number in storage.size.items():
+            self.level[product] = self.level.get(product, 0) - number
+
+    def share(self, storage: Storage) -> Storage:
+        """Hand a tensor, or a view of it, on."""
+        storage.holders += 1
+        return storage
+
+    def parameter(self, size: Size) -> None:
+        """Make the gradient of a parameter, which is kept, or added to that of earlier micro-batches."""
+        self._parameters.append(self.make(size))
+
+    def _deliver(self, value: Value, gradient: Storage, ready: list[tuple[int, Operation]]) -> None:
+        maker = value.maker
+        if maker is None:
+            self.drop(gradient)
+            return
+        maker.gradients = maker.gradients or [None] * maker.outputs
+        before = maker.gradients[value.place]
+        if before is not None:
+            both = self.make(before.size)
+            self.drop(before)
+            self.drop(gradient)
+            gradient = both
+        maker.gradients[value.place] = gradient
+        maker.awaited -= 1
+        if maker.awaited <= 0:
+            heappush(ready, (-maker.number, maker))

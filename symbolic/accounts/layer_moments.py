@@ -1,0 +1,105 @@
+"""The largest moments of one layer's backward pass, from its operations.
+
+Of moments at which no more can be alive than at another one nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product as combinations
+
+from sympy import Expr, Integer, Mul, Symbol
+
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..parameters import BY_LETTER, symbols
+from .autograd import Walk
+from .layer_operations import Layer
+from .torch_gathered import ACCUMULATED
+
+a, k, qkn = symbols("a k qkn")
+
+#: Levels of one moment: by whether queries and keys have norms, and whether gradients are added to earlier ones.
+Case = tuple[bool, bool]
+Levels = Mapping[Case, Mapping[Expr, int]]
+
+
+def moments(implementation: Implementation) -> tuple[Expr, ...]:
+    """Return the bytes of every moment that can be the largest, beside all that the layer has saved."""
+    choices = implementation.choices
+    normed = (False, True) if choices["qk_norms"] == "head" else (False,)
+    added = (False, True) if choices["data_parallel"] == "ddp" else (False,)
+    levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
+    for case in combinations(normed, added):
+        layer = Layer(implementation, case[0])
+        walk = Walk(layer.tape, case[1])
+        walk.run(layer.run())
+        for moment, level in walk.moments.items():
+            levels.setdefault(moment, {})[case] = level
+    cases = [*combinations(normed, added)]
+    return tuple(_written(level, cases) for level in _undominated(levels.values(), cases))
+
+
+def _undominated(levels: Iterable[Levels], cases: list[Case]) -> list[Levels]:
+    """Drop every moment that is nowhere above another one."""
+    kept: list[Levels] = []
+    for level in levels:
+        if any(_below(level, other, cases) for other in kept):
+            continue
+        kept = [other for other in kept if not _below(other, level, cases)]
+        kept.append(level)
+    return kept
+
+
+def _below(low: Levels, high: Levels, cases: list[Case]) -> bool:
+    """Tell whether one moment is never above another; a moment that a case does not have is nothing there."""
+    return all(case not in low or (case in high and _at_most(low[case], high[case])) for case in cases)
+
+
+def _at_most(low: Mapping[Expr, int], high: Mapping[Expr, int]) -> bool:
+    """Tell whether one sum of products is at most another: each product has a larger one of its own."""
+    spare = {key: value for key in {*low, *high} if (value := high.get(key, 0) - low.get(key, 0)) > 0}
+    needed = {key: value for key in {*low, *high} if (value := low.get(key, 0) - high.get(key, 0)) > 0}
+    for small, number in needed.items():
+        for large in spare:
+            if number and spare[large] and _is_larger(large, small):
+                taken = min(number, spare[large])
+                spare[large], number = spare[large] - taken, number - taken
+        if number:
+            return False
+    return True
+
+
+def _is_larger(large: Expr, small: Expr) -> bool:
+    """Tell whether a product is at least another, with as many query heads as there are key heads or more."""
+    return any(_has_factors(large / small.xreplace(swapped)) for swapped in ({}, {k: a}))
+
+
+def _has_factors(quotient: Expr) -> bool:
+    """Tell whether all factors are at least 1 where they multiply, and at most 1 where they divide."""
+    for base, power in quotient.as_powers_dict().items():
+        is_switch = isinstance(base, Iverson) or (isinstance(base, Symbol) and _is_switch(base))
+        if (is_switch and power > 0) or (not is_switch and not base.is_number and power < 0):
+            return False
+    return bool(Mul(*(base for base in quotient.as_powers_dict() if base.is_number)) >= 1)
+
+
+def _is_switch(letter: Symbol) -> bool:
+    return str(letter) in BY_LETTER and BY_LETTER[str(letter)].is_switch
+
+
+def _written(levels: Levels, cases: list[Case]) -> Expr:
+    """Return a moment as one sum: levels differ by what norms of queries and keys, and earlier gradients, change."""
+    def total(*case: bool) -> Expr:
+        return sum((number * key for key, number in levels.get((case[0], case[1]), {}).items()), Integer(0))
+
+    result = total(False, False)
+    normed = total(True, False) - result
+    after = total(False, True) - result
+    if (True, False) in cases:
+        result += qkn * normed
+    if (False, True) in cases:
+        result += ACCUMULATED * after
+    if (True, True) in cases:
+        result += ACCUMULATED * qkn * (total(True, True) - total(True, False) - after)
+    return result

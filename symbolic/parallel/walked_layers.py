@@ -1,0 +1,23 @@
+"""Layers of Transformers whose backward pass is walked operation by operation, for the moments of PyTorch's own step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..choices import TRANSFORMERS_ROUTERS
+
+#: Options by axis.
+WALKED: Mapping[str, tuple[str, ...]] = {
+    "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "heads": ("grouped",), "precision": ("bf16", "mixed"),
+    "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_plain"),
+    "norms": ("pre", "post", "both"), "qk_norms": ("head",), "residual": ("sequential", "parallel_one"),
+    "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused",), "swiglu": ("eager",),
+    "attention": ("sdpa", "flash"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
+    "rope": ("shared", "shared_twice", "shared_fp32", "joined"), "projections": ("separate", "gate_up", "fused"),
+    "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
+}
+
+
+def not_walked(choices: Mapping[str, str]) -> str:
+    """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
+    return next((f"{axis} = {choices[axis]}" for axis, options in WALKED.items() if choices[axis] not in options), "")

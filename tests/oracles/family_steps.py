@@ -1,0 +1,68 @@
+"""Record training steps of families of Transformers as one GPU has them: tensors have sizes and no memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from oracles.sharded_steps import Recorder
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+#: Masks that the kernels of attention do without; Transformers makes them for tensors that it takes for traced.
+_MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")
+#: Keys of dropout.
+_DROPOUT = {"attention_dropout": 0.0}
+
+
+class OnGpu(Recorder):
+    """LayerNorm's statistics are in fp32, as a GPU has them: a CPU has them in the precision of the input."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is not torch.ops.aten.native_layer_norm.default:
+            return result
+        statistics = [each.float() for each in result[1:]]
+        for each in statistics:
+            self.record(each)
+        return result[0], *statistics
+
+
+@contextmanager
+def _bf16() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(before)
+
+
+def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int) -> Recorder:
+    """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there."""
+    recorder = OnGpu()
+    keys = {key: value for key, value in config.items() if key != "model_type"}
+    made = CONFIG_MAPPING[config["model_type"]](**keys, **_DROPOUT, use_cache=False, pad_token_id=None, bos_token_id=None,
+                                                eos_token_id=None)
+    with pytest.MonkeyPatch.context() as patched, recorder.mode, recorder:
+        with _bf16():
+            model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16).train()
+        module = sys.modules[type(model).__module__]
+        for name in _MASKS:
+            if hasattr(module, name):
+                patched.setattr(module, name, lambda *arguments, **options: None)
+        if full:
+            model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        recorder.peak = recorder.now
+        for _ in range(2):
+            for _ in range(microbatches):
+                tokens = torch.zeros(batch, sequence, dtype=torch.long)
+                loss = model(input_ids=tokens, labels=tokens).loss
+                loss.backward()
+                loss = tokens = None
+            optimizer.step()
+            optimizer.zero_grad()
+    return recorder
