@@ -1223,6 +1223,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.tables.activation": ("tables", "activation", "", "LAYERS"),
     "stage.tables.buffer": ("tables", "buffer", "", "NOTHING"),
     "stage.latent_shared_tables.buffer": ("latent_shared_tables", "buffer", "", "NOTHING"),
+    "stage.layer_part_steps.buffer": ("layer_part_steps", "buffer", "", "NOTHING"),
     "stage.layer_steps.buffer": ("layer_steps", "buffer", "", "NOTHING"),
     "stage.sliced_tables.buffer": ("sliced_tables", "buffer", "", "NOTHING"),
     "stage.first_steps.buffer": ("first_steps", "buffer", "", "NOTHING"),

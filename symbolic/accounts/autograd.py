@@ -2,7 +2,7 @@
 
 A tape has the operations in their order, with what each saves. The backward pass runs the latest operation of which all
 gradients are there. It makes the gradients of its inputs, then frees the gradient of its output and what it saved.
-Gradients that meet are added in a new tensor; those of parameters stay. Sizes are sums of products: letters with numbers.
+Gradients that meet are added in a new tensor; those of parameters stay. Sizes are sums of products of letters.
 """
 
 from __future__ import annotations

@@ -6,15 +6,16 @@ Of moments at which no more can be alive than at another one nothing is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import product as combinations
 
 from sympy import Expr, Integer, Mul, Symbol
 
-from ..functions import Iverson, Max
+from ..functions import Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbols
 from .autograd import Walk
-from .layer_operations import Layer
+from .layers_of_transformers import Layer
 from .torch_gathered import ACCUMULATED
 
 a, k, qkn = symbols("a k qkn")
@@ -61,15 +62,17 @@ def _at_most(low: Mapping[Expr, int], high: Mapping[Expr, int]) -> bool:
     spare = {key: value for key in {*low, *high} if (value := high.get(key, 0) - low.get(key, 0)) > 0}
     needed = {key: value for key in {*low, *high} if (value := low.get(key, 0) - high.get(key, 0)) > 0}
     for small, number in needed.items():
-        for large in spare:
-            if number and spare[large] and _is_larger(large, small):
-                taken = min(number, spare[large])
-                spare[large], number = spare[large] - taken, number - taken
-        if number:
+        missing = number
+        for large, left in spare.items():
+            if missing and left and _is_larger(large, small):
+                taken = min(missing, left)
+                spare[large], missing = left - taken, missing - taken
+        if missing:
             return False
     return True
 
 
+@cache
 def _is_larger(large: Expr, small: Expr) -> bool:
     """Tell whether a product is at least another, with as many query heads as there are key heads or more."""
     return any(_has_factors(large / small.xreplace(swapped)) for swapped in ({}, {k: a}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sympy import Eq, Expr
 
-from ..choices import FALCON
+from ..choices import FALCON, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     ALL_POSITIONS,
@@ -99,9 +99,17 @@ COMPONENTS = (
             # Layers that repeat them keep what they repeat in the closures of full recompute alone.
             *_shared("bf16", 2, ("mixed", "bf16"), _OF_EACH, "repeated", rfull),
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32_OF_EACH, "repeated_wide", rfull),
-            Tensor("rope.inverse_frequencies", "rope", Role.BUFFER, (HEAD_DIM,), 4, Lifetime.ONCE, "transformers",
-                   "fp32 inverse frequencies of every second dimension, and the original ones",
-                   options={"rope": ("shared",), "peak": ("torch",)}),
+            *(Tensor(f"rope.inverse_frequencies{suffix}", "rope", Role.BUFFER, (width,), 4 * sets, Lifetime.ONCE,
+                     "transformers",
+                     f"fp32 inverse frequencies of every second dimension, and the original ones{words}",
+                     options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
+              for suffix, width, sets, words, ropes, positions in (
+                  ("", HEAD_DIM, 1, "", ("shared", "shared_fp32", "joined"), "rotary"),
+                  ("_part", ROTARY_DIM, 1, "", ("shared", "joined"), "partial"),
+                  ("_twice", HEAD_DIM, 2, ", with windows and without", ("shared_twice",), "rotary"))),
+            Tensor("embedding.scale", "embedding", Role.BUFFER, (), 2, Lifetime.ONCE, "transformers",
+                   "bf16 scale of the embeddings (Gemma)", options={
+                       "mlp": ("geglu",), "peak": ("torch",), "router": TRANSFORMERS_ROUTERS}),
             Tensor("rope.complex", "rope", Role.BUFFER, (ALL_POSITIONS, HEAD_DIM), 4, Lifetime.ONCE, "torchtitan",
                    "complex64 rotation of every position and pair of dimensions",
                    options={"rope": ("complex",), "heads": ("grouped",)}),

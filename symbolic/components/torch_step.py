@@ -6,6 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
+from ..choices import TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
@@ -45,7 +46,7 @@ _ONE_AFTER_THE_OTHER, _ONE_NORM = ("sequential", "parallel"), ("parallel_one",)
 
 
 def _of_layers() -> tuple[Tensor, ...]:
-    """Return the counters of a layer that is none of Llama's, by its parts."""
+    """Return the counters of a layer of Transformers, by its parts."""
     return (
         _counters("projections", 4, "the projections of attention", projections=_APART),
         _counters("fused_projections", 2, "the projections of attention", projections=_JOINT),
@@ -66,30 +67,14 @@ def _of_layers() -> tuple[Tensor, ...]:
     )
 
 
-#: Layers with other tensors than Llama's, which no two of these describe.
-_OTHERS: Any = {
-    "layer_steps_joint": {"projections": ("fused", "qkv", "gate_up")},
-    "layer_steps_ungated": {"projections": ("separate",), "mlp": _UNGATED},
-    "layer_steps_layer_norm": {"projections": ("separate",), "mlp": _GATED, "normalisation": (*_SHIFTED, *_UNSCALED)},
-    "layer_steps_both": {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED, "norms": ("both",)},
-    "layer_steps_one_norm": {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED,
-                             "norms": ("pre", "post"), "residual": _ONE_NORM},
-}
-_OF_LLAMA: Any = {"projections": ("separate",), "mlp": _GATED, "normalisation": _SCALED, "norms": ("pre", "post"),
-                  "residual": _ONE_AFTER_THE_OTHER}
-
-
 COMPONENTS = (
     Component(
         "layer_steps", "Step counters of a layer", 61, Place.LAYER,
-        (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),
-         _counters("projection_biases", 3, "biases of q, k and v", lbias * (1 - bias)),
-         _counters("output_bias", 1, "the bias of the output projection", _OUTPUT_BIAS),
-         _counters("mlp_biases", 3, "the MLP's biases", MLP_BIAS)),
-        options={**_TORCH, **_OF_LLAMA},
+        (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),),
+        options={**_TORCH, "router": ("torchtitan",)},
     ),
-    *(Component(name, "Step counters of a layer", 61, Place.LAYER, _of_layers(), options={**_TORCH, **options})
-      for name, options in _OTHERS.items()),
+    Component("layer_part_steps", "Step counters of a layer's parts", 61, Place.LAYER, _of_layers(),
+              options={**_TORCH, "router": TRANSFORMERS_ROUTERS}),
     Component(
         "first_steps", "Step counters of the first stage", 62, Place.FIRST,
         (_steps("embedding", (), "fp32 step counter of the embedding"),

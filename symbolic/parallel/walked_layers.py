@@ -1,4 +1,4 @@
-"""Layers of Transformers whose backward pass is walked operation by operation, for the moments of PyTorch's own step."""
+"""Layers of Transformers whose backward pass is walked operation by operation, for the moments of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_plain"),
     "norms": ("pre", "post", "both"), "qk_norms": ("head",), "residual": ("sequential", "parallel_one"),
     "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused",), "swiglu": ("eager",),
-    "attention": ("sdpa", "flash"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
+    "attention": ("sdpa", "flash"), "positions": ("rotary", "partial"), "value": ("copy", "view"),
     "rope": ("shared", "shared_twice", "shared_fp32", "joined"), "projections": ("separate", "gate_up", "fused"),
     "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
 }

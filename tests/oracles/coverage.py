@@ -28,6 +28,7 @@ from oracles import (
     test_expert_families,
     test_expert_family_bytes,
     test_explained,
+    test_family_steps,
     test_gpt2,
     test_gpt_neox,
     test_huggingface_experts,
@@ -61,7 +62,8 @@ PARTS = (*ARCHITECTURE, "biases")
 SWITCHES: Mapping[str, str] = {"bias": "qkv_bias", "qkn": "qk_norm"}
 #: Where the most that is alive in a step is compared: models of ``huggingface.FAMILIES``, or measured runs.
 PEAKS: Mapping[str, str] = {
-    "huggingface": _file(test_explained), "megatron": "tests/test_peak_functional.py",
+    "huggingface": f"{_file(test_explained)}`, `{_file(test_family_steps)}",
+    "megatron": "tests/test_peak_functional.py",
     "nanotron": "tests/test_nanotron_runs.py", "torchtitan": "tests/test_torchtitan_counted.py",
 }
 #: Classes of Transformers under two names.
@@ -172,7 +174,8 @@ def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle]
     saved = COUNTED if (family in listed if listed else not missing) else ESTIMATED
     alive, reason = _peak(implementation, chosen)
     at_peak = {pair for oracle in tried if oracle.file == PEAKS[implementation] for pair in oracle.parts}
-    tried_there = family in huggingface.FAMILIES if not parts else not at_peak or at_peak.issuperset(wanted)
+    tried_there = not at_peak or at_peak.issuperset(wanted) if parts else (
+        family in {*huggingface.FAMILIES, *test_family_steps.WALKED})
     peak = saved if tried_there else ESTIMATED
     why = [f"no oracle tries {', '.join(missing)}"] if missing else []
     return Cell(COUNTED if parameters else ESTIMATED, saved, peak if alive else NOT_YET, ESTIMATED,

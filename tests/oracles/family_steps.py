@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from oracles.public_families import RESIDUAL_DROPOUT
 from oracles.sharded_steps import Recorder
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 #: Masks that the kernels of attention do without; Transformers makes them for tensors that it takes for traced.
 _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")
-#: Keys of dropout.
-_DROPOUT = {"attention_dropout": 0.0}
 
 
 class OnGpu(Recorder):
@@ -44,11 +43,13 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
     """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there."""
     recorder = OnGpu()
     keys = {key: value for key, value in config.items() if key != "model_type"}
-    made = CONFIG_MAPPING[config["model_type"]](**keys, **_DROPOUT, use_cache=False, pad_token_id=None, bos_token_id=None,
-                                                eos_token_id=None)
+    made = CONFIG_MAPPING[config["model_type"]](
+        **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+        **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
     with pytest.MonkeyPatch.context() as patched, recorder.mode, recorder:
         with _bf16():
-            model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16).train()
+            model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16)
+        model.train()
         module = sys.modules[type(model).__module__]
         for name in _MASKS:
             if hasattr(module, name):

@@ -79,7 +79,7 @@ _EVEN_HEADS = ("apertus", "bloom", "cohere", "falcon", "helium", "olmo", "olmo2"
 #: Families in which every query head has a key and a value head of its own.
 _OWN_KEYS = ("minicpm3",)
 #: Dropout of residuals under the key of its own that it has in some families.
-_RESIDUAL_DROPOUT = {"opt": "dropout", "seed_oss": "residual_dropout"}
+RESIDUAL_DROPOUT = {"opt": "dropout", "seed_oss": "residual_dropout"}
 #: Tokens.
 LONGEST = 48
 
@@ -108,7 +108,7 @@ def built(config: dict[str, Any], attention: str) -> PreTrainedModel:
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None, attention_dropout=0.0,
-        **{key: 0.0 for family, key in _RESIDUAL_DROPOUT.items() if family == config["model_type"]},
+        **{key: 0.0 for family, key in RESIDUAL_DROPOUT.items() if family == config["model_type"]},
     )
     model = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16).train()
     for module in model.modules():

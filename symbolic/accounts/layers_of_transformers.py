@@ -1,0 +1,202 @@
+"""Layers of Transformers as the operations of their forward passes, in the order that its classes have.
+
+What their backward passes make and free follows (``autograd``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sympy import Integer
+
+from ..dimensions import (
+    FFN,
+    GATE_UP_FEATURES,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    QKV_FEATURES,
+    ROTARY_DIM,
+)
+from ..functions import Iverson
+from ..implementations import Implementation
+from ..parameters import symbols
+from ..terms import product
+from .autograd import Storage, Value, Walk
+from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, bytes_of, sized
+from .rows import local_shape
+
+a, s = symbols("a s")
+
+INNER: Shape = (*TOKENS, FFN)
+QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
+KEY: Shape = (*TOKENS, KV_HEADS, HEAD_DIM)
+
+
+class Layer(Operations):
+    """The operations of one layer."""
+
+    def __init__(self, implementation: Implementation, normed: bool) -> None:
+        super().__init__(implementation, normed)
+        self._normed = normed
+
+    def run(self) -> Value:
+        """Record the layer; return its output."""
+        norms, residual = self.choices["norms"], self.choices["residual"]
+        start = self.start
+        before, after = norms in ("pre", "both"), norms in ("post", "both")
+        names = ("attention_norm", "ffn_norm") if norms == "post" else ("attention_post_norm", "ffn_post_norm")
+        normed = self.norm(start, "attention_norm", WHOLE) if before else start
+        attended = self.attention(normed)
+        if residual == "parallel_one":
+            return self.add(self.add(attended, self.mlp(normed)), start)
+        attended = self.norm(attended, names[0], WHOLE) if after else attended
+        middle = self.add(start, attended)
+        normed = self.norm(middle, "ffn_norm", WHOLE) if before else middle
+        out = self.mlp(normed)
+        return self.add(middle, self.norm(out, names[1], WHOLE) if after else out)
+
+    def norm(self, value: Value, name: str, shape: Shape) -> Value:
+        """Record a norm."""
+        before, self.part = self.part, name
+        result = self._of_norm(value, name, shape)
+        self.part = before
+        return result
+
+    def _of_norm(self, value: Value, name: str, shape: Shape) -> Value:
+        kernel, normalisation, tokens = self.choices["norm"], self.choices["normalisation"], shape[:-1]
+        weight = f"{name}.weight"
+        if normalisation in ("layer", "layer_plain") or kernel == "fused":
+            return self._fused_norm(value, name)
+        wide = self.cast(value, HIGH)
+        squares = self.simple("power", wide, saved=[wide.storage], temporaries=2)
+        mean = self.simple("mean", squares, tokens)
+        root = Storage(bytes_of(tokens, HIGH))
+        inverse = self.simple("rsqrt", mean, saved=[root], temporaries=2)
+        inverse.storage = root
+        normed = self.multiply(wide, inverse)
+        if kernel == "eager":
+            return self.scale(self.cast(normed, LOW), weight)
+        return self.cast((self.scale_wide if kernel == "eager_scale" else self.scale)(normed, weight), LOW)
+
+    def _fused_norm(self, value: Value, name: str) -> Value:
+        plain = self.choices["normalisation"] == "layer_plain"
+        value = self.cast(value, HIGH) if plain else value
+        tokens = value.shape[:-1]
+        own = [self.weights[key] for key in (f"{name}.weight", f"{name}.bias") if key in self.weights]
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            made = walk.make(bytes_of(value.shape, value.bytes))
+            for elements in own:
+                walk.parameter(sized(LOW * elements))
+            return [made]
+        statistics = 1 if self.choices["normalisation"] == "rms" else 2
+        saved = [value.storage, *(Storage(bytes_of(tokens, HIGH)) for _ in range(statistics))]
+        if self.choices["norm"] == "eager_scale":
+            saved.append(Storage(sized(LOW * own[0])))
+        out = self.value("norm", [value], value.shape, value.bytes, backward=backward, saved=saved)
+        return self.cast(out, LOW) if plain else out
+
+    def attention(self, value: Value) -> Value:
+        """Record attention with one kernel, and its projections."""
+        query, key, values = self._projected(value)
+        query, key = self._turned(query, key)
+        made = [query, key, values]
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            return [walk.make(bytes_of(each.shape, LOW)) for each in made]
+        context, sums = Storage(bytes_of(QUERY, LOW)), Storage(bytes_of(QUERY[:-1], HIGH))
+        out = self.value("core", made, QUERY, backward=backward,
+                          saved=[*(each.storage for each in made), context, sums])
+        out.storage = context
+        if self.choices["rope"].startswith("joined") and self.choices["attention"] == "sdpa":
+            # One head lies after another, and the output projection reads a copy.
+            out = self.value("tokens", [out], QUERY, backward=lambda walk, gradients: [walk.share(gradients[0])])
+            out.storage = Storage(sized(
+                Iverson(a > 1) * Iverson(s > 1) * product(Integer(LOW), *local_shape(QUERY))))
+        return self.linear(out, "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
+
+    def _projected(self, value: Value) -> tuple[Value, Value, Value]:
+        """Record the projections; gradients of heads of queries and keys are brought back into order by a copy."""
+        parts = (("q", QUERY), ("k", KEY), ("v", KEY))
+        if self.choices["projections"] == "fused":
+            whole = self.linear(value, "attention.qkv.weight", (*TOKENS, QKV_FEATURES), "attention.qkv.bias")
+            outs = [self.slice(whole, shape) for _, shape in parts]
+        else:
+            outs = []
+        for name, shape in parts:
+            if self.choices["projections"] == "fused":
+                out = outs.pop(0)
+            else:
+                out = self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
+            if name != "v":
+                out = self.simple("heads", out)
+                out = self.norm(out, f"attention.{name}_norm", shape) if self._normed else out
+            outs.append(out)
+        return outs[0], outs[1], outs[2]
+
+    def _turned(self, query: Value, key: Value) -> tuple[Value, Value]:
+        """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again."""
+        rope = self.choices["rope"]
+        if rope.startswith("joined"):
+            parts = [[self.simple("slice", value, value.shape[:-1] + part) for part in ((ROTARY_DIM,), (HEAD_DIM,))]
+                     for value in (query, key)]
+            joined = [self.joined(value.shape, [self._turn(turned), rest])
+                      for value, (turned, rest) in zip((query, key), parts, strict=True)]
+            return joined[0], joined[1]
+        query, key = self._turn(query), self._turn(key)
+        return (self.cast(query, LOW), self.cast(key, LOW)) if rope == "shared_fp32" else (query, key)
+
+    def _turn(self, value: Value) -> Value:
+        """Record products with cosines and sines, the latter of halves exchanged, one with its sign turned."""
+        bytes = HIGH if self.choices["rope"] == "shared_fp32" else LOW
+        cosine = self.with_table(value, bytes)
+        # A half is written as numbers of half as many bytes.
+        first, second = (self.simple("slice", value, bytes=value.bytes // 2) for _ in range(2))
+        joined = self.joined(value.shape, [self.simple("negative", second), first])
+        return self.add(cosine, self.with_table(joined, bytes))
+
+    def mlp(self, value: Value) -> Value:
+        """Record the MLP."""
+        gated = self.choices["mlp"] in ("swiglu", "geglu")
+        part = "swiglu" if gated else "gelu"
+        if gated:
+            inner = self._gated(value)
+        else:
+            hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
+            inner = ACTIVATIONS[self.choices["mlp"]](self, hidden)
+        return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
+
+
+    def _gated(self, value: Value) -> Value:
+        if self.choices["projections"] in ("fused", "gate_up"):
+            whole = self.linear(value, "swiglu.gate_up.weight", (*TOKENS, GATE_UP_FEATURES), "swiglu.gate_up.bias")
+            halves = self.tape.record("halves", [whole], [],
+                                      lambda walk, gradients: [walk.make(whole.storage.size)], 2)
+            gate, up = (Value(whole.storage, INNER, LOW, halves, place) for place in range(2))
+        else:
+            gate = self.linear(value, "swiglu.gate.weight", INNER, "swiglu.gate_up.bias")
+        activated = self.simple("activation", gate, saved=[gate.storage])
+        if self.choices["projections"] not in ("fused", "gate_up"):
+            up = self.linear(value, "swiglu.up.weight", INNER, "swiglu.gate_up.bias")
+        return self.multiply(activated, up)
+
+
+def _gelu(layer: Layer, value: Value) -> Value:
+    return layer.simple("activation", value, saved=[value.storage])
+
+
+def _relu(layer: Layer, value: Value) -> Value:
+    out = Storage(value.storage.size)
+    result = layer.simple("activation", value, saved=[out])
+    result.storage = out
+    return result
+
+
+def _relu2(layer: Layer, value: Value) -> Value:
+    root = _relu(layer, value)
+    return layer.simple("power", root, saved=[root.storage], temporaries=2)
+
+
+#: Activations of MLPs without a gate.
+ACTIVATIONS: Mapping[str, Callable[[Layer, Value], Value]] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
