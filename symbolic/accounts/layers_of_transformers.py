@@ -42,19 +42,12 @@ class Layer(Operations):
 
     def run(self) -> Value:
         """Record the layer; return its output."""
-        norms, residual = self.choices["norms"], self.choices["residual"]
-        start = self.start
-        before, after = norms in ("pre", "both"), norms in ("post", "both")
-        names = ("attention_norm", "ffn_norm") if norms == "post" else ("attention_post_norm", "ffn_post_norm")
-        normed = self.norm(start, "attention_norm", WHOLE) if before else start
-        attended = self.attention(normed)
-        if residual == "parallel_one":
-            return self.add(self.add(attended, self.mlp(normed)), start)
-        attended = self.norm(attended, names[0], WHOLE) if after else attended
-        middle = self.add(start, attended)
-        normed = self.norm(middle, "ffn_norm", WHOLE) if before else middle
-        out = self.mlp(normed)
-        return self.add(middle, self.norm(out, names[1], WHOLE) if after else out)
+        both = self.choices["norms"] == "both"
+        attended = self.attention(self.norm(self.start, "attention_norm", WHOLE))
+        attended = self.norm(attended, "attention_post_norm", WHOLE) if both else attended
+        middle = self.add(self.start, attended)
+        out = self.mlp(self.norm(middle, "ffn_norm", WHOLE))
+        return self.add(middle, self.norm(out, "ffn_post_norm", WHOLE) if both else out)
 
     def norm(self, value: Value, name: str, shape: Shape) -> Value:
         """Record a norm."""

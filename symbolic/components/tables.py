@@ -99,14 +99,15 @@ COMPONENTS = (
             # Layers that repeat them keep what they repeat in the closures of full recompute alone.
             *_shared("bf16", 2, ("mixed", "bf16"), _OF_EACH, "repeated", rfull),
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32_OF_EACH, "repeated_wide", rfull),
-            *(Tensor(f"rope.inverse_frequencies{suffix}", "rope", Role.BUFFER, (width,), 4 * sets, Lifetime.ONCE,
+            *(Tensor(f"rope.inverse_frequencies{suffix}", "rope", Role.BUFFER, (width,), 4, Lifetime.ONCE,
                      "transformers",
                      f"fp32 inverse frequencies of every second dimension, and the original ones{words}",
-                     options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
-              for suffix, width, sets, words, ropes, positions in (
-                  ("", HEAD_DIM, 1, "", ("shared", "shared_fp32", "joined"), "rotary"),
-                  ("_part", ROTARY_DIM, 1, "", ("shared", "joined"), "partial"),
-                  ("_twice", HEAD_DIM, 2, ", with windows and without", ("shared_twice",), "rotary"))),
+                     when=when, options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
+              for suffix, width, when, words, ropes, positions in (
+                  ("", HEAD_DIM, ONE, "", ("shared", "shared_fp32", "joined"), "rotary"),
+                  ("_part", ROTARY_DIM, ONE, "", ("shared", "joined"), "partial"),
+                  ("_windowed", HEAD_DIM, _SOME_WINDOWED, ", of layers with windows", ("shared_twice",), "rotary"),
+                  ("_whole", HEAD_DIM, _SOME_WHOLE, ", of other layers", ("shared_twice",), "rotary"))),
             Tensor("embedding.scale", "embedding", Role.BUFFER, (), 2, Lifetime.ONCE, "transformers",
                    "bf16 scale of the embeddings (Gemma)", options={
                        "mlp": ("geglu",), "peak": ("torch",), "router": TRANSFORMERS_ROUTERS}),

@@ -10,7 +10,7 @@ from ..choices import TRANSFORMERS_ROUTERS
 WALKED: Mapping[str, tuple[str, ...]] = {
     "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "heads": ("grouped",), "precision": ("bf16", "mixed"),
     "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_plain"),
-    "norms": ("pre", "post", "both"), "qk_norms": ("head",), "residual": ("sequential", "parallel_one"),
+    "norms": ("pre", "both"), "qk_norms": ("head",), "residual": ("sequential",),
     "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused",), "swiglu": ("eager",),
     "attention": ("sdpa", "flash"), "positions": ("rotary", "partial"), "value": ("copy", "view"),
     "rope": ("shared", "shared_twice", "shared_fp32", "joined"), "projections": ("separate", "gate_up", "fused"),
