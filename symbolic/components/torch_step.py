@@ -35,7 +35,7 @@ def _steps(
     )
 
 
-def _counters(name: str, tensors: int, meaning: str, when: Any = ONE, **options: tuple[str, ...]) -> Tensor:
+def _counters(name: str, tensors: int, meaning: str, when: Any = ONE, **options: Any) -> Tensor:
     return _steps(name, (), f"fp32 step counters of {meaning}", when, tensors=tensors, **options)
 
 
