@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.meant import with_hyphens
 from shardmath.cli.names import model_names
 from shardmath.cli.options import Count, configuration_options
 from shardmath.cli.titled import Titled
@@ -24,7 +26,7 @@ _OF_MACHINE = ("gpu", "gpu_memory", "network", "node_size")
 _EXCLUSIVE = ({"gpu", "gpu_memory"},)
 
 
-@click.command("against", add_help_option=False)
+@click.command("against", add_help_option=False, context_settings={"token_normalize_func": with_hyphens})
 @click.argument("model", required=False)
 @configuration_options
 def _against(**options: Any) -> None:
@@ -114,6 +116,9 @@ def _merged(
 
 
 def _parsed(text: str) -> click.Context:
+    if re.match(r"\w+=", text):
+        options = re.sub(r"(\w+)=", lambda name: f"--{with_hyphens(name[1])} ", text.replace(",", " "))
+        raise InputError("against", text, "must be options as on a command line", f'"{options}"')
     try:
         return _against.make_context("against", shlex.split(text))
     except ValueError as error:

@@ -7,7 +7,7 @@ import re
 import click
 
 from shardmath.cli.names import gpu_names, model_names, network_names
-from shardmath.cli.options import device, implementation_options, kernel_choices, risk_option
+from shardmath.cli.options import Gib, device, implementation_options, kernel_choices, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
@@ -27,7 +27,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 @click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file.")
 @click.option("--network", shell_complete=network_names,
               help="Network between nodes (see `shardmath networks`)  [default: the vendor's]")
-@click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
+@click.option("--gpu-memory", type=Gib(), metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
               help="One value for all rows, or recompute=MODE. May be repeated.")
 @click.option("--term", "terms", multiple=True, metavar="NAME",

@@ -27,6 +27,7 @@ from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
 from shardmath.cli.kernels import kernels
 from shardmath.cli.mcp import mcp
+from shardmath.cli.meant import meant_command, with_hyphens
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.phases import phases
@@ -40,8 +41,9 @@ from shardmath.cli.stopping import exit_code as after_signal
 from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
 from shardmath.cli.verify import verify
-from shardmath.errors import InputError, InputWarning, nearest_names
+from shardmath.errors import InputError, InputWarning
 from shardmath.files.cached import watch
+from shardmath.input.meant import MEANT
 from shardmath.reports.waiting import making, quiet, silence
 
 #: Exit code after the reader of our output has ended, as in click and rich.
@@ -66,13 +68,14 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and not args[0].startswith("-") and args[0] not in self.commands:
-            raise InputError("command", args[0], "must be a command", nearest_names(args[0], self.commands))
+            raise InputError("command", args[0], "must be a command", meant_command(args[0], list(self.commands)))
         return super().resolve_command(ctx, args)
 
 
 @click.group(
     cls=_Commands, help=_HELP, epilog=_CODES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100,
+                      "token_normalize_func": with_hyphens},
 )
 @click.version_option(__version__, prog_name="shardmath")
 def cli() -> None:
@@ -118,9 +121,11 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message())
         return 0
     except click.exceptions.NoSuchOption as error:
-        if error.option_name in _MEANT:
-            return _refuse(f"No such option '{error.option_name}'. Give {_MEANT[error.option_name]}.")
-        return _refuse(f"{error.format_message()}{_as_kernel(error.option_name)}")
+        if error.option_name in MEANT:
+            return _refuse(f"No such option '{error.option_name}'. Give {MEANT[error.option_name]}.")
+        if kernel := _as_kernel(error.option_name):
+            return _refuse(f"No such option '{error.option_name}'.{kernel}")
+        return _refuse(f"{error.format_message()}{_in_a_script(error)}")
     except click.ClickException as error:
         return _refuse(error.format_message())
     except InputError as error:
@@ -135,20 +140,18 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
 
 
-#: Options of other programs, with the way to say the same here.
-_MEANT = {
-    "--model": "the model as the first argument, without an option",
-    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes"), "--num-gpus, the GPUs of all nodes together"),
-    "--fsdp": "--zero-stage 3",
-}
-
-
 def _as_kernel(option: str) -> str:
     """Say how an option is written that names an axis of kernels; nothing for another one."""
     from shardmath.generated.definitions import CHOICES
 
     axis = option.lstrip("-").replace("-", "_")
     return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}." if axis in CHOICES else ""
+
+
+def _in_a_script(error: click.exceptions.NoSuchOption) -> str:
+    """Say that a launch file may have an option, where the command reads such files and has nothing like it."""
+    reads = error.ctx is not None and any("--set" in item.opts for item in error.ctx.command.params)
+    return " A launch script with it can be given as MODEL." if reads and not error.possibilities else ""
 
 
 def _ended(code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
@@ -48,6 +49,12 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             field = param.name if param is not None and param.name else "value"
             if field in PARAMETERS:
+                if product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", value):
+                    nearest = str(int(product[1]) * int(product[2]))
+                    raise InputError(field, value, "must be an integer", nearest) from None
+                if re.fullmatch(r"\d+(\.\d+)?[kKMBT]", value):
+                    rule = f"must be an integer without a letter behind it: {PARAMETERS[field][1]}"
+                    raise InputError(field, value, rule) from None
                 checked(field, _number(value))
             raise InputError(field, value, "must be an integer") from None
 
@@ -62,15 +69,33 @@ class Tokens(Count):
         return super().convert(value, param, ctx)
 
 
+class Gib(click.ParamType):  # type: ignore[type-arg]
+    """A number of GiB; a unit behind it is refused in our own words."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number that the text says. Raises InputError for another text."""
+        try:
+            return float(value)
+        except ValueError:
+            digits = re.match(r"\d+(\.\d+)?", value)
+            field = param.name if param is not None and param.name else "value"
+            raise InputError(field, value, "must be a number of GiB, without a unit", digits and digits[0]) from None
+
+
 class Counts(click.ParamType):  # type: ignore[type-arg]
     """Integers with commas between them."""
 
     name = "integers"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the integers that the text lists."""
+        """Return the integers that the text lists. Raises InputError for brackets and ranges."""
         if isinstance(value, tuple):
             return value
+        if listed := _listed(value):
+            field = param.name if param is not None and param.name else "value"
+            raise InputError(field, value, "must be integers with commas between them", listed)
         return tuple(Count().convert(part.strip(), param, ctx) for part in value.split(","))
 
 
@@ -82,6 +107,15 @@ class Names(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         """Return the names that the text lists."""
         return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(","))
+
+
+def _listed(text: str) -> str | None:
+    """Return the integers that brackets or a range mean: of a range its powers of two; None for other texts."""
+    if re.fullmatch(r"[\[(][\d, ]+[\])]", text):
+        return text[1:-1].replace(" ", "")
+    bounds = re.fullmatch(r"(\d{1,9})(?:-|\.\.|:)(\d{1,9})", text)
+    powers = [2**power for power in range(30) if int(bounds[1]) <= 2**power <= int(bounds[2])] if bounds else []
+    return ",".join(map(str, powers)) or None
 
 
 def _number(text: str) -> float | str:
@@ -102,13 +136,13 @@ def kernel_options(texts: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
     return {axis: options if len(options) > 1 else options[0] for axis, options in split.items()}
 
 
-def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
+def pairs(field: str, texts: tuple[str, ...], form: str, example: str | None = None) -> dict[str, str]:
     """Return values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(field, text, f"must be written {form}", f"{text}=..." if text in CHOICES else None)
+            raise InputError(field, text, f"must be written {form}", f"{text}=..." if text in CHOICES else example)
         values[name.strip()] = value.strip()
     return values
 
@@ -225,7 +259,7 @@ _cluster_options = under(
     "Cluster",
     click.option("--gpu", shell_complete=gpu_names, help="GPU: a name of `shardmath gpus`, or a cluster file."),
     *_field_options(Training, "network"),
-    click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU outside the catalogue."),
+    click.option("--gpu-memory", type=Gib(), metavar="GIB", help="Memory of a GPU outside the catalogue."),
     *_field_options(Training, "node_size"),
 )
 #: Option that says what fits.

@@ -39,7 +39,7 @@ from shardmath.reports.answers import answer
 )
 @under(
     "Cluster",
-    click.option("--gpus", type=Names(), required=True, metavar="GPU,GPU,...",
+    click.option("--gpus", "--gpu", type=Names(), required=True, metavar="GPU,GPU,...",
                  help="Kinds of GPUs: names of `shardmath gpus`, or cluster files."),
     click.option("--num-gpus", type=Counts(), default=(), metavar="N,N,...",
                  help="Numbers of GPUs  [default: four doublings from the least that could meet the deadline]"),
@@ -78,8 +78,8 @@ def plan(
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    planned = run(model, gpus=gpus, prices=pairs("price", prices, "GPU=PRICE"), kernels=kernel_choices(kernels),
-                  **without_absent(options))
+    by_gpu = pairs("price", prices, "GPU=PRICE", "h100-80gb=2.50")
+    planned = run(model, gpus=gpus, prices=by_gpu, kernels=kernel_choices(kernels), **without_absent(options))
     if json:
         click.echo(answer("plan", planned.to_dict()))
     else:

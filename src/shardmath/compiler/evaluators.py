@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
+from shardmath.input.naming import nearest_implementation
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -193,7 +194,7 @@ def changed_choices(implementation: str, kernels: Mapping[str, str] | None = Non
     """
     if implementation not in IMPLEMENTATIONS:
         raise InputError("implementation", implementation, "must be a known implementation",
-                         nearest_names(implementation, IMPLEMENTATIONS))
+                         nearest_implementation(implementation, IMPLEMENTATIONS))
     known = IMPLEMENTATIONS[implementation]
     chosen = with_needs(_checked(kernels or {}))
     for axis, option in chosen.items():

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, SHORT
+from shardmath.input.meant import parameter_of
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
@@ -39,9 +40,9 @@ def long_names(formula: str) -> str:
 
 
 def nearest_parameter(name: str, known: Collection[str]) -> str:
-    """Return the parameter that a short name as ``tp`` stands for, else those that are spelled most like ``name``."""
+    """Return the parameter that ``tp`` or another program's name stands for, else those spelled most like ``name``."""
     meant = next((long for long, short in TYPED.items() if short == name.lower() and long in known), None)
-    return meant or nearest_names(name, known)
+    return meant or parameter_of(name, known, TYPED) or nearest_names(name, known)
 
 
 def limits(name: str) -> tuple[int, int]:

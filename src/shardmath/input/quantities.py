@@ -13,7 +13,10 @@ _SIZES: Mapping[str, int] = {
 }
 #: Seconds by unit.
 _TIMES: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
-_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s?([A-Za-z]?)", re.ASCII)
+#: Digits, which may stand in groups of three, with an exponent or a letter behind them.
+_NUMBER = re.compile(r"(\d{1,18}|\d{1,3}(?:[,_]\d{3}){1,5})(\.\d{1,9})?(?:e\+?(\d{1,2})|\s?([A-Za-z]?))", re.ASCII)
+_EXAMPLE = "15T"
+_CURRENCIES = "$€£¥"
 
 
 def amount(field: str, value: object, largest: int = 10**18, least: int = 1) -> Fraction:
@@ -21,7 +24,16 @@ def amount(field: str, value: object, largest: int = 10**18, least: int = 1) -> 
 
     Raises InputError for any other text, and outside ``least`` to ``largest``.
     """
-    return _read(field, value, _SIZES, "a number, with k, M, B, T or P behind it", "15T", (least, largest))
+    return _read(field, value, _SIZES, "a number, with k, M, B, T or P behind it", _EXAMPLE, (least, largest))
+
+
+def money(field: str, value: object, largest: int = 10**18, least: int = 1) -> Fraction:
+    """Return an ``amount`` that may have the sign of a currency before it: ``$2M``. Raises InputError as ``amount``."""
+    plain = value.strip().lstrip(_CURRENCIES) if isinstance(value, str) else value
+    try:
+        return amount(field, plain, largest, least)
+    except InputError as error:
+        raise InputError(field, value, error.rule, "20M" if error.nearest == _EXAMPLE else error.nearest) from None
 
 
 def duration(field: str, value: object, largest: int = 10**12, least: int = 1) -> Fraction:
@@ -51,9 +63,10 @@ def _read(
             raise InputError(field, value, f"must be {form}", example) from None
     else:
         match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None or match[2] not in units:
+        if match is None or (match[4] or "") not in units:
             raise InputError(field, value, f"must be {form}", example)
-        number = Fraction(match[1]) * units[match[2]]
+        digits, decimals, exponent, unit = match.groups(default="")
+        number = Fraction(re.sub("[,_]", "", digits) + decimals) * 10**int(exponent or 0) * units[unit]
     if not least <= number <= largest:
         rule = f"must be from {least} to {largest}"
         raise InputError(field, value, rule, str(least if number < least else largest))

@@ -8,7 +8,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError, nearest_by_words
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
 from shardmath.input.records import Record
@@ -215,8 +215,7 @@ class Model(Record):
         if begun:
             raise InputError("model", name, "must say which model is meant", " or ".join(begun))
         rule = "must be a model of the catalogue or the path of a config.json"
-        tuned = [key for key in known if plain.startswith(f"{key}-")]
-        raise InputError("model", name, rule, max(tuned, key=len) if tuned else nearest_names(plain, known))
+        raise InputError("model", name, rule, nearest_by_words(plain, known))
 
     @classmethod
     @typed

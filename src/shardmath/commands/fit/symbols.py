@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from shardmath.configuration.job import Job, filling_batch
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.input.parameters import limits, long_name
+from shardmath.input.parameters import limits, long_name, nearest_parameter
 
 #: Default symbols, in the order of the report.
 USUAL = (
@@ -59,10 +59,10 @@ class Solved:
 def known_symbol(symbol: str) -> str:
     """Return the long name of a symbol or letter. Raises InputError for one that cannot be asked for."""
     known = (*LARGEST, *SMALLEST)
-    symbol = long_name(symbol)
-    if symbol not in known:
-        raise InputError("solve", symbol, "must be a symbol that can be solved for", nearest_names(symbol, known))
-    return symbol
+    name = long_name(symbol)
+    if name not in known:
+        raise InputError("solve", symbol, "must be a symbol that can be solved for", nearest_parameter(symbol, known))
+    return name
 
 
 def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> Solved:

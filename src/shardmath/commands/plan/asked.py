@@ -9,7 +9,7 @@ from fractions import Fraction
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.input.parameters import checked
-from shardmath.input.quantities import amount, duration, whole
+from shardmath.input.quantities import amount, duration, money, whole
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 
@@ -88,7 +88,7 @@ def prices_of(prices: Mapping[str, object], clusters: Mapping[str, Cluster]) -> 
             kinds = [kind for kind, cluster in clusters.items() if _is_of(name, cluster)]
         if not kinds:
             raise InputError("price", name, "must be of a kind of --gpus", nearest_names(name, clusters))
-        named |= dict.fromkeys(kinds, float(amount("price", price, _MOST, 0)))
+        named |= dict.fromkeys(kinds, float(money("price", price, _MOST, 0)))
     return named
 
 

@@ -28,7 +28,7 @@ from shardmath.errors import ABSENT, InputError
 from shardmath.generated import plan as formulas
 from shardmath.input.arguments import typed_like
 from shardmath.input.parameters import checked
-from shardmath.input.quantities import amount, duration
+from shardmath.input.quantities import duration, money
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -84,7 +84,7 @@ def plan(
     clusters = _clusters(gpus, network)
     priced = prices_of(prices or {}, clusters)
     ends = None if deadline is None else float(duration("deadline", deadline))
-    money = None if budget is None else float(amount("budget", budget))
+    limit = None if budget is None else float(money("budget", budget))
     fails = failures_of(failures, pause, restart)
     grams, grid = electricity_of(carbon)
     if not num_gpus and ends is None:
@@ -103,16 +103,16 @@ def plan(
         ]
         overlaps |= {name: None for points_of_phase in points for point in points_of_phase if point.time is not None
                      for name in OVERLAPS if point.time.machine.get(name)}
-        asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, money)
+        asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, limit)
         offers += _kind(asked, list(zip(*points, strict=True)))
     assert alone is not None
     fastest, cheapest = chosen(offers)
     total = sum(part.tokens for part in parts)
     return Plan(
-        as_asked, total, batches[0] * parts[0].seq_length, None if ends is None else formulas.days(seconds=ends), money,
+        as_asked, total, batches[0] * parts[0].seq_length, None if ends is None else formulas.days(seconds=ends), limit,
         "" if fails is None else fails.source, grid, risk_of(with_parts(arguments)), tuple(overlaps),
         tuple(offers), fastest, cheapest,
-        tuple(optima(alone, total, money, None if cheapest is None else offers[cheapest])),
+        tuple(optima(alone, total, limit, None if cheapest is None else offers[cheapest])),
     )
 
 

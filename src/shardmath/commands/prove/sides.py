@@ -12,6 +12,7 @@ from shardmath.compiler.expressions.source import FormulaError, parse
 from shardmath.configuration.settings import WORDS
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
+from shardmath.input.naming import nearest_implementation
 from shardmath.input.parameters import long_name
 from shardmath.input.quantities import separated
 
@@ -111,7 +112,7 @@ class Sides:
                     kernels[name] = text
             if implementation not in IMPLEMENTATIONS:
                 raise InputError("implementation", implementation, "must be a known implementation",
-                                 nearest_names(implementation, IMPLEMENTATIONS))
+                                 nearest_implementation(implementation, IMPLEMENTATIONS))
             evaluator = find(implementation, kernels)
             base = Setting(evaluator, {})
             self.settings.append(base)

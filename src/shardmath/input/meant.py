@@ -1,0 +1,79 @@
+"""Options as people know them from other programs, with the way to say the same here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from shardmath.generated.definitions import CHOICES
+
+_LENGTH = "the tokens of a whole training to `shardmath plan --tokens`"
+_RECOMPUTE = "--recompute full, or modules such as --recompute core_attention"
+_PRECISION = "--kernel precision=OPTION, listed by `shardmath kernels precision`"
+_ADAPTERS = "--kernel adapters=OPTION, listed by `shardmath kernels adapters`, and --lora-rank"
+#: Ways to say it, each with the options of Megatron-LM, torchtitan, Transformers, DeepSpeed, launchers and people.
+_WAYS = {
+    "the model as the first argument, without an option":
+        "-m --model --model-name --model-path --model-name-or-path --config --hf-config",
+    "--gpu": "-g --gpu-type --gpu-name --gpu-model --device --hardware --accelerator",
+    "--gpu-memory in GiB": "--vram --memory --gpu-mem --mem",
+    "--num-gpus, the GPUs of all nodes together":
+        "--nodes --nnodes --num-nodes --world-size --ngpu --ngpus --n-gpus --num-devices --devices --num-processes",
+    "--node-size": "--nproc-per-node --gpus-per-node --ntasks-per-node --num-gpus-per-node",
+    "--tp": "--tensor-model-parallel-size --tensor-parallel-size --tensor-parallel-degree --tp-size --tp-degree",
+    "--pp": "--pipeline-model-parallel-size --pipeline-parallel-size --pipeline-parallel-degree --pp-size --pp-degree",
+    "--cp": "--context-parallel-size --context-parallel-degree --cp-size --cp-degree",
+    "--ep": "--expert-model-parallel-size --expert-parallel-size --expert-parallel-degree --ep-size --ep-degree",
+    "--etp": "--expert-tensor-parallel-size --expert-tensor-parallel-degree",
+    "--dp": "--data-parallel-size --data-parallel-degree --data-parallel-shard-degree --dp-size --dp-shard",
+    "--data-parallel-replicas": "--data-parallel-replicate-degree --dp-replicate --hsdp",
+    "--vpp, chunks of layers per pipeline rank":
+        "--virtual-pipeline-model-parallel-size --num-layers-per-virtual-pipeline-stage --interleave",
+    "--sequence-parallel": "--sp --sequence-parallelism",
+    "--zero-stage": "--zero --zero-optimization --zero-optimization-stage --stage --sharding-strategy",
+    "--zero-stage 3": "--fsdp --fsdp2 --use-torch-fsdp2 --zero3 --zero-3",
+    "--zero-stage 2": "--zero2 --zero-2",
+    "--distributed-optimizer": "--use-distributed-optimizer --zero1 --zero-1",
+    "--seq, tokens of a sequence":
+        "--seq-len --max-seq-len --max-seq-length --sequence-length --context-length --block-size --max-length "
+        "--cutoff-len --max-position-embeddings",
+    "--mbs, sequences of a micro-batch":
+        "--micro-batch --microbatch --microbatch-size --local-batch-size --per-device-train-batch-size "
+        "--per-device-batch-size --train-micro-batch-size-per-gpu",
+    "--gbs, sequences of one optimizer step, or --mbs, those of a micro-batch":
+        "--batch --batch-size --train-batch-size --global-batch",
+    "--gbs, sequences of one optimizer step: those of a micro-batch x data-parallel ranks x steps of accumulation":
+        "--gradient-accumulation-steps --gradient-accumulation --grad-accum --accumulate-grad-batches",
+    "--gbs, sequences of one optimizer step: its tokens divided by --seq":
+        "--batch-tokens --global-batch-tokens --tokens-per-batch --tokens-per-step",
+    _RECOMPUTE:
+        "--recompute-granularity --recompute-activations --gradient-checkpointing --activation-checkpointing "
+        "--activation-checkpoint-mode --checkpoint-activations --use-gradient-checkpointing --ac",
+    _PRECISION: "--bf16 --fp16 --fp32 --dtype --mixed-precision --torch-dtype --param-dtype --amp",
+    "--kernel fp8=OPTION, listed by `shardmath kernels fp8`": "--fp8-format --fp8-recipe --float8",
+    "--kernel attention=OPTION, listed by `shardmath kernels attention`":
+        "--flash-attn --use-flash-attn --flash-attention --attn-implementation --attention-backend --sdpa",
+    "--kernel optimizer=OPTION, listed by `shardmath kernels optimizer`": "--optim --optimizer-type",
+    "--kernel data_parallel=deepspeed with --implementation huggingface, and --zero-stage": "--deepspeed",
+    "--optimizer-offload-percent 100": "--offload --cpu-offload --optimizer-cpu-offload --offload-optimizer",
+    _ADAPTERS: "--lora --use-lora --use-peft --lora-r --lora-alpha --peft",
+    f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora",
+    "--rank-by": "--sort --sort-by --order-by --objective",
+    "--csv FILE or --parquet FILE": "--output --out --output-file --export --save",
+    "--implementation": "--framework --backend --engine --library",
+    _LENGTH: "--train-iters --train-samples --max-steps --steps --training-steps --epochs --num-train-epochs",
+}
+#: How it is said here, by option.
+MEANT = {option: way for way, options in _WAYS.items() for option in options.split()}
+
+
+def parameter_of(name: str, known: Collection[str], short: Mapping[str, str]) -> str:
+    """Return the argument that another program calls ``name``; empty where there is none.
+
+    ``short`` has the short names of parameters.
+    """
+    way = MEANT.get(f"--{name.lower().replace('_', '-')}", "")
+    first = way.split(" ")[0].strip("-,")
+    axis = name if name in CHOICES else way.removeprefix("--kernel ").partition("=")[0]
+    if axis in CHOICES and "kernels" in known:
+        return f'kernels={{"{axis}": ...}}'
+    return next((own for own in known if first and first in (own.replace("_", "-"), short.get(own))), "")
