@@ -19,7 +19,12 @@ _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")
 
 
 class OnGpu(Recorder):
-    """LayerNorm's statistics are in fp32, as a GPU has them: a CPU has them in the precision of the input."""
+    """LayerNorm's statistics are in fp32, as a GPU has them: a CPU has them in the precision of the input.
+
+    ``layers`` is the peak of the backward passes behind that of the final norm.
+    """
+
+    layers = before = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -30,6 +35,17 @@ class OnGpu(Recorder):
             self.record(each)
         return result[0], *statistics
 
+    def watch(self, norm: Any) -> None:
+        """Let the peak begin anew when the gradient of a norm's input is there."""
+        norm.register_forward_pre_hook(lambda module, inputs: inputs[0].register_hook(self._begin) and None)
+
+    def _begin(self, gradient: Any) -> None:
+        self.before, self.peak = max(self.before, self.peak), self.now
+
+    def end(self) -> None:
+        """End a backward pass."""
+        self.layers, self.peak = max(self.layers, self.peak), max(self.before, self.peak)
+
 
 @contextmanager
 def _bf16() -> Iterator[None]:
@@ -39,7 +55,7 @@ def _bf16() -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
-def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int) -> Recorder:
+def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int) -> OnGpu:
     """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there."""
     recorder = OnGpu()
     keys = {key: value for key, value in config.items() if key != "model_type"}
@@ -56,6 +72,7 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
                 patched.setattr(module, name, lambda *arguments, **options: None)
         if full:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        recorder.watch(model.base_model.norm)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         recorder.peak = recorder.now
         for _ in range(2):
@@ -63,6 +80,7 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
                 tokens = torch.zeros(batch, sequence, dtype=torch.long)
                 loss = model(input_ids=tokens, labels=tokens).loss
                 loss.backward()
+                recorder.end()
                 loss = tokens = None
             optimizer.step()
             optimizer.zero_grad()
