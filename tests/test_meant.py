@@ -60,13 +60,13 @@ def test_underscores_in_options_are_hyphens() -> None:
 ])
 def test_amounts_are_read_as_they_are_written(text: str, number: Fraction) -> None:
     assert amount("tokens", text, least=0) == number
-    assert money("budget", f"${text}", least=0) == number
+    assert money("budget", f"${text}", "20M", least=0) == number
 
 
 @pytest.mark.parametrize("text", ["2,5M", "1e12T", "20,00", "2MUSD", "$", "", "1e99", "1,0000", "1e-3"])
 def test_other_amounts_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="20M" if text != "1e99" else "must be from"):
-        money("budget", text)
+        money("budget", text, "20M")
     with pytest.raises(InputError):
         amount("tokens", f"${text}")
 

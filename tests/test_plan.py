@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from shardmath.cli.main import exit_code
 from shardmath.commands.plan import Offer, Plan
 from shardmath.commands.scale import scale
 from shardmath.generated.definitions import ERRORS
-from shardmath.input.quantities import amount, duration, whole
+from shardmath.input.quantities import amount, duration, money, whole
 from shardmath.schemas.documents import schema
 
 AXES: dict[str, Any] = {"tensor_parallel": (1, 2), "pipeline_parallel": (1,), "context_parallel": (1,),
@@ -170,9 +171,9 @@ def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
 
 @pytest.mark.parametrize(("changes", "field", "nearest"), [
     ({"tokens": "15 trillion"}, "tokens", "15T"), ({"tokens": 0}, "tokens", "1"), ({"tokens": "1.5"}, "tokens", "2"),
-    ({"deadline": "90 years"}, "deadline", "90d"), ({"budget": "-1"}, "budget", "15T"), ({"gpus": []}, "gpus", None),
+    ({"deadline": "90 years"}, "deadline", "90d"), ({"budget": "-1"}, "budget", "20M"), ({"gpus": []}, "gpus", None),
     ({"gpus": ["h100-80gb", "H100 80GB"]}, "gpus", None), ({"num_gpus": ()}, "num_gpus", None),
-    ({"prices": {"b200": 3}}, "price", "h100-80gb"), ({"prices": {"h100-80gb": "cheap"}}, "price", "15T"),
+    ({"prices": {"b200": 3}}, "price", "h100-80gb"), ({"prices": {"h100-80gb": "cheap"}}, "price", "2.5"),
     ({"phases": ["1T"]}, "phase", "1T@128k"), ({"phases": ["20T@16k"]}, "tokens", "20000000000001"),
     ({"batch_tokens": 10_000}, "batch_tokens", "8192"), ({"pause": "10s"}, "restart", "5m"),
     ({"failures": "llama-3"}, "pause", None), ({"failures": "lama-3", "pause": 1, "restart": 1}, "failures", None),
@@ -191,7 +192,9 @@ def test_large_numbers_and_durations_are_read_exactly() -> None:
     assert (amount("x", "20M"), amount("x", 2.5), amount("x", "1 k")) == (20_000_000, 2.5, 1000)
     assert [duration("x", text) for text in ("90d", "1.5h", "2w", "5m", "30s", "7")] == [
         7_776_000, 5400, 1_209_600, 300, 30, 7]
-    for text in ("", "T", "1e5", "1,000", "٣T", "5 days", None, True, float("nan"), "9" * 40):
+    assert [amount("x", text) for text in ("1e5", "1,000", "15_000.5")] == [100_000, 1000, Fraction("15000.5")]
+    assert [money("x", text, "20M") for text in ("$2M", "2,000,000", " €1.5k ")] == [2_000_000, 2_000_000, 1500]
+    for text in ("", "T", "1e", "1,00", "$2M", "٣T", "5 days", None, True, float("nan"), "9" * 40):
         with pytest.raises(InputError):
             amount("x", text)
 

@@ -27,13 +27,16 @@ def amount(field: str, value: object, largest: int = 10**18, least: int = 1) -> 
     return _read(field, value, _SIZES, "a number, with k, M, B, T or P behind it", _EXAMPLE, (least, largest))
 
 
-def money(field: str, value: object, largest: int = 10**18, least: int = 1) -> Fraction:
-    """Return an ``amount`` that may have the sign of a currency before it: ``$2M``. Raises InputError as ``amount``."""
+def money(field: str, value: object, example: str, largest: int = 10**18, least: int = 1) -> Fraction:
+    """Return an ``amount`` that may have the sign of a currency before it: ``$2M``.
+
+    Raises InputError as ``amount``, with ``example`` for what is no number.
+    """
     plain = value.strip().lstrip(_CURRENCIES) if isinstance(value, str) else value
     try:
         return amount(field, plain, largest, least)
     except InputError as error:
-        raise InputError(field, value, error.rule, "20M" if error.nearest == _EXAMPLE else error.nearest) from None
+        raise InputError(field, value, error.rule, example if error.nearest == _EXAMPLE else error.nearest) from None
 
 
 def duration(field: str, value: object, largest: int = 10**12, least: int = 1) -> Fraction:

@@ -88,7 +88,7 @@ def prices_of(prices: Mapping[str, object], clusters: Mapping[str, Cluster]) -> 
             kinds = [kind for kind, cluster in clusters.items() if _is_of(name, cluster)]
         if not kinds:
             raise InputError("price", name, "must be of a kind of --gpus", nearest_names(name, clusters))
-        named |= dict.fromkeys(kinds, float(money("price", price, _MOST, 0)))
+        named |= dict.fromkeys(kinds, float(money("price", price, "2.5", _MOST, 0)))
     return named
 
 

@@ -84,7 +84,7 @@ def plan(
     clusters = _clusters(gpus, network)
     priced = prices_of(prices or {}, clusters)
     ends = None if deadline is None else float(duration("deadline", deadline))
-    limit = None if budget is None else float(money("budget", budget))
+    limit = None if budget is None else float(money("budget", budget, "20M"))
     fails = failures_of(failures, pause, restart)
     grams, grid = electricity_of(carbon)
     if not num_gpus and ends is None:
