@@ -80,8 +80,7 @@ def evaluator_for(
             raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
                              " in what a recomputed layer keeps", SELECTIVE)
         if "ops" not in options_of(implementation, "recompute_saves"):
-            rule = f"must be a mode of {implementation}, in which recomputation names modules"
-            raise InputError("recompute", SELECTIVE, rule, "core_attention")
+            raise InputError("recompute", SELECTIVE, f"must be a mode of {implementation}", "core_attention")
         chosen["recompute_saves"] = "ops"
     return find(implementation, {**chosen, **(kernels or {})})
 
