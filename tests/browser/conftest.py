@@ -55,6 +55,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 Opener = Callable[..., Any]
+#: Milliseconds that a page may take for something on a machine with other work.
+PATIENCE = 600_000
 
 
 @pytest.fixture
@@ -66,6 +68,7 @@ def opened(chromium: Any, written: Path) -> Iterator[Opener]:
         link: str = "", size: tuple[int, int] = SCREEN, scheme: str = "light", path: Path = written
     ) -> Any:
         context = chromium.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         tab = context.new_page()
         tab.on("pageerror", lambda error: errors.append(str(error)))
