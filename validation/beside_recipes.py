@@ -6,7 +6,6 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -20,6 +19,7 @@ from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain
 from validation.measured import known_to_run as known
 from validation.measured.case import Case
 from validation.measured.reading import rows
+from validation.pages import settle
 from validation.tables import markdown
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "beside-recipes.md"
@@ -221,17 +221,12 @@ def _recipe(item: Beside) -> str:
     return in_words(sizes) + listed
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page, or say how it differs."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or say how it differs; 1 if it does."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say what would change")
-    text, before = page(), PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif text != before:
-        sys.stdout.writelines(unified_diff(before.splitlines(True), text.splitlines(True), str(PAGE), "made"))
-        sys.exit(1)
+    return settle({PAGE: page()}, parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from shardmath.account.judged import rule_of
 from shardmath.account.outside import Outside
 from shardmath.models.model import Model, load_model
 from validation.measured.reading import rows
+from validation.pages import settle
 from validation.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,13 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or check it; 1 if it is stale."""
     parser = ArgumentParser(prog="python -m validation.field_reports", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail, with a diff, if the page is stale")
-    fresh = page()
-    if parser.parse_args(arguments).check:
-        stored = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        sys.stdout.writelines(unified_diff(stored.splitlines(True), fresh.splitlines(True), PAGE.name, "fresh"))
-        return int(stored != fresh)
-    PAGE.write_text(fresh, encoding="utf-8")
-    return 0
+    return settle({PAGE: page()}, parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

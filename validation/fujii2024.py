@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from difflib import unified_diff
 from pathlib import Path
 
 from shardmath.generated.definitions import RULE_80
 from validation import tables
 from validation.discussion import discussion
 from validation.estimates import ESTIMATORS, estimated
+from validation.pages import settle
 from validation.runs import GLOBAL_BATCH_SIZE, GPU, MODEL, SEQ_LENGTH, TABLE, read
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fujii2024.md"
@@ -74,18 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or with --check say how it differs; 1 if it does."""
     parser = ArgumentParser(prog="python -m validation.fujii2024", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail, with a diff, if the page is stale")
-    options = parser.parse_args(arguments)
-    fresh = page()
-    stored = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if options.check:
-        name = str(PAGE.relative_to(PAGE.parents[1]))
-        sys.stdout.writelines(
-            unified_diff(stored.splitlines(True), fresh.splitlines(True), name, f"{name} (fresh)"))
-        return int(stored != fresh)
-    if stored != fresh:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(fresh, encoding="utf-8")
-    return 0
+    return settle({PAGE: page()}, parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

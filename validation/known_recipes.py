@@ -7,7 +7,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from validation.measured.case import GIB, Case
 from validation.measured.estimates import Estimate, estimate, other_estimate
 from validation.measured.kernels import MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows
+from validation.pages import settle
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "known-to-run.md"
 REFUSED = "refused"
@@ -154,12 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or check it; 1 if a check fails."""
     parser = ArgumentParser(prog="python -m validation.known_recipes", description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail, with a diff, if the page is stale")
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    there, fresh = PAGE.read_text(encoding="utf-8"), page()
-    sys.stdout.writelines(unified_diff(there.splitlines(True), fresh.splitlines(True), str(PAGE), "fresh"))
-    return int(there != fresh)
+    return settle({PAGE: page()}, parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

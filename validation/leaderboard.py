@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from difflib import unified_diff
 from pathlib import Path
 
 from shardmath.errors import InputError
 from validation.measured import board
 from validation.measured.datasets import DATASETS
+from validation.pages import settle
 from validation.tables import markdown
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -86,16 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.column is not None:
         return _with_column(Path(options.column))
     fresh = board.described()
-    files = {ROWS: fresh, PAGE: page(board.known_rows(fresh))}
-    if not options.check:
-        for path, text in files.items():
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        return 0
-    there = {path: path.read_text(encoding="utf-8") if path.exists() else "" for path in files}
-    for path, text in files.items():
-        sys.stdout.writelines(unified_diff(there[path].splitlines(True), text.splitlines(True), path.name, "fresh"))
-    return int(there != files)
+    return settle({ROWS: fresh, PAGE: page(board.known_rows(fresh))}, options.check)
 
 
 def _with_column(path: Path) -> int:

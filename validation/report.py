@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from difflib import unified_diff
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
@@ -16,6 +15,7 @@ from validation.measured.metrics import Target, pairs
 from validation.measured.outcomes import outcomes
 from validation.measured.plots import predicted_over_measured
 from validation.measured.sections import section
+from validation.pages import settle
 from validation.timed import plots as timed_plots
 from validation.timed import sections as timed
 from validation.timed.cases import tables
@@ -109,9 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         least.stored.cache_clear()
     fresh = page()
     if options.check:
-        stored = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        sys.stdout.writelines(unified_diff(stored.splitlines(True), fresh.splitlines(True), PAGE.name, "fresh"))
-        return int(stored != fresh)
+        return settle({PAGE: fresh}, check=True)
     folder = DOCS / "validation"
     folder.mkdir(parents=True, exist_ok=True)
     files = beside()

@@ -42,7 +42,7 @@ class Operations:
     """Operations of one layer on a tape; ``normed`` says whether queries and keys have norms."""
 
     def __init__(self, implementation: Implementation, normed: bool) -> None:
-        self.choices = implementation.choices
+        self.choices, self.normed = implementation.choices, normed
         self.weights = {
             f"{row.component.name}.{row.tensor.name}": row.expression.xreplace({qkn: Integer(int(normed))})
             for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT

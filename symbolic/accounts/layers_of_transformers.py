@@ -19,7 +19,6 @@ from ..dimensions import (
     ROTARY_DIM,
 )
 from ..functions import Iverson
-from ..implementations import Implementation
 from ..parameters import symbols
 from ..terms import product
 from .autograd import Storage, Value, Walk
@@ -35,10 +34,6 @@ KEY: Shape = (*TOKENS, KV_HEADS, HEAD_DIM)
 
 class Layer(Operations):
     """The operations of one layer."""
-
-    def __init__(self, implementation: Implementation, normed: bool) -> None:
-        super().__init__(implementation, normed)
-        self._normed = normed
 
     def run(self) -> Value:
         """Record the layer; return its output."""
@@ -59,8 +54,8 @@ class Layer(Operations):
     def _of_norm(self, value: Value, name: str, shape: Shape) -> Value:
         kernel, normalisation, tokens = self.choices["norm"], self.choices["normalisation"], shape[:-1]
         weight = f"{name}.weight"
-        if normalisation in ("layer", "layer_plain") or kernel == "fused":
-            return self._fused_norm(value, name)
+        if normalisation in ("layer", "layer_plain"):
+            return self._layer_norm(value, name)
         wide = self.cast(value, HIGH)
         squares = self.simple("power", wide, saved=[wide.storage], temporaries=2)
         mean = self.simple("mean", squares, tokens)
@@ -72,7 +67,7 @@ class Layer(Operations):
             return self.scale(self.cast(normed, LOW), weight)
         return self.cast((self.scale_wide if kernel == "eager_scale" else self.scale)(normed, weight), LOW)
 
-    def _fused_norm(self, value: Value, name: str) -> Value:
+    def _layer_norm(self, value: Value, name: str) -> Value:
         plain = self.choices["normalisation"] == "layer_plain"
         value = self.cast(value, HIGH) if plain else value
         tokens = value.shape[:-1]
@@ -83,8 +78,7 @@ class Layer(Operations):
             for elements in own:
                 walk.parameter(sized(LOW * elements))
             return [made]
-        statistics = 1 if self.choices["normalisation"] == "rms" else 2
-        saved = [value.storage, *(Storage(bytes_of(tokens, HIGH)) for _ in range(statistics))]
+        saved = [value.storage, *(Storage(bytes_of(tokens, HIGH)) for _ in range(2))]
         if self.choices["norm"] == "eager_scale":
             saved.append(Storage(sized(LOW * own[0])))
         out = self.value("norm", [value], value.shape, value.bytes, backward=backward, saved=saved)
@@ -114,19 +108,19 @@ class Layer(Operations):
         parts = (("q", QUERY), ("k", KEY), ("v", KEY))
         if self.choices["projections"] == "fused":
             whole = self.linear(value, "attention.qkv.weight", (*TOKENS, QKV_FEATURES), "attention.qkv.bias")
-            outs = [self.slice(whole, shape) for _, shape in parts]
+            slices = [self.slice(whole, shape) for _, shape in parts]
+            outs = [self._in_order(name, part) for (name, _), part in zip(parts, slices, strict=True)]
         else:
-            outs = []
-        for name, shape in parts:
-            if self.choices["projections"] == "fused":
-                out = outs.pop(0)
-            else:
-                out = self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
-            if name != "v":
-                out = self.simple("heads", out)
-                out = self.norm(out, f"attention.{name}_norm", shape) if self._normed else out
-            outs.append(out)
+            outs = [self._in_order(name, self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias"))
+                    for name, shape in parts]
         return outs[0], outs[1], outs[2]
+
+    def _in_order(self, name: str, value: Value) -> Value:
+        """Record the order of heads of queries and keys, and their norms."""
+        if name == "v":
+            return value
+        value = self.simple("heads", value)
+        return self.norm(value, f"attention.{name}_norm", value.shape) if self.normed else value
 
     def _turned(self, query: Value, key: Value) -> tuple[Value, Value]:
         """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again."""
@@ -159,7 +153,6 @@ class Layer(Operations):
             hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
             inner = ACTIVATIONS[self.choices["mlp"]](self, hidden)
         return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
-
 
     def _gated(self, value: Value) -> Value:
         if self.choices["projections"] in ("fused", "gate_up"):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,6 +36,13 @@ def on_ranks(work: Work, count: int, folder: Path, *arguments: Any) -> list[Any]
     """
     mp.start_processes(_process, (work, count, folder, arguments), count, start_method="forkserver")
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+def on_first_rank(work: Work, row: Mapping[str, str]) -> dict[str, Any]:
+    """Start the ranks of a row of a table, and return what its first rank counted."""
+    with TemporaryDirectory() as folder:
+        counted: dict[str, Any] = on_ranks(work, int(row["ranks"]), Path(folder), dict(row))[0]
+    return counted
 
 
 class OneThread(distributed_c10d.ProcessGroupGloo):

@@ -35,6 +35,10 @@ from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
 Command = Callable[..., Any]
 
 
+def _field_of(param: click.Parameter | None) -> str:
+    return param.name if param is not None and param.name else "value"
+
+
 class Count(click.ParamType):  # type: ignore[type-arg]
     """An integer; anything else is refused in our own words."""
 
@@ -47,7 +51,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         try:
             return int(value)
         except ValueError:
-            field = param.name if param is not None and param.name else "value"
+            field = _field_of(param)
             if field in PARAMETERS:
                 if product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", value):
                     nearest = str(int(product[1]) * int(product[2]))
@@ -80,7 +84,7 @@ class Gib(click.ParamType):  # type: ignore[type-arg]
             return float(value)
         except ValueError:
             digits = re.match(r"\d+(\.\d+)?", value)
-            field = param.name if param is not None and param.name else "value"
+            field = _field_of(param)
             raise InputError(field, value, "must be a number of GiB, without a unit", digits and digits[0]) from None
 
 
@@ -94,7 +98,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         if listed := _listed(value):
-            field = param.name if param is not None and param.name else "value"
+            field = _field_of(param)
             raise InputError(field, value, "must be integers with commas between them", listed)
         return tuple(Count().convert(part.strip(), param, ctx) for part in value.split(","))
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from oracles.huggingface import token_ids
 from oracles.libraries.lora import TARGETS
 from oracles.libraries.lora_experts import LETTERS, drawn
-from oracles.processes import on_ranks
+from oracles.processes import on_first_rank
 from oracles.storages import storages_in
 from torch.distributed.fsdp import fully_shard
 
@@ -26,9 +24,7 @@ def has(row: Mapping[str, str]) -> bool:
 
 def count(row: Mapping[str, str]) -> dict[str, Any]:
     """Start the ranks of a row, and return what its first rank counted."""
-    with TemporaryDirectory() as folder:
-        counted: dict[str, Any] = on_ranks(train, int(row["ranks"]), Path(folder), dict(row))[0]
-    return counted
+    return on_first_rank(train, row)
 
 
 def train(rank: int, row: dict[str, str]) -> dict[str, Any]:

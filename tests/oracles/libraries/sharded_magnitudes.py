@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from oracles.huggingface import token_ids
 from oracles.libraries.lora import adapted, sizes
-from oracles.processes import on_ranks
+from oracles.processes import on_first_rank
 from oracles.saved import Saved
 from oracles.storages import storages_in
 from torch import Tensor
@@ -26,9 +24,7 @@ def has(row: Mapping[str, str]) -> bool:
 
 def count(row: Mapping[str, str]) -> dict[str, Any]:
     """Start the ranks of a row, and return what its first rank counted."""
-    with TemporaryDirectory() as folder:
-        counted: dict[str, Any] = on_ranks(train, int(row["ranks"]), Path(folder), dict(row))[0]
-    return counted
+    return on_first_rank(train, row)
 
 
 def train(rank: int, row: dict[str, str]) -> dict[str, int]:
