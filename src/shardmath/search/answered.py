@@ -12,7 +12,7 @@ from shardmath.errors import InputError
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
-from shardmath.search.nests.configurations import Configuration, configurations, unbeaten
+from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
@@ -86,7 +86,7 @@ class Answered:
             assert isinstance(answer, FrontAnswer)
             size = int(answer.size[0])
             every += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
-        return unbeaten(sorted(every, key=_keys))
+        return front_of(every)
 
     def _answers(self, name: str) -> Iterator[tuple[Nest, Question, object]]:
         for nest, questions, answer in zip(self.nests, self.questions, self.answers, strict=True):

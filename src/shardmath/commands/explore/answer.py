@@ -17,7 +17,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.search.nests.answers import Found as Partial
-from shardmath.search.nests.configurations import Configuration, configurations, unbeaten
+from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Run
 from shardmath.search.spaces import Best, Front, Histogram, Question
@@ -282,4 +282,4 @@ def _unbeaten(question: Front, partials: Sequence[tuple[Nest, Partial]]) -> Unbe
         assert isinstance(item, FrontAnswer)
         size = int(item.size[0])
         listed += configurations(nest.part, question, item.keys[:size], item.numbers[:size])
-    return Unbeaten(question.formulas, tuple(unbeaten(sorted(listed, key=lambda item: item.order))), question)
+    return Unbeaten(question.formulas, tuple(front_of(listed)), question)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shardmath.generated.definitions import VERDICTS
 from shardmath.search.legal import Columns
+from shardmath.search.spaces.ties import unbeaten
 
 _NAMES = tuple(name for name, _ in VERDICTS)
 #: Cells of a factor of two: layouts in the same cell are one point of a plot.
@@ -35,7 +36,7 @@ class Gathered:
         self.count += len(columns["peak_bytes"])
         self._best = _rows(both := _joined(self._best, columns), _best_of_each(both))
         if not np.isnan(columns["step_seconds"]).all():
-            self._front = _rows(both := _joined(self._front, columns), _unbeaten(both))
+            self._front = _rows(both := _joined(self._front, columns), _front_of(both))
             self._cloud = np.unique(np.concatenate([self._cloud, _cells(columns)]), axis=0)
 
     @property
@@ -85,13 +86,11 @@ def _best_of_each(columns: Columns) -> NDArray[np.int64]:
     return rows
 
 
-def _unbeaten(columns: Columns) -> NDArray[np.int64]:
+def _front_of(columns: Columns) -> NDArray[np.int64]:
     """Return the places of layouts than which none is both at most as slow and at most as large, the fastest first."""
-    seconds, peak = columns["step_seconds"], columns["peak_bytes"]
-    order = np.lexsort((peak, seconds))
-    order = order[~np.isnan(seconds[order])]
-    least = np.minimum.accumulate(peak[order])
-    rows: NDArray[np.int64] = order[np.r_[True, least[1:] < least[:-1]][: len(order)]]
+    known = np.flatnonzero(~np.isnan(columns["step_seconds"]))
+    rows: NDArray[np.int64] = known[
+        unbeaten(np.stack([columns["step_seconds"][known], columns["peak_bytes"][known]], axis=1))]
     return rows
 
 

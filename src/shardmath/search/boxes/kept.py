@@ -12,12 +12,11 @@ from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
 from shardmath.search.boxes.bounds import Bounds, Boxes
 from shardmath.search.spaces import Best, Front, Question
+from shardmath.search.spaces.ties import slack, unbeaten
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
-#: A sweep computes keys that are not whole in floats: a box is closed only if it is worse by more than this share.
-SLACK = 1e-9
 _BEATEN = native(blocks, "beaten")
 
 
@@ -52,7 +51,7 @@ class Kept:
         may, low = boxes.may[:, self.place], boxes.low[:, self.columns]
         if isinstance(self.question, Front):
             left = may.astype(np.int8)
-            _BEATEN(self.keys + self._slack(self.keys), np.ascontiguousarray(boxes.low), self.columns.start, left)
+            _BEATEN(self.keys + slack(self.keys, self.whole), np.ascontiguousarray(boxes.low), self.columns.start, left)
             return left.astype(np.bool_)
         return may if self.bound is None else may & self._before(low, self.bound)
 
@@ -64,18 +63,13 @@ class Kept:
         keys = np.concatenate([self.keys, boxes.low[rows][:, self.columns]])
         parts = np.concatenate([self.parts, np.full(len(rows), bounds.part.number)])
         numbers = np.concatenate([self.numbers, bounds.numbers(boxes.places[rows])])
-        order = np.lexsort(keys.T[::-1])
-        first = np.ones(len(keys), np.bool_)
-        first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-        kept = order[first]
         if isinstance(self.question, Best):
-            kept = kept[: self.question.count]
+            order = np.lexsort(keys.T[::-1])
+            first = np.ones(len(keys), np.bool_)
+            first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+            kept = order[first][: self.question.count]
         else:
-            unbeaten: list[int] = []
-            for row in kept.tolist():  # sorted by the first key: only one before this can beat it
-                if not unbeaten or not (keys[unbeaten] <= keys[row]).all(axis=1).any():
-                    unbeaten.append(row)
-            kept = np.asarray(unbeaten, np.int64)
+            kept = unbeaten(keys)
         self.keys, self.parts, self.numbers = keys[kept], parts[kept], numbers[kept]
 
     def gap(self, low: Floats) -> float | None:
@@ -91,16 +85,13 @@ class Kept:
             return float(shares(last[:, 0], low[:, 0]).max(initial=0.0))
         return float(max((shares(self.keys, row).max(axis=1).min() for row in low), default=0.0))
 
-    def _slack(self, keys: Floats) -> Floats:
-        return np.where(self.whole, 0.0, SLACK * np.abs(keys))
-
     def _before(self, low: Floats, bound: Floats) -> Truths:
         """Tell which rows may come before ``bound``, by the first key in which they differ."""
-        slack = self._slack(bound)
+        room = slack(bound, self.whole)
         before, equal = np.zeros(len(low), np.bool_), np.ones(len(low), np.bool_)
         for column in range(low.shape[1]):
-            before |= equal & (low[:, column] < bound[column] - slack[column])
-            equal &= low[:, column] <= bound[column] + slack[column]
+            before |= equal & (low[:, column] < bound[column] - room[column])
+            equal &= low[:, column] <= bound[column] + room[column]
         # Floats may make of an equal key a smaller one, but not of whole numbers.
         return before | (equal if not self.whole.all() else before)
 

@@ -16,9 +16,8 @@ from shardmath.errors import InputError
 from shardmath.search.certificates.enclosure import Enclosed, Enclosure, Places
 from shardmath.search.certificates.rounding import rounded_upward
 from shardmath.search.spaces import Best, Front, Part
+from shardmath.search.spaces.ties import slack
 
-#: Difference of equal keys, as a share of a key that is not a whole number.
-SLACK = 1e-9
 #: Boxes that a thread bounds at a time, at least and at most: fewer take longer, as each operation on a column has a
 #: cost of its own.
 _FEWEST, _BATCH = 1 << 11, 1 << 14
@@ -56,34 +55,33 @@ class Closing:
             stop = start + len(question.by)
             keys = np.asarray([[float(key) for key in row] for row in rows], np.float64).reshape(-1, stop - start)
             whole = np.asarray([[key == float(key) for key in row] for row in rows], np.bool_).reshape(keys.shape)
-            closings.append(cls(question, slice(start, stop), keys, np.where(whole, 0.0, SLACK * np.abs(keys)),
-                                gaps[question.name]))
+            closings.append(cls(question, slice(start, stop), keys, slack(keys, whole), gaps[question.name]))
             start = stop
         return closings
 
     def closes(self, low: Floats, high: Floats) -> Truths:
         """Tell which boxes have nothing that should be an answer and is none."""
         low, high = (np.ascontiguousarray(ends[:, self.columns].T) for ends in (low, high))
-        keys, slack = self.keys[:, :, np.newaxis], self.slack[:, :, np.newaxis]
+        keys, room = self.keys[:, :, np.newaxis], self.slack[:, :, np.newaxis]
         closed = np.zeros(low.shape[1], np.bool_)
         if isinstance(self.question, Front):
-            for limits in keys - slack - self.gap * np.abs(keys):
+            for limits in keys - room - self.gap * np.abs(keys):
                 closed |= (low >= limits).all(axis=0)
             return closed
         if self.gap and len(keys):
-            closed = low[0] >= (keys - slack - self.gap * np.abs(keys))[-1, 0]
+            closed = low[0] >= (keys - room - self.gap * np.abs(keys))[-1, 0]
         if len(keys) >= self.question.count:
             closed |= ~self._before(low)
-        for least, most in zip(keys - slack, keys + slack, strict=True):
+        for least, most in zip(keys - room, keys + room, strict=True):
             closed |= ((low >= least) & (high <= most)).all(axis=0)
         return closed
 
     def _before(self, low: Floats) -> Truths:
         """Tell which boxes may come before the last answer, by the first key in which they differ."""
         before, equal = np.zeros(low.shape[1], np.bool_), np.ones(low.shape[1], np.bool_)
-        for ends, key, slack in zip(low, self.keys[-1], self.slack[-1], strict=True):
-            before |= equal & ~(ends >= key - slack)
-            equal &= ~(ends > key + slack)
+        for ends, key, room in zip(low, self.keys[-1], self.slack[-1], strict=True):
+            before |= equal & ~(ends >= key - room)
+            equal &= ~(ends > key + room)
         return before
 
 

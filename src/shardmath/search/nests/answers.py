@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.search.spaces import Best, Front, Histogram, Question
+from shardmath.search.spaces.ties import unbeaten
 
 #: The number of no configuration: behind all others.
 NOBODY = np.iinfo(np.int64).max
@@ -96,23 +97,15 @@ class FrontAnswer:
         """Return the front of both, sorted by its keys; of equal configurations the first of the space."""
         keys = np.concatenate((self.keys[: self.size[0]], other.keys[: other.size[0]]))
         numbers = np.concatenate((self.numbers[: self.size[0]], other.numbers[: other.size[0]]))
-        order = np.lexsort((numbers, *keys.T[::-1]))
-        kept: list[int] = []
-        for row in order:
-            # Sorted by the first key: only a row before this one can beat or equal it.
-            if not kept or not (keys[kept] <= keys[row]).all(axis=1).any():
-                kept.append(int(row))
+        kept = unbeaten(keys, numbers)
         return FrontAnswer._of(keys[kept], numbers[kept])
 
     def taken(self, keys: Floats, numbers: Integers) -> FrontAnswer:
         """Return the same with some configurations taken into the front: a row of keys and a number for each."""
-        left = np.lexsort((numbers, *keys.T[::-1]))
+        left = np.arange(len(numbers))
         for own in self.keys[: self.size[0]]:
             left = left[~(keys[left] >= own).all(axis=1) | (keys[left] == own).all(axis=1)]
-        kept: list[int] = []
-        while len(left):
-            kept.append(int(left[0]))
-            left = left[~(keys[left] >= keys[left[0]]).all(axis=1)]
+        kept = left[unbeaten(keys[left], numbers[left])]
         return self.merged(FrontAnswer._of(keys[kept], numbers[kept]))
 
     @staticmethod

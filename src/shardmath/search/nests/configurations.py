@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from shardmath.account.judged import probability_of, rule_of, verdict_of
 from shardmath.account.pipelines import Pipeline
 from shardmath.compiler.expressions.graph import Graph, exact
 from shardmath.compiler.expressions.source import parse
 from shardmath.search.spaces import Best, Front, Part
+from shardmath.search.spaces.ties import unbeaten
 
 
 @dataclass(frozen=True)
@@ -110,15 +113,10 @@ def configurations(part: Part, question: Best | Front, keys: Any, numbers: Any) 
             yield Configuration(part, number, dict(zip(question.by, map(whole, row), strict=True)))
 
 
-def unbeaten(configurations: Iterable[Configuration]) -> list[Configuration]:
-    """Return those that none beats in one key without losing in another; they come sorted by their keys."""
-    kept: list[Configuration] = []
-    for item in configurations:
-        # Sorted by the first key: only one before this can beat or equal it.
-        keys = item.keys.values()
-        if not any(all(own <= other for own, other in zip(before.keys.values(), keys, strict=True)) for before in kept):
-            kept.append(item)
-    return kept
+def front_of(configurations: Sequence[Configuration]) -> list[Configuration]:
+    """Return those that none beats, in the order of their keys; of equal ones the first."""
+    keys = np.asarray([tuple(item.keys.values()) for item in configurations], np.float64)
+    return [configurations[row] for row in unbeaten(keys)] if configurations else []
 
 
 def whole(value: float) -> int | float:
