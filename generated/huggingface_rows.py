@@ -447,6 +447,10 @@ SCRIPTS = {
         "free",
         "-*",
     ),
+    "norm_backward": (
+        "+*",
+        "-*",
+    ),
     "head_reduce": (
         "+*",
         "-*",

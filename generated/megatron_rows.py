@@ -573,6 +573,10 @@ SCRIPTS = {
         "-*",
         "=head.tied_gradient",
     ),
+    "norm_backward": (
+        "+*",
+        "-*",
+    ),
     "head_reduce": (
         "+*",
         "-*",

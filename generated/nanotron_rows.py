@@ -549,6 +549,10 @@ SCRIPTS = {
         "grad:head",
         "grad:final_norm",
     ),
+    "norm_backward": (
+        "+*",
+        "-*",
+    ),
     "head_reduce": (
         "+*",
         "-*",

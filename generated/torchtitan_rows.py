@@ -604,6 +604,10 @@ SCRIPTS = {
         "-last_steps.logits_gradient",
         "free:head",
     ),
+    "norm_backward": (
+        "+*",
+        "-*",
+    ),
     "head_reduce": (
         "-last_steps.input_gradient",
         "=norm.gradient",

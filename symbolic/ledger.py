@@ -81,6 +81,7 @@ SITES: Mapping[str, Site] = {
     "loss_backward": Site("inside the backward pass of the loss", Held.ALL),
     "head_backward": Site("inside the backward pass of the LM head", Held.HEAD),
     "stage_exchange": Site("an output is sent to the next stage and a gradient received from it", Held.LAYERS),
+    "norm_backward": Site("inside the backward pass of the final norm", Held.LAYERS),
     "head_reduce": Site("gradients of final norm and LM head are reduced", Held.LAYERS),
     "layer_backward": Site("inside the backward pass of a layer", Held.LAYERS),
     "experts_forward": Site("routed experts have computed and their results are sent back", Held.LAYERS),

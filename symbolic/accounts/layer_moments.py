@@ -1,11 +1,11 @@
-"""The largest moments of one layer's backward pass, from its operations.
+"""The largest moments of the backward pass of one layer, or of the final norm, from its operations.
 
 Of moments at which no more can be alive than at another one nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import product as combinations
 
@@ -14,7 +14,7 @@ from sympy import Expr, Integer, Mul, Symbol
 from ..functions import Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbols
-from .autograd import Walk
+from .autograd import Value, Walk
 from .layers_of_transformers import Layer
 from .torch_gathered import ACCUMULATED
 
@@ -25,16 +25,16 @@ Case = tuple[bool, bool]
 Levels = Mapping[Case, Mapping[Expr, int]]
 
 
-def moments(implementation: Implementation) -> tuple[Expr, ...]:
-    """Return the bytes of every moment that can be the largest, beside all that the layer has saved."""
+def moments(implementation: Implementation, recorded: Callable[[Layer], Value] = Layer.run) -> tuple[Expr, ...]:
+    """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved."""
     choices = implementation.choices
-    normed = (False, True) if choices["qk_norms"] == "head" else (False,)
+    normed = (False, True) if choices["qk_norms"] == "head" and recorded is Layer.run else (False,)
     added = (False, True) if choices["data_parallel"] == "ddp" else (False,)
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in combinations(normed, added):
         layer = Layer(implementation, case[0])
         walk = Walk(layer.tape, case[1])
-        walk.run(layer.run())
+        walk.run(recorded(layer))
         for moment, level in walk.moments.items():
             levels.setdefault(moment, {})[case] = level
     cases = [*combinations(normed, added)]

@@ -44,6 +44,10 @@ class Layer(Operations):
         out = self.mlp(self.norm(middle, "ffn_norm", WHOLE))
         return self.add(middle, self.norm(out, "ffn_post_norm", WHOLE) if both else out)
 
+    def run_final_norm(self) -> Value:
+        """Record the final norm instead; return its output."""
+        return self.norm(self.start, "final_norm", WHOLE)
+
     def norm(self, value: Value, name: str, shape: Shape) -> Value:
         """Record a norm."""
         before, self.part = self.part, name

@@ -193,14 +193,16 @@ _ENDS: Any = {**_FSDP, "units": ("ends",)}
 _FREED: Any = {"reshard": ("always", "default")}
 _NEVER: Any = {**_FSDP, "reshard": ("never",)}
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
+_HEAD = ("head_backward", "norm_backward")
 
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
-    ("gathered", "Gathered parameters", (*_FORWARD, *_BACKWARD, "head_backward"), _root, {**_ROOT, **_FREED}),
+    ("gathered", "Gathered parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _root, {**_ROOT, **_FREED}),
     ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD), _last,
      {**_ENDS, "reshard": ("default",)}),
     ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD, "head_backward"), _everything, _NEVER),
-    ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, "head_backward"), _buffer,
+    ("gathered_norm", "Gathered parameters", ("norm_backward",), _everything, {**_ROOT, "reshard": ("never",)}),
+    ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
      {**_ROOT, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),

@@ -55,6 +55,16 @@ def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
     return COMPUTE * _made_by_the_head(terms, implementation)
 
 
+def _made_before_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients of the head; where earlier micro-batches left some they are added, but a tied head's wait."""
+    norm = terms["final_norm.parameters"].symbol if "final_norm.parameters" in terms else Integer(0)
+    if implementation.choices["data_parallel"] == "fsdp":
+        return COMPUTE * (_made_by_the_head(terms, implementation) - norm)
+    own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP) - norm
+    shared = _TIED * outside(terms, implementation, "parameters", Place.FIRST)
+    return gradient_bytes(implementation.choices) * ((1 - ACCUMULATED) * own + shared)
+
+
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
     """Return gradients of all that has been reduced before the embedding's are made."""
     elements = OWN_MEMORY * Lr * per_layer(terms, "aligned") + reduced_ends(terms, implementation)
@@ -124,16 +134,19 @@ _FREED: Any = {"peak": ("saved",), "optimizer_step": ("backward",)}
 _ONE: Any = {**_FREED, "data_parallel": ("ddp",)}
 _UNIT: Any = {**_FREED, "data_parallel": ("fsdp",)}
 _BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
+_NORM = ("norm_backward",)
 
 #: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
-    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "backward_start"), _accumulated,
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM, "backward_start"), _accumulated,
      {**_FSDP, "units": ("root",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated,
      {**_FSDP, "units": ("ends",)}),
-    ("accumulated_gradients", "Gradients of earlier micro-batches", _BEFORE, _accumulated, _PLAIN, Lr),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
      {**_FSDP, "units": ("root",)}),
+    *(("made_before_norm", "Gradients of the head, not yet added or reduced", _NORM, _made_before_the_norm, kind)
+      for kind in ({**_FSDP, "units": ("root",)}, _PLAIN)),
     ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),

@@ -20,6 +20,7 @@ from ..parallel.walked_layers import WALKED, not_walked
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .layer_moments import moments as layer_moments
+from .layers_of_transformers import Layer
 from .rows import kept_rows, local_shape, weight_tensors
 from .torch_gathered import COMPUTE, SHARDS, outside, per_layer
 
@@ -81,6 +82,11 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     return Max(*moments)
 
 
+def _in_the_final_norm(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest of the moments of the final norm's backward pass, with what it has saved."""
+    return terms["final_norm.saved"].symbol + Max(*layer_moments(implementation, Layer.run_final_norm))
+
+
 def _is_soft(implementation: Implementation) -> bool:
     """Tell whether attention computes a softmax of 16-bit scores in fp32, operation by operation."""
     choices = implementation.choices
@@ -134,6 +140,8 @@ _STEP = ("optimizer_step",)
 SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
      {"mlp": WALKED["mlp"], "heads": ("grouped",)}),
+    ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
+     {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
 )

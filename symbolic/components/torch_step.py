@@ -92,6 +92,8 @@ COMPONENTS = (
             _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,
                    normalisation=_SHIFTED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
+            transient("loss_at_norm", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("norm_backward",),
+                      units=("root",)),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
                       data_parallel=("fsdp",), pipeline=("own",)),
             transient("loss_while_head_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient",

@@ -22,7 +22,7 @@ _HEIGHT, _WIDTH, _STEP = Rational(5, 4), Rational(7, 2), Rational(17, 4)
 #: Moments inside of a forward and a backward pass, and at the end of a step.
 _WITHIN = {
     "F": ("loss_forward", "after_forward", "stage_exchange"),
-    "B": ("loss_backward", "head_backward", "layer_backward", "embedding_backward"),
+    "B": ("loss_backward", "head_backward", "norm_backward", "layer_backward", "embedding_backward"),
     "S": ("last_reduce", "optimizer_step"),
 }
 

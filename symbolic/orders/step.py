@@ -29,6 +29,7 @@ SCRIPTS: tuple[Script, ...] = (
         "backward_start": "+* -*",
         "loss_backward": "+* -* free",
         "head_backward": "+* free -*",
+        "norm_backward": "+* -*",
         "head_reduce": "+* -*",
         "combine_backward": "+* -*",
         "experts_backward": "+* -*",

@@ -120,7 +120,8 @@ SCRIPTS: tuple[Script, ...] = (
     Script("loss_forward", "+loss.logits_fp32 +loss.padded_labels save +* -* -loss.logits_in_model", _HEAD),
     Script("loss_backward", "+loss.gradient_log_softmax +* -loss.gradient_log_softmax free =last_steps.logits_gradient"
            " -*", _HEAD),
-    Script("head_backward", "+* free -last_steps.logits_gradient -*", _HEAD),
+    Script("head_backward", "+* free:head -last_steps.logits_gradient -*", _HEAD),
+    Script("norm_backward", "free +* -*", _HEAD),
     Script("step_begin", "", _LAYERS),
     # The first product of a forward pass is that of RoPE's angles.
     Script("embedding_forward", "save =hidden next share use:step_workspace.forward", _LAYERS),
@@ -137,6 +138,7 @@ SCRIPTS: tuple[Script, ...] = (
            " +head.input_gradient -last_steps.logits_gradient free:head.input added "
            + _norm_backward("final_norm", "-head.input_gradient", "=residual.gradient =residual.gradient_apart")
            + " free", _LAYERS),
+    Script("norm_backward", "", _LAYERS),
     Script("layer_backward", "again:kept -attention.sum grad:swiglu.down.weight +down.input_gradient"
            " free:swiglu.down.input added +up.gradient +silu.gradient -down.input_gradient free:swiglu.up"
            " free:swiglu.silu grad:swiglu.up.weight +input.gradient -up.gradient added +gate.gradient -silu.gradient"

@@ -125,6 +125,7 @@ class Step {
     this.at("backward_start");
     this.at("loss_backward", [], loss, isLast);
     this.at("head_backward", [], head, isLast);
+    this.at("norm_backward", [], head, isLast);
     this.at("head_reduce", [], head, isLast);
     this.at("stage_exchange", [], new Map(), !isLast);
     for (let place = kinds.length - 1; place >= 0; place--) this.at(`${kinds[place]}_backward`, [], layers[place], true);

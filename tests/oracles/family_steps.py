@@ -21,10 +21,10 @@ _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")
 class OnGpu(Recorder):
     """LayerNorm's statistics are in fp32, as a GPU has them: a CPU has them in the precision of the input.
 
-    ``layers`` is the peak of the backward passes behind that of the final norm.
+    ``norm`` is the peak of the final norm's backward pass, ``layers`` that of the backward passes behind it.
     """
 
-    layers = before = 0
+    norm = layers = before = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -36,11 +36,16 @@ class OnGpu(Recorder):
         return result[0], *statistics
 
     def watch(self, norm: Any) -> None:
-        """Let the peak begin anew when the gradient of a norm's input is there."""
-        norm.register_forward_pre_hook(lambda module, inputs: inputs[0].register_hook(self._begin) and None)
+        """Let the peak begin anew when the gradients of a norm's output and of its input are there."""
+        norm.register_forward_hook(lambda module, inputs, output: output.register_hook(self._begin) and None)
+        norm.register_forward_pre_hook(lambda module, inputs: inputs[0].register_hook(self._end_norm) and None)
 
     def _begin(self, gradient: Any) -> None:
         self.before, self.peak = max(self.before, self.peak), self.now
+
+    def _end_norm(self, gradient: Any) -> None:
+        self.norm = max(self.norm, self.peak)
+        self._begin(gradient)
 
     def end(self) -> None:
         """End a backward pass."""

@@ -167,6 +167,7 @@ class Steps:
         self._at("backward_start")
         self._at("loss_backward", held=loss, here_too=is_last)
         self._at("head_backward", held=head, here_too=is_last)
+        self._at("norm_backward", held=head, here_too=is_last)
         self._at("head_reduce", held=head, here_too=is_last)
         self._at("stage_exchange", here_too=not is_last)
         for kind, layer in zip(reversed(kinds), reversed(layers), strict=True):
