@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardmath.commands.page.imports import config_data, flag_data
+from shardmath.commands.page.imports import flag_data
 from shardmath.formats.readers import read
 
 SCRIPTS = sorted((Path(__file__).parent / "data" / "formats").glob("megatron_*.sh"))
@@ -23,8 +23,3 @@ def test_each_flag_of_a_script_has_the_place_that_the_commands_give_it(script: P
     assert {flag.removeprefix("--") for flag in run.understood} <= taken
     assert {flag.removeprefix("--") for flag in run.without_effect} <= known
     assert not {flag.removeprefix("--") for flag in run.unknown} & known
-
-
-def test_sentences_about_keys_are_about_keys_with_effect() -> None:
-    data = config_data()
-    assert not set(data["silent"]) & set(data["remarks"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from shardmath.commands.page.exports import format_data, writer_script
+from shardmath.commands.page.families import reader_script
 from shardmath.files.rendering import text_of
 from shardmath.formats.writers import WRITERS
 
@@ -32,3 +33,10 @@ def test_every_format_has_a_title() -> None:
     formats = format_data()["formats"]
     assert [*formats] == [*WRITERS]
     assert len({item["title"] for item in formats.values()}) == len(WRITERS)
+
+
+def test_every_name_of_the_reader_is_there() -> None:
+    script = reader_script()
+    used = {*re.findall(r"\bpython\.(\w+)", script)}
+    declared = script[script.index("const python = {"):script.index("const METHODS")]
+    assert not used - {*re.findall(r"\b(\w+)\b[:,(]", declared), "Model", "RopeScaling"}

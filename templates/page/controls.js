@@ -146,7 +146,7 @@ function notice(text, groups = []) {
   const folded = [LAUNCHED, IDLE];
   byId("notice").replaceChildren(text, ...groups.length ? [element("ul", {}, ...groups.map(([title, items]) =>
     (folded.includes(title) ? element("li", {}, element("details", {}, element("summary", {}, `${title} (${items.length})`), ...listed(items)))
-      : element("li", {}, `${title}: `, ...listed(items)))))] : []);
+      : title ? element("li", {}, `${title}: `, ...listed(items)) : element("li", {}, ...items))))] : []);
   byId("notice").hidden = !text;
 }
 

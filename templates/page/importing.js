@@ -30,80 +30,33 @@ function sizeOf(name, key, value, written) {
   throw new Unread(`${key} = ${asWritten(written)}: must be an integer from ${least} to ${most}.`);
 }
 
-// The shape of a model; the catalogue has one of the same family, whose formulas it takes.
+// The model of a config.json, which the reader of the commands makes; a model of the page has the same formulas.
 function fromConfig(text) {
-  let config;
-  try {
-    config = JSON.parse(text);
-  } catch (error) {
-    throw new Unread(`This is no JSON: ${error.message}.`);
-  }
-  const { model_type: stated, text_config: inside, ...around } = config;
-  if (stated in DATA.config.with_text) config = textOf(config);
-  const family = DATA.families[config.model_type];
-  if (!family) {
-    const why = DATA.unread[config.model_type];
-    const known = Object.keys(DATA.families).sort().join(", ");
-    const other = why?.endsWith("not counted yet") ? "" : " Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.";
-    throw new Unread(`model_type = ${config.model_type}: ${why ? `must be another family: ${why}` : `the page reads ${known}`}.${other}`);
-  }
-  for (const key of DATA.config.experts)
-    if (config[key] && !family.experts) throw new Unread(`${key} = ${asWritten(config[key])}: must not be there: no model of this model_type has experts.`);
-  for (const names of family.needed)
-    if (!names.some((key) => key in config)) throw new Unread(`${names[0]}: must be given.`);
-  if (config.text_config) throw new Unread("text_config: must not be there: paste the config.json of the language model alone.");
-  pick("model", family.model);
-  Object.assign(state.numbers, family.usual);
+  const { model, family, outer, remarks, idle } = configOf(text);
+  const { kernelsOf, modelOf } = shardmath.readers;
+  const kernels = kernelsOf(model);
+  const like = [...MODELS.values()].find(({ fields }) => kernelsOf(modelOf(fields)) === kernels);
+  if (!like) throw new Unread(`model_type = ${family}: must have the kernels of a model of this page. Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.`);
+  pick("model", like.name);
+  for (const name of Object.keys(like.values)) state.numbers[name] = name in DATA.parameters ? sizeOf(name, name, Number(model[name]), model[name]) : Number(model[name]);
   settle();
-  const derived = ["head_dim", "num_kv_heads"].filter((name) => !(name in family.keys));
-  for (const [name, keys] of Object.entries(family.keys)) {
-    const key = keys.find((item) => item in config && config[item] !== null);
-    if (key === undefined) {
-      const stated = keys.some((item) => item in config); // as null, which the program puts another size in for
-      const usual = stated ? null : family.absent[name] ?? null;
-      if (usual !== null) pick(name, Number(usual));
-      else derived.push(name);
-      continue;
-    }
-    pick(name, sizeOf(name, key, Number(config[key]), config[key]));
-  }
-  if (derived.includes("head_dim")) pick("head_dim", state.numbers.hidden_size / state.numbers.num_attention_heads);
-  if (derived.includes("num_kv_heads")) pick("num_kv_heads", state.numbers.num_attention_heads);
-  return { notes: noted(...keysLeft(inside ? { ...around, ...config } : config, family)),
-    read: `${config.model_type} model${stated === config.model_type ? "" : ` inside a ${stated} model`}, with the formulas of ${family.model}` };
+  const usual = { ...DATA.fields, ...like.fields };
+  const stated = JSON.parse(JSON.stringify(model));
+  const other = DATA.config.unsized.filter((name) => JSON.stringify(stated[name]) !== JSON.stringify(usual[name] ?? null));
+  state.file = Object.fromEntries(other.map((name) => [name, stated[name]]));
+  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
+    read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
 }
 
-// The language model inside of a model of text and images; older files have its keys at the top.
-function textOf(config) {
-  const { with_text: families, text_names: names } = DATA.config;
-  const { model_type: outer, text_config: inner } = config;
-  const usual = families[outer];
-  if (inner === undefined && "hidden_size" in config) return { ...config, model_type: usual };
-  if (inner === null || typeof inner !== "object" || Array.isArray(inner))
-    throw new Unread(`text_config = ${asWritten(inner ?? null)}: must be the object that describes the language model.`);
-  const stated = inner.model_type ?? usual;
-  const shared = "tie_word_embeddings" in config ? { tie_word_embeddings: config.tie_word_embeddings } : {};
-  return { ...shared, ...inner, model_type: stated === outer ? usual : names[stated] ?? stated };
-}
-
-// Keys that the page does not take: unknown ones, those that the commands alone read, and what they would say.
-function keysLeft(config, family) {
-  const { silent, remarks, causal } = DATA.config;
-  const sizes = new Set(Object.values(family.keys).flat());
-  const [unknown, elsewhere, said, idle] = [[], [], [], []];
-  for (const [key, value] of Object.entries(config)) {
-    if (sizes.has(key) || key === "model_type" || key === "architectures") continue;
-    const usual = family.read[key];
-    const shown = `${key} = ${asWritten(value)}`;
-    if (usual === null || usual?.some((item) => JSON.stringify(item) === JSON.stringify(value))) continue;
-    if (usual) elsewhere.push(shown);
-    else if (key in remarks) value && said.push(`${shown} (${remarks[key]})`);
-    else (silent.includes(key) ? idle : unknown).push(shown);
+function configOf(text) {
+  const { readConfig, InputError } = shardmath.readers;
+  try {
+    return readConfig(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new Unread(`This is no JSON: ${error.message}.`);
+    if (error instanceof InputError) throw new Unread(`${error.message}.`);
+    throw error;
   }
-  const { architectures } = config;
-  if (architectures?.length && !architectures.some((name) => causal.some((end) => `${name}`.endsWith(end))))
-    said.push(`architectures = ${asWritten(architectures)} (counted is the causal language model)`);
-  return [[NOT_UNDERSTOOD, unknown], [COMMANDS_READ, elsewhere], ["Left out", said], [IDLE, idle]];
 }
 
 // The flags of a text with the words after each; comments and the signs of the shell are no words.
@@ -178,7 +131,9 @@ function takeProcesses(flags, sizes, taken) {
 
 async function takePasted() {
   const before = structuredClone(state);
+  delete document.documentElement.dataset.ready;
   try {
+    await load("readers");
     const { notes, read } = fromText(byId("pasted").value);
     byId("unread").textContent = "";
     byId("importer").close();
@@ -188,5 +143,6 @@ async function takePasted() {
     if (!(error instanceof Unread)) throw error;
     state = before;
     byId("unread").textContent = error.message;
+    document.documentElement.dataset.ready = "";
   }
 }

@@ -1,8 +1,8 @@
 // Built-in names of Python, for functions that are translated from it: dictionaries are maps, tuples and lists arrays.
 class InputError extends Error {
-  constructor(field, value, rule) {
-    super(`${field} = ${str(value)}: ${rule}`);
-    Object.assign(this, { field, rule });
+  constructor(field, value, rule, nearest = null) {
+    super(`${field} = ${shortened(value, nearest)}: ${rule}${nearest ? `; nearest legal: ${nearest}` : ""}`);
+    Object.assign(this, { field, value, rule, nearest });
   }
 }
 
@@ -117,6 +117,7 @@ function put(owner, key, value) {
   else owner[key] = value;
 }
 
+const named = (map) => Object.fromEntries(map); // arguments by name
 const sliced = (owner, start, end) => owner.slice(start, end);
 
 // A number with some digits, without zeros behind them, as "%g" shows it.
@@ -152,37 +153,86 @@ function dumps(value, { indent } = {}, level = "") {
   return JSON.stringify(value).replace(/[^\0-\x7f]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+// A value in words, cut to what fits in a line; beside a legal value letters of other alphabets are codes.
+function shortened(value, nearest = null) {
+  const shown = python.repr(typeof value === "string" ? value.slice(0, 61) : value);
+  const text = nearest ? shown.replace(/[^\0-\x7f]/g, (sign) => `\\${sign < "\u0100" ? "x" : "u"}${sign.charCodeAt(0).toString(16).padStart(sign < "\u0100" ? 2 : 4, "0")}`) : shown;
+  return text.length <= 60 ? text : `${text.slice(0, 57)}...`;
+}
+
+// An error of a part of the input, with the name of the part before that of the field.
+function inside(part, error) {
+  return error instanceof InputError ? new InputError(`${part}.${error.field}`, error.value, error.rule, error.nearest) : error;
+}
+
+// The shortest digits of a number, with the exponent that Python has.
+function digitsOf(number) {
+  if (Number.isNaN(number) || Math.abs(number) === Infinity) return { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[number];
+  if (number !== 0 && (Math.abs(number) < 1e-4 || Math.abs(number) >= 1e16)) {
+    const [mantissa, exponent] = number.toExponential().split("e");
+    return `${mantissa}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+  }
+  return String(number);
+}
+
+function repr(value) {
+  if (typeof value === "string") {
+    const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
+    return `${mark}${value.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t").replaceAll("\r", "\\r").replaceAll(mark, `\\${mark}`)}${mark}`;
+  }
+  if (value === python.ABSENT) return "absent";
+  if (Array.isArray(value)) return `[${value.map(repr).join(", ")}]`;
+  if (isMap(value)) return `{${[...value].map(([key, item]) => `${repr(key)}: ${repr(item)}`).join(", ")}}`;
+  if (typeof value === "number" && !Number.isInteger(value)) return digitsOf(value);
+  return str(value);
+}
+
 const python = {
-  InputError, ValueError: Error, dumps, str,
+  InputError, ValueError: Error, dumps, str, repr, ABSENT: Symbol("absent"), isqrt: (value) => Math.floor(Math.sqrt(value)),
   bool: truth, len: (value) => value.size ?? value.length, int: (value) => Math.trunc(Number(value)), float: Number,
+  type: (value) => value?.kind ?? TYPES.find((kind) => python.isinstance(value, kind)), getattr: (owner, name) => owner[name],
   list: (value) => [...iterated(value)], tuple: (value) => [...iterated(value)], dict: (value) => new Map(value),
   set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))],
   map: (act, value) => [...iterated(value)].map((item) => act(item)),
   zip: (first, ...others) => { const rest = others.filter(Array.isArray); return [...iterated(first)].map((item, place) => [item, ...rest.map((other) => other[place])]); },
-  enumerate: (value) => [...iterated(value)].map((item, place) => [place, item]),
-  range: (start, end) => Array.from({ length: end === undefined ? start : Math.max(0, end - start) }, (_, place) => place + (end === undefined ? 0 : start)),
+  enumerate: (value, first = 0) => [...iterated(value)].map((item, place) => [place + first, item]),
+  range: (start, end, step = 1) => (end === undefined ? python.range(0, start)
+    : Array.from({ length: Math.max(0, Math.ceil((end - start) / step)) }, (_, place) => start + place * step)),
   all: (value) => [...value].every(truth), any: (value) => [...value].some(truth),
   sum: (value) => [...value].reduce((total, item) => total + Number(item), 0),
-  max: (...values) => Math.max(...(values.length === 1 ? values[0] : values)), min: (...values) => Math.min(...(values.length === 1 ? values[0] : values)),
+  max: (...values) => extreme(Math.max, values), min: (...values) => extreme(Math.min, values),
   divmod: (left, right) => [floorDivide(left, right), modulo(left, right)],
   sorted: (value) => [...iterated(value)].sort((left, right) => (left < right ? -1 : Number(left > right))),
   next: (value, usual) => {
     for (const item of iterated(value)) return item;
     return usual;
   },
-  isinstance: (value, type) => [].concat(type).some((kind) => (kind === "Mapping" ? isMap(value) : kind === python.list ? Array.isArray(value)
-    : kind === python.bool ? typeof value === "boolean" : false)),
+  isinstance: (value, type) => [].concat(type).some((kind) => {
+    if (kind === python.int) return typeof value === "boolean" || (typeof value === "number" && Number.isInteger(value));
+    if (kind === python.float) return value instanceof Real || (typeof value === "number" && !Number.isInteger(value));
+    if (kind === python.Mapping || kind === python.dict) return isMap(value);
+    return kind === python.list ? Array.isArray(value) : typeof value === { [python.bool.name]: "boolean", [python.str.name]: "string" }[kind.name];
+  }),
   Mapping: "Mapping",
-  repr: (value) => (typeof value === "string" ? `'${value}'` : Array.isArray(value) ? `[${value.map(python.repr).join(", ")}]` : str(value)),
   quote: (text) => (text && !/[^\w@%+=:,./-]/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`),
   fullmatch: (pattern, text) => new Pattern(pattern).fullmatch(text),
   findall: (pattern, text) => text.match(new RegExp(pattern, "g")) ?? [],
 };
 
+const TYPES = [python.bool, python.int, python.float, python.str, python.list, python.dict];
+python.dict.fromkeys = (items, value = null) => new Map([...iterated(items)].map((item) => [item, value]));
+
+// The largest or smallest of numbers; of no items the usual value.
+function extreme(of, values) {
+  const usual = values.at(-1)?.default_ === undefined ? undefined : values.pop().default_;
+  const items = values.length === 1 ? [...iterated(values[0])] : values;
+  return items.length || usual === undefined ? of(...items) : usual;
+}
+
 const METHODS = {
   text: {
     join: (text, items) => [...iterated(items)].join(text), replace: (text, from, to) => text.replaceAll(from, to),
-    startswith: (text, start) => text.startsWith(start), endswith: (text, end) => text.endsWith(end),
+    startswith: (text, start) => text.startsWith(start), endswith: (text, ends) => [ends].flat().some((end) => text.endsWith(end)),
     strip: (text) => text.trim(), rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
     lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/) : text.split(mark)),
     isprintable: (text) => text === " " || !/[\p{C}\p{Z}]/u.test(text),

@@ -47,13 +47,13 @@ const START_NUMBERS = {
   micro_batch_size: 1, sequence_parallel: 1, first_stage_layers: 0, last_stage_layers: 0, account_for_embedding: 0,
   account_for_loss: 0,
 };
-let state = { numbers: {}, settings: {}, kernels: {} };
+let state = { numbers: {}, settings: {}, kernels: {}, file: {} };
 let kept; // the layout that it is compared with
 
 function startOf(model) {
   START = { model, gpu: "h100-80gb", network: USUAL, risk: Object.keys(DATA.risks)[0],
     implementation: MODELS.get(model).implementation, schedule: "1f1b", recompute: "none", across: "tensor_parallel", down: "pipeline_parallel", rank: -1 };
-  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values }, settings: {}, kernels: {} };
+  return { ...START, numbers: { ...START_NUMBERS, ...MODELS.get(model).values }, settings: {}, kernels: {}, file: {} };
 }
 
 function schedulesOf(chosen) {
@@ -129,6 +129,7 @@ function set(name, value) {
 function pick(name, value) {
   const wasFixed = "expert_tensor_parallel" in DATA.evaluators[evaluatorName(state)].fixed;
   if (name === "model") Object.assign(state.numbers, MODELS.get(value).values);
+  if (name === "model") state.file = {};
   if (name in state.numbers) state.numbers[name] = value;
   else state[name] = value;
   if (name === "model" || name === "implementation") { // what the one before could not change is as usual again
@@ -156,7 +157,20 @@ function toLink(chosen = state) {
   for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(name, chosen.numbers[name]);
   if (Object.keys(chosen.kernels).length) asked.set("kernel", kernelKey(chosen.kernels));
   for (const [name, value] of Object.entries(chosen.settings)) asked.set(name, value);
+  if (Object.keys(chosen.file).length) asked.set("file", JSON.stringify(chosen.file));
   return `#${asked}`;
+}
+
+// Read the figures of a pasted config.json that are no sizes, for files that are written. Anybody may send a link: words are refused.
+function fileOf(text) {
+  const isPlain = (value) => value === null || Number.isFinite(value) || /^[a-z0-9]{1,9}$/.test(value);
+  try {
+    const file = JSON.parse(text);
+    const isFigure = (name, value) => (name === "rope_scaling" && value ? Object.values(value).every(isPlain) : value === null || Number.isFinite(value));
+    return Object.entries(file).every(([name, value]) => DATA.config.unsized.includes(name) && isFigure(name, value)) ? file : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 // Take over what a link says; returns the parts of it that say nothing. Numbers come first: which orders of passes and
@@ -184,6 +198,10 @@ function fromLink(link) {
   if (kernelKeys(state).includes(asked.get("kernel"))) {
     state.kernels = Object.fromEntries(asked.get("kernel").split(",").map((pair) => pair.split("=")));
     asked.delete("kernel");
+  }
+  if (asked.has("file") && fileOf(asked.get("file"))) {
+    state.file = fileOf(asked.get("file"));
+    asked.delete("file");
   }
   for (const name of Object.keys(state.numbers)) {
     const text = asked.get(name);

@@ -26,7 +26,7 @@ function writtenAccount(chosen, values) {
   return {
     framework: chosen.implementation, inputs: numbers, switches: numbers,
     choices: mapOf({ ...DATA.kernels_of[chosen.implementation], ...known.changed }), stages: [],
-    model: writtenModel(fields, Object.fromEntries(Object.keys(usual).map((name) => [name, values[name]]))),
+    model: writtenModel({ ...fields, ...chosen.file, ...(Object.keys(chosen.file).length ? { name: "config.json" } : {}) }, Object.fromEntries(Object.keys(usual).map((name) => [name, values[name]]))),
     gpu: { ...machine, libraries: mapOf(machine.libraries) },
   };
 }

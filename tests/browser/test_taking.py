@@ -6,18 +6,16 @@ import csv
 import io
 import json
 import shlex
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from xml.etree import ElementTree
 
 import pytest
 
 import shardmath
-from shardmath.errors import InputError, InputWarning
-from shardmath.input.parameters import model_values
-from shardmath.models.config_json import read_model
+from shardmath.formats.writers import written
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
@@ -74,52 +72,6 @@ def test_a_config_is_read_as_by_the_commands(family: str, opened: Callable[..., 
     assert f"Read: {family} model" in tab.inner_text("#notice")
 
 
-PUBLIC = json.loads((Path(__file__).parents[1] / "data" / "public_configs.json").read_text(encoding="utf-8"))
-READ = """(text) => {
-  fromLink("");
-  try {
-    const { notes } = fromConfig(text);
-    return { numbers: state.numbers, notes: Object.fromEntries(notes) };
-  } catch (error) {
-    if (!(error instanceof Unread)) throw error;
-    return { unread: error.message };
-  }
-}"""
-
-
-def test_each_published_config_is_read_as_by_the_commands_or_the_reason_is_said(
-    opened: Callable[..., Any], whole: Path, tmp_path: Path, record_property: Any,
-) -> None:
-    tab, families = opened(path=whole), set()
-    for name, item in PUBLIC.items():
-        config = item["config"]
-        told = tab.evaluate(READ, json.dumps(config))
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", InputWarning)
-                values = model_values(read_model(path))
-        except InputError:
-            assert "unread" in told, name
-            continue
-        if "unread" in told:
-            inner = config.get("text_config", config).get("model_type", config["model_type"])
-            assert config["model_type"] in told["unread"] or inner in told["unread"], name
-            assert any(why in told["unread"] for why in REASONS), (name, told["unread"])
-            continue
-        families.add(config["model_type"])
-        ignored = told["notes"].get("Ignored: read by shardmath explain, not by this page", [])
-        wrong = {size: (told["numbers"][size], values[size]) for size in SIZES if told["numbers"][size] != values[size]}
-        assert not wrong or ignored, (name, wrong)
-    assert len(families) > 38  # of 67 families; the others have a reason
-    assert {"gemma3", "mistral3", "llava", "qwen3_vl", "internvl", "qwen3_vl_moe"} <= families
-    record_property("families", len(families))
-
-
-REASONS = ("no model of this page has its kernels", "sizes are computed from other keys")
-
-
 def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
     tab = opened()
     state = paste(tab, FLAGS)
@@ -154,28 +106,53 @@ def test_each_flag_is_taken_as_by_the_commands(opened: Callable[..., Any]) -> No
 
 def test_each_key_of_a_config_is_taken_or_named(opened: Callable[..., Any]) -> None:
     tab = opened()
-    keys = {"rms_norm_eps": 1e-5, "bos_token_id": 1, "attention_bias": True, "frobnicate": 3, "attention_dropout": 0.1,
-            "rope_scaling": {"rope_type": "llama3"}, "quantization_config": None, "architectures": ["LlamaModel"]}
+    keys = {"rms_norm_eps": 1e-5, "bos_token_id": 1, "frobnicate": 3, "attention_dropout": 0.1,
+            "quantization_config": None, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            "architectures": ["LlamaModel"]}
+    state = paste(tab, config_of("llama", **keys))
+    assert tab.eval_on_selector_all("#notice li", "items => items.map((item) => item.textContent)") == [
+        "architectures = ['LlamaModel']: counted is the causal language model, with a head over the vocabulary",
+        "attention_dropout = 0.1: masks of dropout are counted with --attention-dropout alone",
+        "what these keys change is not counted yet: frobnicate",
+        "Without effect on memory and time (1)bos_token_id = 1",
+    ]
+    scaling = {"kind": "linear", "factor": 2, "original_length": 0}
+    assert state["file"] == {"max_seq_length": 2048, "rope_base": 10_000, "rope_scaling": scaling}
+
+
+def test_written_files_have_what_the_pasted_file_says(opened: Callable[..., Any], tmp_path: Path) -> None:
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 8192}
+    keys = {"rope_theta": 123_456, "rms_norm_eps": 1e-6, "rope_scaling": scaling}
+    (tmp_path / "config.json").write_text(config_of("llama", **keys), encoding="utf-8")
+    job = {"num_gpus": 8, "tensor_parallel": 2, "pipeline_parallel": 1, "global_batch_size": 64, "seq_length": 2048}
+    tab = opened("#" + urlencode(job))
     paste(tab, config_of("llama", **keys))
-    assert notes(tab) == {
-        "Not understood, ignored": ["frobnicate = 3"],
-        "Ignored: read by shardmath explain, not by this page": ["attention_bias = true"],
-        "Left out": ["attention_dropout = 0.1 (masks of dropout are counted with --attention-dropout alone)",
-                     'architectures = ["LlamaModel"] (counted is the causal language model)'],
-        "Without effect on memory and time (1)": ["bos_token_id = 1"],
-    }
+    account = shardmath.explain(tmp_path / "config.json", "h100-80gb", **job)
+    again = opened(f"#{tab.url.partition('#')[2]}")
+    expected = written("megatron", account).replace(account.model.name, "config.json")
+    for page in (tab, again):
+        assert page.evaluate("writtenFile('megatron')") == expected
+
+
+@pytest.mark.parametrize("file", [
+    '{"rope_base": "1; ls"}', '{"rope_scaling": {"kind": "$(ls)"}}', '{"name": 1}', "[1]", "x"])
+def test_a_link_brings_no_words_into_a_script(opened: Callable[..., Any], file: str) -> None:
+    tab = opened("#" + urlencode({"file": file}))
+    assert tab.evaluate("state.file") == {}
+    assert f"file={file}" in tab.inner_text("#notice")
 
 
 def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None:
     tab = opened()
     before = tab.url
     for text, said in (("hello", "Nothing here is a link"), ("{", "This is no JSON"),
-                       ('{"model_type": "mamba"}', "model_type = mamba: must be another family: it is llama with"),
-                       ('{"model_type": "glm"}', "model_type = glm: must be another family: sizes are computed"),
-                       ('{"model_type": "gpt9"}', "model_type = gpt9: the page reads baichuan, "),
-                       ('{"model_type": "llama"}', "hidden_size: must be given."),
+                       ('{"model_type": "mamba"}', "model_type = 'mamba': must be a family that is read: it is llama"),
+                       ('{"model_type": "gpt9"}', "model_type = 'gpt9': must be one of apertus, "),
+                       ('{"model_type": "llama"}', "hidden_size = absent: must be given."),
+                       (config_of("llama", attention_bias=True), "model_type = llama: must have the kernels of a "),
                        (config_of("llama", num_experts=8), "num_experts = 8: must not be there"),
-                       (config_of("llama", vocab_size=0), "vocab_size = 0: must be an integer from 1 to"),
+                       (config_of("llama", vocab_size=0), "vocab_size = 0: must be at least 1; nearest legal: 1."),
                        (f"{FLAGS} --fp4-format e2m1", "--fp4-format: must not be given: FP4 is not counted yet"),
                        (f"{FLAGS} --num-layers 1.5", "--num-layers = 1.5: must be an integer from 1 to"),
                        (FLAGS.replace("_gpt", "_t5"), "pretrain_t5.py: must train a GPT: T5 is not counted yet")):

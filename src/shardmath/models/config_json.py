@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from pydantic import ValidationError
-
 from shardmath.errors import ABSENT, InputError, InputWarning
 from shardmath.files.reading import json_object, read_text
 from shardmath.models.class_kernels import CLASS_KERNELS
@@ -25,7 +23,7 @@ from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
 from shardmath.models.unread import UNREAD
 
-__all__ = ["FAMILIES", "TEXT_NAMES", "WITH_TEXT", "read_model"]
+__all__ = ["FAMILIES", "TEXT_NAMES", "WITH_TEXT", "family_of", "model_of", "read_model"]
 
 FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LATENT, **LAYER_NORM, **EXPERTS,
                                     **GROUPED_EXPERTS, **FURTHER_EXPERTS}
@@ -57,26 +55,37 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     file = Path(path)
     own = file.stem if file.stem.lower() != "config" else file.absolute().parent.name
     name = own.encode(errors="replace").decode() or "config"
-    model_type, keys, prefix = _family(config)
-    family = FAMILIES[model_type]
-    try:
-        read = family.read(keys)
-    except ValidationError as error:
-        cause = InputError.from_validation(error.errors(include_url=False))
-        raise InputError(prefix + cause.field, cause.value, cause.rule, cause.nearest) from None
-    try:
-        fields = {"model_type": model_type if model_type in CLASS_KERNELS else "", **read.fields()}
-        model = Model(name=name, source=f"{name} ({file.name})", **fields)
-    except InputError as error:
-        raise _under_its_key(error, family, keys, prefix) from None
-    known = {key for field in family.model_fields for key in family.keys(field)}
-    for remark in (*remarks(model_type, keys, config, known, model.attention_window), *read.uncounted()):
+    model, said = model_of(config, name, f"{name} ({file.name})")
+    for remark in said:
         warn(f"{file.name}: {remark}", InputWarning, stacklevel=2)
     return model
 
 
-def _family(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-    """Return the name of the family, the object that holds its keys, and what stands before these keys in an error."""
+def model_of(config: dict[str, Any], name: str, source: str) -> tuple[Model, list[str]]:
+    """Return the model that the keys of a ``config.json`` describe, and remarks on keys that change no count.
+
+    Raises InputError as ``read_model``, which the page does in the same words: this function is translated for it.
+    """
+    model_type, keys, prefix = family_of(config)
+    family = FAMILIES[model_type]
+    try:
+        read = family.read(keys)
+    except InputError as error:
+        raise InputError(prefix + error.field, error.value, error.rule, error.nearest) from None
+    try:
+        fields = {"model_type": model_type if model_type in CLASS_KERNELS else "", **read.fields()}
+        model = Model(name=name, source=source, **fields)
+    except InputError as error:
+        raise _under_its_key(error, family, keys, prefix) from None
+    known = {key for field in family.model_fields for key in family.keys(field)}
+    return model, [*remarks(model_type, keys, config, known, model.attention_window), *read.uncounted()]
+
+
+def family_of(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """Return the name of the family, the object that holds its keys, and what stands before these keys in an error.
+
+    Raises InputError for a family that is not read.
+    """
     model_type = config.get("model_type", ABSENT)
     if isinstance(model_type, str) and model_type in WITH_TEXT:
         return _text_family(model_type, config)
@@ -112,7 +121,8 @@ def _missing(model_type: object, keys: Mapping[str, Any]) -> str:
     missing = UNREAD.get(model_type) if isinstance(model_type, str) else None
     if missing is None:
         return ""
-    return f"must be a family that is read: it is {missing.nearest} with {missing.of(keys)}, which is not counted yet"
+    parts = ", ".join((missing.component, *(part for key, usual, part in missing.parts if keys.get(key, usual))))
+    return f"must be a family that is read: it is {missing.nearest} with {parts}, which is not counted yet"
 
 
 def _under_its_key(error: InputError, family: type[Family], config: dict[str, Any], prefix: str) -> InputError:

@@ -8,10 +8,19 @@ those of the ``transformers`` classes (``src/transformers/models/*/configuration
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from annotated_types import Gt, Lt
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from shardmath.errors import InputError
 from shardmath.generated.definitions import WORDS
@@ -25,17 +34,25 @@ __all__ = ["DENSE", "GELU", "KEYS_OF_EXPERTS", "Epsilon", "Family", "GatedFamily
 KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
+class Only(NamedTuple):
+    """Refuse every value of a key but ``values``, by a rule and the first of them in words."""
+
+    values: tuple[object, ...]
+    rule: str
+    first: str
+
+    def check(self, read: object, info: ValidationInfo) -> object:
+        """Return the value that was read. Raises InputError for another one."""
+        if not any(type(read) is type(value) and read == value for value in self.values):
+            raise InputError(str(info.field_name), read, self.rule, self.first)
+        return read
+
+
 def only(*values: object, why: str) -> BeforeValidator:
     """Refuse every value of a key but ``values``; ``why`` ends the rule."""
     shown = [str(value).lower() if isinstance(value, bool) else repr(value) for value in values]
-
-    def check(read: object, info: ValidationInfo) -> object:
-        if not any(type(read) is type(value) and read == value for value in values):
-            one_of = "one of " if len(shown) > 1 else ""
-            raise InputError(str(info.field_name), read, f"must be {one_of}{', '.join(shown)}{why}", shown[0])
-        return read
-
-    return BeforeValidator(check)
+    one_of = "one of " if len(shown) > 1 else ""
+    return BeforeValidator(Only(values, f"must be {one_of}{', '.join(shown)}{why}", shown[0]).check)
 
 
 def partial_width(width: int, share: object, key: str) -> int:
@@ -106,8 +123,11 @@ class Family(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
-        """Read the keys of the family. Raises pydantic's ``ValidationError``, with keys of the file."""
-        return cls.model_validate(dict(config))
+        """Read the keys of the family. Raises InputError, with keys of the file."""
+        try:
+            return cls.model_validate(dict(config))
+        except ValidationError as error:
+            raise InputError.from_validation(error.errors(include_url=False)) from None
 
     def uncounted(self) -> tuple[str, ...]:
         """Name what such a model has and its account leaves out."""

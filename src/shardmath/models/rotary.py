@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Lt
 from pydantic import AllowInfNan, BaseModel, ConfigDict, Field
@@ -50,7 +50,9 @@ _FIGURES = {
 }
 #: Angles of text, time, height and width in parts of a head, which are plain for text.
 _OF_IMAGES = "mrope"
-_ORIGINAL, _PLAIN = "original_max_position_embeddings", "default"
+_ORIGINAL = "original_max_position_embeddings"
+_PLAIN = "default"
+_KINDS = get_args(Kind)
 
 
 def rotary_of(base: object, parameters: object, key: str, base_key: str = "rope_theta") -> dict[str, Any]:
@@ -76,16 +78,15 @@ def _scaling(parameters: Mapping[str, object]) -> RopeScaling | None:
     kind = parameters.get(kind_key, _PLAIN)
     if kind in (_PLAIN, _OF_IMAGES):
         return None
-    kinds = get_args(Kind)
-    if kind not in kinds:
-        near = nearest_names(kind, [_PLAIN, *kinds]) if isinstance(kind, str) else None
-        raise InputError(kind_key, kind, f"must be one of {', '.join([_PLAIN, *kinds])}", near)
+    if kind not in _KINDS:
+        near = nearest_names(kind, [_PLAIN, *_KINDS]) if isinstance(kind, str) else None
+        raise InputError(kind_key, kind, f"must be one of {', '.join([_PLAIN, *_KINDS])}", near)
     figures = {field: _number(name, parameters[name], 0) for name, field in _FIGURES.items()
                if parameters.get(name) is not None}
     length = parameters.get(_ORIGINAL)
     if length is not None and not (type(length) is int and 0 < length <= LARGEST):
         raise InputError(_ORIGINAL, length, f"must be an integer from 1 to {LARGEST}")
-    return RopeScaling(kind=cast(Kind, kind), original_length=length or 0, **figures)
+    return RopeScaling(kind=kind, original_length=length or 0, **figures)  # type: ignore[arg-type]
 
 
 def _number(key: str, value: object, least: float = 1) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["UNREAD", "Missing"]
 
@@ -17,10 +17,6 @@ class Missing(NamedTuple):
     nearest: str
     component: str
     parts: tuple[tuple[str, object, str], ...] = ()
-
-    def of(self, keys: Mapping[str, Any]) -> str:
-        """Return all that is missing for the file with these keys."""
-        return ", ".join((self.component, *(part for key, default, part in self.parts if keys.get(key, default))))
 
 
 _LINEAR = "linear attention (gated delta rule) in most layers"

@@ -7,7 +7,8 @@ from typing import Any
 
 __all__ = ["step_of", "windows_of"]
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+_FULL = "full_attention"
+_SLIDING = "sliding_attention"
 
 
 def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int = 0) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from shardmath.commands.page.catalogue import (
     risk_data,
 )
 from shardmath.commands.page.exports import format_data, refusals, usual_fields, writer_script
-from shardmath.commands.page.imports import config_data, family_data, family_models, flag_data, unread_data
+from shardmath.commands.page.families import config_data, family_models, reader_script
+from shardmath.commands.page.imports import flag_data
 from shardmath.commands.page.kernels import Asked, combination_of, kernel_data, variants_of
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
@@ -78,8 +79,7 @@ def page(
         described[name] = evaluator_data(evaluator)
         scripts[name] = lines.of(script_of(evaluator, is_drawn(described[name])))
         formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
-    scripts["writers"] = lines.of(writer_script())
-    read = family_data([*chosen, *families])
+    scripts |= {"writers": lines.of(writer_script()), "readers": lines.of(reader_script())}
     data = {
         "start": first.name,
         "variants": variants, "kernels": kernel_data([key for own in variants.values() for key in own]),
@@ -94,7 +94,7 @@ def page(
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
                      "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
-        "sources": source_data(), "families": read, "unread": unread_data([*chosen, *families], read),
+        "sources": source_data(),
         "config": config_data(),
         "flags": flag_data(),
         **format_data(), "fields": usual_fields(),
