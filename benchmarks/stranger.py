@@ -131,19 +131,19 @@ def document(record: Record) -> str:
     """Return docs/first-steps.md."""
     words = "\n".join(f"{name:<10} {record.about[name]}" for name in _ABOUT)
     busy = "" if record.load <= _BUSY * record.cores else f"""
-**The machine was busy**: {record.load:.2f} processes were running or waiting for its {record.cores} cores before the run
-began. So a new user waits less than the seconds say. Processor seconds change little.
+**The machine was busy**: {record.load:.2f} processes were running or waiting for its {record.cores} cores
+before the run began. So a new user waits less than the seconds say. Processor seconds change little.
 """
     return f"""# First steps, timed
 
-What does a new user wait for? A clone of this repository went into an empty folder, with an empty home and an empty cache.
-Set-up includes the download of all that shardmath needs. Every command of the tutorial is a process of its own; the notebook
-is executed whole, with the start of its kernel.
+What does a new user wait for? A clone of this repository went into an empty folder, with an empty home and an
+empty cache. Set-up includes the download of all that shardmath needs. Every command of the tutorial is a process
+of its own; the notebook is executed whole, with the start of its kernel.
 
 {table(record.times)}
 
-*Seconds* are those of the clock. *Processor seconds* are those of all cores together. *Again* is the same step once more:
-the cache has then what the first time compiled. `-` means that nobody does the step twice.
+*Seconds* are those of the clock. *Processor seconds* are those of all cores together. *Again* is the same step
+once more: the cache has then what the first time compiled. `-` means that nobody does the step twice.
 {busy}
 ```text
 {words}

@@ -235,13 +235,30 @@ def test_memory_is_that_of_a_fresh_process(rivals: list[Contender], batches: tup
     assert 10 < loaded < found[ours.key] < 1000
 
 
-def test_a_document_of_first_steps_has_the_times_that_it_is_given() -> None:
+def first_steps(load: float) -> stranger.Record:
     first, again = stranger.Seconds(30.0, 20.0), stranger.Seconds(1.5, 1.0)
-    times = [stranger.Timed("clone", 1, stranger.Seconds(2.0, 0.5), None),
-             stranger.Timed("first answer", 1, first, again)]
-    page = stranger.document(times, {"processor": "a fast one", "compiler": "left out"}, "2026-11-26")
-    assert "| clone | 1 | 2.0 | - | 0.5 | - | 0.5 |" in page
-    assert "| first answer | 1 | 30.0 | 1.5 | 20.0 | 1.0 | 20.0 |" in page
+    times = (stranger.Timed("clone", 1, stranger.Seconds(2.0, 0.5), None),
+             stranger.Timed("first answer", 2, first, again))
+    about = {name: f"some {name}" for name in ("processor", "memory", "system", "versions", "load")}
+    return stranger.Record("2026-11-26", 2, load, about, times)
+
+
+def test_a_page_of_first_steps_has_the_times_that_it_is_given() -> None:
+    page = stranger.document(first_steps(0.1))
+    assert "| clone | 1 | 2.0 | 0.5 | - | - |" in page
+    assert "| first answer | 2 | 30.0 | 20.0 | 1.5 | 1.0 |" in page
+    assert "| **all, the first time** | 3 | 32.0 | 20.5 | | |" in page
+    assert "processor  some processor" in page
     assert "2026-11-26" in page
-    assert "a fast one" in page
-    assert "left out" not in page
+    assert "busy" not in page
+    assert "**The machine was busy**: 2.25 processes" in stranger.document(first_steps(2.25))
+
+
+def test_the_page_of_first_steps_is_that_of_its_record() -> None:
+    text = stranger.RECORD.read_text(encoding="utf-8")
+    record = stranger.from_json(text)
+    assert stranger.to_json(record) == text
+    page = stranger.ROOT / "docs" / "first-steps.md"
+    assert page.read_text(encoding="utf-8") == stranger.document(record)
+    assert [row.name for row in record.times] == ["`git clone`", *(step.name for step in stranger.steps())]
+    assert [row.commands for row in record.times[1:]] == [len(step.commands) for step in stranger.steps()]

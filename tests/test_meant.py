@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import Any
 
 import click
 import pytest
 
-from shardmath.cli.main import cli
+import shardmath
+from shardmath.cli.main import cli, exit_code
 from shardmath.cli.meant import meant_command
 from shardmath.errors import InputError, nearest_by_words, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
-from shardmath.input.meant import MEANT, parameter_of
+from shardmath.input.meant import MEANT, kernel_of, kernels_of, parameter_of, recompute_of
 from shardmath.input.naming import nearest_implementation
-from shardmath.input.parameters import TYPED
+from shardmath.input.parameters import TYPED, meant_integer
 from shardmath.input.quantities import amount, money
 
 OPTIONS = {name: {option for item in command.params for option in (*item.opts, *item.secondary_opts)}
@@ -69,6 +71,73 @@ def test_other_amounts_are_refused(text: str) -> None:
         money("budget", text, "20M")
     with pytest.raises(InputError):
         amount("tokens", f"${text}")
+
+
+@pytest.mark.parametrize(("value", "meant"), [
+    (True, "full"), (False, "none"), ("on", "full"), ("Off", "none"), ("mlp", ""), (None, ""), (3, ""),
+])
+def test_a_switch_of_recompute_is_a_mode(value: object, meant: str) -> None:
+    assert recompute_of(value) == meant
+
+
+@pytest.mark.parametrize(("value", "meant"), [
+    ("attention=flash", "{'attention': 'flash'}"), ("attention:flash, loss=te_fused", "{'attention': 'flash', 'loss': "
+                                                   "'te_fused'}"),
+    (["attention=flash"], "{'attention': 'flash'}"), ("flash", ""), ([], ""), (3, ""), ("attention=fast", ""),
+])
+def test_texts_of_kernels_are_an_object_in_python(value: object, meant: str) -> None:
+    assert kernels_of(value) == meant
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("attention:flash", "attention=flash"), ("flash", "attention=flash"), ("nothing", ""),
+])
+def test_an_option_of_kernels_is_found_with_its_axis(text: str, meant: str) -> None:
+    assert kernel_of(text) == meant
+
+
+@pytest.mark.parametrize(("name", "value", "meant"), [
+    ("seq_length", "8k", 8192), ("tensor_parallel", "8k", None), ("tensor_parallel", "4", 4),
+    ("tensor_parallel", 4.0, 4),
+    ("sequence_parallel", "true", 1), ("sequence_parallel", "off", 0), ("tensor_parallel", "true", None),
+    ("tensor_parallel", -3, 1), ("tensor_parallel", None, None),
+])
+def test_integers_that_were_meant(name: str, value: object, meant: int | None) -> None:
+    assert meant_integer(name, value) == meant
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"kernels": "attention=flash"}, "must be an object of names; nearest legal: {'attention': 'flash'}"),
+    ({"recompute": True}, "must be a name; nearest legal: full"),
+    ({"recompute": "true"}, "with + between them; nearest legal: full"),
+    ({"recompute": "off"}, "with + between them; nearest legal: none"),
+    ({"seq_length": "8k"}, "from 1 to 2147483648; nearest legal: 8192"),
+    ({"sequence_parallel": "true", "tensor_parallel": 2}, "must be true or false; nearest legal: 1"),
+])
+def test_python_says_what_was_meant(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"{re.escape(message)}$"):
+        shardmath.explain("llama-3.1-8b", "h100-80gb", **arguments)
+
+
+@pytest.mark.parametrize("link", [
+    "https://huggingface.co/meta-llama/Llama-3.1-8B", "hf.co/meta-llama/Llama-3.1-8B/tree/main",
+    "https://www.huggingface.co/meta-llama/Llama-3.1-8B/blob/main/config.json",
+])
+def test_a_link_to_a_model_is_its_name(link: str) -> None:
+    assert shardmath.load_model(link).name == "llama-3.1-8b"
+
+
+def test_a_link_to_an_unknown_model_says_which_file_to_save() -> None:
+    with pytest.raises(InputError) as caught:
+        shardmath.load_model("https://huggingface.co/foo/bar-7b/blob/main/config.json")
+    assert caught.value.nearest == (
+        "the path of a file saved from https://huggingface.co/foo/bar-7b/resolve/main/config.json")
+
+
+def test_only_options_that_begin_alike_are_proposed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [exit_code(["page", "--gpu", "h100"]), exit_code(["page", "--outptu", "x"])] == [2, 2]
+    assert capsys.readouterr().err == (
+        "error: No such option '--gpu'.\nerror: No such option '--outptu'. Did you mean '--output'?\n")
 
 
 def test_names_are_found_by_their_words() -> None:

@@ -108,6 +108,29 @@ def test_columns_come_closer_then_the_spare_ones_go() -> None:
     assert any("some words about it" in line for line in without)
 
 
+def test_names_are_cut_at_their_signs_and_numbers_stay_whole() -> None:
+    console = Console(width=40, color_system=None)
+    rows = [("  stage.attention_norm", "-21,613,182,976", "one"), ("micro_batch_size", "1", "h100-80gb")]
+    with console.capture() as capture:
+        console.print(table(("tensor", "tokens/s/GPU", ""), rows, right=(1,)))
+    assert [line.rstrip() for line in capture.get().splitlines()] == [
+        "",
+        " tensor          tokens/s/GPU",
+        f" {'─' * 38}",
+        "   stage.     -21,613,182,976 one",
+        "   attention_",
+        "   norm",
+        " micro_batch_               1 h100-80gb",
+        " size",
+        "",
+    ]
+
+
+def test_columns_that_go_are_named() -> None:
+    lines = rendered(34, spare=("count",))
+    assert lines[-1] == "Left out at this width: count."
+
+
 def test_what_does_not_fit_is_folded_and_never_cropped() -> None:
     for width in range(12, 40):
         text = "".join("".join(rendered(width)).split())

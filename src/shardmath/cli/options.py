@@ -30,6 +30,7 @@ from shardmath.generated.definitions import (
     PARAMETERS,
     RECOMPUTE_REGIONS,
 )
+from shardmath.input.meant import kernel_of
 from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
 
 Command = Callable[..., Any]
@@ -131,7 +132,7 @@ def _number(text: str) -> float | str:
 
 def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
     """Kernel choices from ``axis=option`` texts. Raises InputError for a text without an equals sign."""
-    return pairs("kernel", texts, "axis=option")
+    return pairs("kernel", texts, "axis=option", kernel_of)
 
 
 def kernel_options(texts: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
@@ -140,13 +141,19 @@ def kernel_options(texts: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
     return {axis: options if len(options) > 1 else options[0] for axis, options in split.items()}
 
 
-def pairs(field: str, texts: tuple[str, ...], form: str, example: str | None = None) -> dict[str, str]:
-    """Return values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
+def pairs(
+    field: str, texts: tuple[str, ...], form: str, meant: Callable[[str], str] = lambda text: "",
+) -> dict[str, str]:
+    """Return values by name from texts of the ``form`` name=value.
+
+    Raises InputError for one without an equals sign, with what is ``meant``.
+    """
     values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(field, text, f"must be written {form}", f"{text}=..." if text in CHOICES else example)
+            nearest = f"{text}=..." if text in CHOICES else meant(text)
+            raise InputError(field, text, f"must be written {form}", nearest)
         values[name.strip()] = value.strip()
     return values
 

@@ -78,7 +78,7 @@ def plan(
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    by_gpu = pairs("price", prices, "GPU=PRICE", "h100-80gb=2.50")
+    by_gpu = pairs("price", prices, "GPU=PRICE", lambda _: "h100-80gb=2.50")
     planned = run(model, gpus=gpus, prices=by_gpu, kernels=kernel_choices(kernels), **without_absent(options))
     if json:
         click.echo(answer("plan", planned.to_dict()))

@@ -13,7 +13,8 @@ from shardmath.configuration.settings import GRADIENT_BYTES
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
-from shardmath.input.parameters import limits
+from shardmath.input.meant import recompute_of
+from shardmath.input.parameters import limits, meant_integer
 
 Changes = Mapping[str, Any]
 #: The error of the arguments with some changes, or None where they are legal.
@@ -194,6 +195,8 @@ def _closest(values: Sequence[Any], start: Any) -> Any:
 def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any], Iterator[Any]]:
     """Return values of an argument below and above ``start``, the nearest first; what is no number has one side."""
     if name in _OPTIONS:
+        if name == "recompute" and (meant := recompute_of(start)):
+            return iter([meant]), iter(())
         others = [value for value in _OPTIONS[name] if type(value) is type(start) and value != start]
         return iter(sorted(others, key=lambda value: _distance(value, start))), iter(())
     begin, is_new = _begin(name, start)
@@ -214,10 +217,6 @@ def _distance(value: Any, start: Any) -> float:
 
 def _begin(name: str, start: Any) -> tuple[int | None, bool]:
     """Get the legal integer that stands for ``start``, None for what is no number, and whether it is another value."""
-    minimum, largest = limits(name)
-    try:
-        begin = min(max(round(float(start)), minimum), largest)
-    except (TypeError, ValueError, OverflowError):
-        return None, True
-    is_integer = isinstance(start, int) and (largest == 1 or not isinstance(start, bool))
+    begin = meant_integer(name, start)
+    is_integer = isinstance(start, int) and (limits(name)[1] == 1 or not isinstance(start, bool))
     return begin, not is_integer or begin != start

@@ -9,6 +9,7 @@ from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.zero import stage_switches
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, LIBRARIES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.input.meant import recompute_of
 from shardmath.input.parameters import MACHINE, checked, model_values
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -98,7 +99,8 @@ def recompute_switches(mode: str) -> dict[str, int]:
     for region in mode.split("+"):
         if region not in RECOMPUTE_REGIONS:
             rule = f"must be none, full, or some of {', '.join(RECOMPUTE_REGIONS)} with + between them"
-            raise InputError("recompute", mode, rule, nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS]))
+            nearest = recompute_of(mode) or nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS])
+            raise InputError("recompute", mode, rule, nearest)
         switches[RECOMPUTE_REGIONS[region]] = 1
     return switches
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS
+from shardmath.input.meant import kernels_of, recompute_of, truth
 from shardmath.input.parameters import checked
 
 Arguments = ParamSpec("Arguments")
@@ -24,6 +25,8 @@ _WORDS: Mapping[Any, tuple[str, str]] = {
     int: ("an integer", "integers"), bool: ("true or false", "truths"), str: ("a name", "names"),
     float: ("a number", "numbers"), Fraction: ("a fraction", "fractions"), os.PathLike: ("a path", "paths"),
 }
+#: What values of other types mean, by argument.
+_MEANT: Mapping[str, Callable[[object], str]] = {"kernels": kernels_of, "recompute": recompute_of}
 
 
 class _OtherTypeError(Exception):
@@ -81,8 +84,8 @@ def conformed(name: str, value: object, hint: Any) -> Any:
     except _OtherTypeError:
         if name in PARAMETERS and int in (hint, *get_args(hint)):
             checked(name, value)
-        nearest = _nearest(value) if int in (hint, *get_args(hint)) else None
-        raise InputError(name, value, f"must be {' or '.join(dict.fromkeys(_words(hint, 0)))}", nearest) from None
+        rule = f"must be {' or '.join(dict.fromkeys(_words(hint, 0)))}"
+        raise InputError(name, value, rule, _meant(name, value, (hint, *get_args(hint)))) from None
 
 
 def _conformed(name: str, value: Any, hint: Any) -> Any:
@@ -184,6 +187,15 @@ def _words(hint: Any, several: int) -> list[str]:
     if origin is Callable:
         return ["a function"]
     return [f"a {origin.__name__}" if isinstance(origin, type) else "given"]
+
+
+def _meant(name: str, value: object, hints: Sequence[Any]) -> str | None:
+    """Guess the value that was meant, as Python writes it."""
+    if name in _MEANT and (meant := _MEANT[name](value)):
+        return meant
+    if bool in hints and (said := truth(value)) is not None:
+        return str(said)
+    return _nearest(value) if int in hints else None
 
 
 def _nearest(value: object) -> str | None:

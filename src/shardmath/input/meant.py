@@ -1,7 +1,8 @@
-"""Options as people know them from other programs, with the way to say the same here."""
+"""Options and values as people know them from other programs, with the way to say the same here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from shardmath.generated.definitions import CHOICES
@@ -64,6 +65,38 @@ _WAYS = {
 }
 #: How it is said here, by option.
 MEANT = {option: way for way, options in _WAYS.items() for option in options.split()}
+
+_ON, _OFF = ("true", "yes", "on", "1", "all"), ("false", "no", "off", "0")
+
+
+def truth(value: object) -> bool | None:
+    """Return the truth that a value says in words; None for others."""
+    text = str(value).lower()
+    return True if text in _ON else False if text in _OFF else None
+
+
+def recompute_of(value: object) -> str:
+    """Return the recompute mode that a switch of another program means; empty for others."""
+    return {True: "full", False: "none", None: ""}[truth(value)]
+
+
+def kernels_of(value: object) -> str:
+    """Return the kernel choices, as Python writes them, that texts such as ``axis=option`` mean; empty for others."""
+    texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    choices = [re.split("[=:]", str(text).strip(), maxsplit=1) for text in texts]
+    return str({axis: rest[0] for axis, *rest in choices}) if choices and all(map(_is_choice, choices)) else ""
+
+
+def kernel_of(text: str) -> str:
+    """Return the choices ``axis=option`` that a text without an equals sign means: ``axis:option`` or an option."""
+    if _is_choice(choice := re.split("[: ]", text, maxsplit=1)):
+        return "=".join(choice)
+    return " or ".join(f"{axis}={text}" for axis, (_, options) in CHOICES.items() if text in options)
+
+
+def _is_choice(choice: Collection[str]) -> bool:
+    axis, *rest = choice
+    return axis in CHOICES and rest != [] and rest[0] in CHOICES[axis][1]
 
 
 def parameter_of(name: str, known: Collection[str], short: Mapping[str, str]) -> str:

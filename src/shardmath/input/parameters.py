@@ -9,7 +9,7 @@ from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, SHORT
-from shardmath.input.meant import parameter_of
+from shardmath.input.meant import parameter_of, truth
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
@@ -63,7 +63,8 @@ def checked(name: str, value: object) -> int:
     if isinstance(value, bool) and (minimum, largest) == (0, 1):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(name, value, rule, _near(value, minimum, largest))
+        meant = meant_integer(name, value)
+        raise InputError(name, value, rule, None if meant is None else str(meant))
     if not minimum <= value <= largest:
         raise InputError(name, value, rule, str(min(max(value, minimum), largest)))
     return value
@@ -77,12 +78,20 @@ def other_values(others: Mapping[str, int]) -> dict[str, int]:
     return {name: checked(name, value) for name, value in others.items()}
 
 
-def _near(value: object, minimum: int, largest: int) -> str | None:
-    try:
-        rounded = round(float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return str(min(max(rounded, minimum), largest))
+def meant_integer(name: str, value: object) -> int | None:
+    """Return the legal integer that stands for a value of the parameter ``name``: for 4.0, "4", "8k" tokens or "on"."""
+    minimum, largest = limits(name)
+    thousands = re.fullmatch(r"(\d{1,7})[kK]", value) if isinstance(value, str) else None
+    if thousands and PARAMETERS[name][1] == "tokens":
+        meant = 1024 * int(thousands[1])
+    elif (minimum, largest) == (0, 1) and (said := truth(value)) is not None:
+        meant = int(said)
+    else:
+        try:
+            meant = round(float(value))  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return min(max(meant, minimum), largest)
 
 
 def refuse_illegal(evaluator: ModuleType, inputs: Mapping[str, int]) -> None:

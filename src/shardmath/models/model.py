@@ -1,6 +1,7 @@
 """The model whose memory is asked about: its dimensions, by name or from a Hugging Face ``config.json``."""
 
 import os
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -21,6 +22,8 @@ __all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
 LARGEST = 2**31
 """Above every dimension of a model that fits on Earth; it keeps slips such as 1e30 out of the arithmetic."""
 
+#: A repository of Hugging Face by its link.
+_LINK = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)", re.ASCII | re.IGNORECASE)
 #: Bounds without ``Field``, whose defaults pydantic before 2.12 takes from one key to the next with the same type.
 Size = Annotated[int, Ge(1), Le(LARGEST)]
 Count = Annotated[int, Ge(0), Le(LARGEST)]
@@ -215,7 +218,7 @@ class Model(Record):
         if begun:
             raise InputError("model", name, "must say which model is meant", " or ".join(begun))
         rule = "must be a model of the catalogue or the path of a config.json"
-        raise InputError("model", name, rule, nearest_by_words(plain, known))
+        raise InputError("model", name, rule, lambda: nearest_by_words(plain, known))
 
     @classmethod
     @typed
@@ -251,11 +254,23 @@ def load_model(name_or_path: str | os.PathLike[str]) -> Model:
         128256
     """
     text = os.fspath(name_or_path)
+    if link := _LINK.match(text):
+        return _linked(link[1], text)
     a_file = text.lower().endswith(".json") or os.path.isfile(os.path.join(text, "config.json"))
     a_namesake = os.path.isdir(text) and text.lower() in _catalogue()
     if a_file or (os.path.exists(text) and not a_namesake):
         return Model.from_config(text)
     return Model.named(text)
+
+
+def _linked(repository: str, link: str) -> Model:
+    """Find the model of a repository of Hugging Face in the catalogue. Nothing is downloaded."""
+    try:
+        return Model.named(repository)
+    except InputError:
+        rule = "must be a model of the catalogue or the path of a config.json; nothing is downloaded"
+        config = f"https://huggingface.co/{repository}/resolve/main/config.json"
+        raise InputError("model", link, rule, f"the path of a file saved from {config}") from None
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -23,6 +24,8 @@ RUNS_OUT = "runs out"
 RULE = "80 % rule"
 #: Least width of the last column, which wraps, before others go.
 _LEAST = 18
+#: Where a name may be cut: behind a sign, before a letter. Numbers stay whole.
+_CUT = re.compile(r"(?<=[_/.+-])(?=[^\W\d])")
 #: Colours of the verdicts, which are always written out too.
 _COLOURS = dict(zip((name for name, _ in VERDICTS), ("green", "yellow", "red"), strict=True))
 
@@ -45,8 +48,8 @@ def console() -> Console:
 class FittedTable(Table):
     """A table that comes to fit: with closer columns, then with wrapped ones, then without those that are ``spare``.
 
-    The last of these goes first. Cells that still do not fit are folded, never cropped. A cell that is a verdict has
-    its colour.
+    The last of these goes first. Then names are cut at their signs, and what still does not fit is folded, never
+    cropped. A cell that is a verdict has its colour.
     """
 
     spare: Sequence[str] = ()
@@ -60,7 +63,7 @@ class FittedTable(Table):
         """Render what fits."""
         shown = self._fitted(console, options)
         yield from Table.__rich_console__(shown, console, options)
-        kept = {column.header for column in shown.columns}
+        kept = {str(column.header).replace("\n", "") for column in shown.columns}
         if gone := [str(column.header) for column in self.columns if column.header not in kept]:
             yield Text(f"Left out at this width: {', '.join(gone)}.")
 
@@ -76,6 +79,9 @@ class FittedTable(Table):
                 gone = left.pop()
                 kept = [column for column in shown.columns if column.header != gone]
                 shown.columns = [replace(column, _index=place) for place, column in enumerate(kept)]
+            elif (cut := _cut(shown.columns, options.max_width)) is not None:
+                shown.columns = cut
+                break
             else:
                 shown.columns = [replace(column, no_wrap=False, overflow="fold") for column in shown.columns]
                 break
@@ -140,30 +146,90 @@ def chance(probability: float) -> str:
 
 
 def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
-    """Get the columns with those flush right wrapped between words, and the last one; None where that is not enough."""
-    wide = [max(map(len, _texts(column))) for column in columns]
-    words = [_longest_word(column) for column in columns]
+    """Get the columns with those flush right wrapped between words, and the last one; None where that is not enough.
+
+    Titles are cut at their signs too.
+    """
+    wide = [_longest_text(column) for column in columns]
     narrow = [
-        word if column.justify == "right" else natural
-        for column, word, natural in zip(columns, words, wide, strict=True)
+        _longest_word(column) if column.justify == "right" else natural
+        for column, natural in zip(columns, wide, strict=True)
     ]
-    narrow[-1] = max(words[-1], min(narrow[-1], _LEAST))
+    narrow[-1] = max(_longest_word(columns[-1]), min(wide[-1], _LEAST))
+    return _sized(columns, width, narrow, (wide,))
+
+
+def _cut(columns: Sequence[Column], width: int) -> list[Column] | None:
+    """Get the columns with names cut at their signs; None where that is not enough."""
+    words, texts = ([measure(column) for column in columns] for measure in (_longest_word, _longest_text))
+    return _sized(columns, width, [_longest_part(column) for column in columns], (words, texts))
+
+
+def _sized(
+    columns: Sequence[Column], width: int, narrow: Sequence[int], wider: Iterable[Sequence[int]],
+) -> list[Column] | None:
+    """Get the columns as wide as ``narrow``, and as each of ``wider`` while there is room; None where that is too wide.
+
+    A column flush right becomes as wide as that, or stays as it is.
+    """
     left = width - sum(narrow) - len(columns) - 1
     if left < 0:
         return None
     sizes = list(narrow)
-    for place in (-1, *range(len(columns) - 1)):
-        sizes[place] = min(wide[place], narrow[place] + left)
-        left -= sizes[place] - narrow[place]
-    return [replace(column, no_wrap=False, width=size) for column, size in zip(columns, sizes, strict=True)]
+    for wide in wider:
+        for place in (-1, *range(len(columns) - 1)):
+            more = max(0, wide[place] - sizes[place])
+            if columns[place].justify == "right" and more > left:
+                continue
+            more = min(more, left)
+            sizes[place] += more
+            left -= more
+    return [_within(column, size) for column, size in zip(columns, sizes, strict=True)]
+
+
+def _within(column: Column, size: int) -> Column:
+    """Return a column of a width, with the names cut that are wider."""
+    cells = [_lines(cell, size) for cell in column._cells]
+    return replace(column, no_wrap=False, width=size, overflow="fold", header=_lines(column.header, size), _cells=cells)
+
+
+def _lines(cell: RenderableType, size: int) -> RenderableType:
+    """Return a text with line breaks at signs in words that are wider than ``size``."""
+    if not isinstance(cell, str):
+        return cell
+    indent = cell[:len(cell) - len(cell.lstrip())]
+    room = size - len(indent)
+    if max(map(len, cell.split()), default=0) <= room:
+        return cell
+    return re.sub(r"\S+", lambda word: f"\n{indent}".join(_packed(_CUT.split(word[0]), room)), cell)
+
+
+def _packed(parts: Sequence[str], size: int) -> list[str]:
+    """Return as few lines as have the parts, each as long as it may be."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part) > size:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def _texts(column: Column) -> list[str]:
     return [str(cell) for cell in (column.header, *column._cells)]
 
 
+def _longest_text(column: Column) -> int:
+    return max(map(len, _texts(column)))
+
+
 def _longest_word(column: Column) -> int:
-    return max(len(word) for text in _texts(column) for word in text.split() or [""])
+    """Return the width of the longest word, with the title cut at its signs."""
+    title, *cells = _texts(column)
+    return max(map(len, [*_CUT.sub(" ", title).split(), *" ".join(cells).split()]), default=0)
+
+
+def _longest_part(column: Column) -> int:
+    return max(map(len, _CUT.sub(" ", " ".join(_texts(column))).split()), default=0)
 
 
 def _alone(column: Column) -> Table:

@@ -122,7 +122,8 @@ def _show_tensors(out: Console, comparison: Comparison, difference: SideDifferen
     if not difference.tensors:
         out.print(f"{title}; every tensor is the same.")
         return
-    built = table(["tensor", first, side, f"{side} - {first}", "because", "size on one rank"], (), (1, 2, 3), title)
+    titles = ["tensor", first, side, f"{side} - {first}", "because", "size on one rank"]
+    built = table(titles, (), (1, 2, 3), title, spare=titles[-1:])
     least = _SMALL * sum(abs(Fraction(item.bytes)) for item in difference.tensors)
     for role in ROLES:
         own = [item for item in difference.tensors if item.role == role]

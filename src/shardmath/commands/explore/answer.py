@@ -104,6 +104,8 @@ class Counted(Answer):
 
     of: str
     """Formula that is counted."""
+    unit: str
+    """Unit of the formula and of the edges, where it is the name of a term; else nothing."""
     edges: tuple[int | float, ...]
     """Edges between the counts."""
     counts: tuple[int, ...]
@@ -232,7 +234,8 @@ def explored(
         elif isinstance(question, Histogram):
             counts = sum(item.counts for _, item in partials if isinstance(item, HistogramAnswer))
             answers[question.name] = Counted(
-                question.formulas[0], tuple(question.edges), tuple(map(int, np.atleast_1d(counts))), question)
+                question.of, nests[0].part.unit(question.of), tuple(question.edges),
+                tuple(map(int, np.atleast_1d(counts))), question)
     verdicts = sum(run.answer.verdicts for run in runs)
     counted = {name: int(count) for (name, _), count in zip(VERDICTS, np.atleast_1d(verdicts), strict=True)}
     size = sum(nest.size for nest in nests)

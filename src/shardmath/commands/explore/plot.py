@@ -44,17 +44,12 @@ def _said(title: str, answered: Unbeaten) -> str:
     return f"{title}: {up} against {across} for {len(answered.configurations)} configurations that none beats."
 
 
-def _unit(text: str, item: Configuration) -> str:
-    """Return the unit of a formula that is a term; nothing for others."""
-    return next((str(module.TERMS[text][0]) for module in item.part.modules if text in module.TERMS), "")
-
-
 def _value(text: str, item: Configuration) -> float:
-    return item.keys[text] / (_GIB if _unit(text, item) == "bytes" else 1)
+    return item.keys[text] / (_GIB if item.part.unit(text) == "bytes" else 1)
 
 
 def _title(text: str, item: Configuration) -> str:
-    unit = _unit(text, item)
+    unit = item.part.unit(text)
     return f"{text}, {'GiB' if unit == 'bytes' else unit}" if unit else text
 
 

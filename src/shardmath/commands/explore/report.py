@@ -8,6 +8,7 @@ from rich.table import Table
 
 from shardmath.commands.explore.answer import Answered, BoundedPart, Counted, Explored, Ranking
 from shardmath.generated.definitions import SHORT, VERDICTS
+from shardmath.reports.sizes import TITLES
 from shardmath.reports.tables import RULE, console, gib, table
 from shardmath.search.nests.configurations import Configuration
 
@@ -21,7 +22,7 @@ _AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that
 
 
 def show(explored: Explored) -> None:
-    """Print how many configurations broke which condition and fit, and the answer to each question."""
+    """Print the answer to each question, then how many configurations broke which condition and fit."""
     out = console()
     rows = [("in the space", f"{explored.size:,}", "")]
     rows += [row for item in explored.bounds for row in _cut(item)]
@@ -33,7 +34,6 @@ def show(explored: Explored) -> None:
         rows += [(name, f"{explored.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
     if explored.rows is not None:
         rows.append(("rows", f"{explored.rows:,}", "written"))
-    out.print(table(("configurations", "count", ""), rows, right=(1,)))
     for item in explored.left_out:
         options = ", ".join(f"{axis} {option}" for axis, option in item.options.items())
         out.print(f"Left out: {options}: {item.reason}", markup=False)
@@ -43,6 +43,8 @@ def show(explored: Explored) -> None:
         out.print(_answer(name, answered))
     if explored.links_as_fastest:
         out.print(_LINKS, markup=False)
+    title = "Configurations by rule and by verdict"
+    out.print(table(("configurations", "count", ""), rows, right=(1,), title=title))
 
 
 def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:
@@ -77,6 +79,9 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
         text: text if len(text) <= _WIDEST else f"key {place}" for place, text in enumerate(first.keys, 1)
         if text.lstrip("-") not in ("peak", *names)
     }
+    if alike := _alike(names, configurations):
+        names = [name for name in names if name not in alike]
+        title += f"; all with {', '.join(f'{name} {value}' for name, value in alike.items())}"
     if len(configurations) > _MOST:
         title += f" (the first {_MOST} of {len(configurations):,}; --json has all)"
     rows = [
@@ -89,7 +94,14 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
     short = [name if name in first.part.labels else SHORT.get(name, name) for name in names]
     titles = [*short, *keys.values(), "peak GiB", "share", "verdict", RULE]
-    return table(titles, rows, right=set(range(len(titles) - 2)) - texts, title=title)
+    right = set(range(len(titles) - 2)) - texts
+    return table(titles, rows, right=right, title=title, spare=("share", RULE))
+
+
+def _alike(names: Sequence[str], configurations: Sequence[Configuration]) -> dict[str, str]:
+    """Return values that all of several configurations have, but for sizes of the layout."""
+    values = {name: {_label(name, item) for item in configurations} for name in names if name not in TITLES}
+    return {name: value for name, (value, *others) in values.items() if not others and len(configurations) > 1}
 
 
 def _label(name: str, item: Configuration) -> str:
@@ -99,14 +111,14 @@ def _label(name: str, item: Configuration) -> str:
 
 def _value(text: str, item: Configuration) -> str:
     value = item.keys[text]
-    unit = next((module.TERMS[text][0] for module in item.part.modules if text in module.TERMS), "")
-    if unit == "bytes" and value is not None:
+    if item.part.unit(text) == "bytes" and value is not None:
         return f"{gib(round(value))} GiB"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _histogram(name: str, answered: Counted, among: str) -> Table:
-    edges = [f"{edge:,}" for edge in answered.question.edges]
+    in_bytes = answered.unit == "bytes"
+    edges = [gib(edge) if in_bytes else f"{edge:,}" for edge in answered.question.edges]
     rows = zip(["", *edges], [*edges, ""], [f"{count:,}" for count in answered.counts], strict=True)
-    title = f"{name}: {answered.question.of} of those {among}"
+    title = f"{name}: {answered.question.of}{', GiB,' if in_bytes else ''} of those {among}"
     return table(("from", "up to", "count", ""), [(*row, "") for row in rows], right=(0, 1, 2), title=title)

@@ -20,7 +20,7 @@ def show(answer: Phases) -> None:
           f"{phase.gpu_hours:,.0f}", gib(phase.peak_bytes),
           f"{phase.share:.1%}", judged(phase.verdict),  # type: ignore[list-item]
           phase.rule_80] for phase in answer.phases],
-        right=range(1, 10), title="Phases, peaks in GiB",
+        right=range(1, 10), title="Phases, peaks in GiB", spare=("GPU-hours", RULE, "batch", "share"),
     ))
     for phase in answer.phases:
         out.print(f"{phase.name}: {layout_in_words(phase)}")

@@ -75,7 +75,7 @@ def _choices(choices: Iterable[Choice]) -> Table:
     texts = {titles.index("SP"), titles.index("recompute"), *map(titles.index, programs_in(choices[0].layout))}
     right = set(range(len(titles) - 2)) - texts
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
-                 spare=(RULE, "MFU", "margin", "accum"))
+                 spare=("reserved", "MFU", RULE, "margin", "accum"))
 
 
 def _show_replay(out: Console, choices: Sequence[Choice]) -> None:

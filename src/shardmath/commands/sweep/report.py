@@ -44,6 +44,7 @@ def show(result: SweepResult) -> None:
     if result.time_unknown:
         out.print(f"Step time is not computed: {result.time_unknown}. Layouts are ranked by memory.", markup=False)
     if result.best:
+        out.print(_verdict(result.best[0]), markup=False)
         out.print(_layouts(result.best, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
         if result.best[0].placed_seconds is not None:
             out.print("Seconds are those with each link as fast as the fastest; placed, with the nodes in their best"
@@ -68,6 +69,14 @@ def show(result: SweepResult) -> None:
     rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
     out.print(table(("layouts", "count", ""), rows, right=(1,), title="Layouts by rule and by verdict"))
     show_untried(out, result.untried)
+
+
+def _verdict(best: Layout) -> str:
+    """Return the best layout in words, with its time, its memory and its verdict."""
+    time = f"{best.step_seconds:.2f} s a step, " if best.step_seconds is not None else ""
+    probability = chance(best.run_out_probability)
+    return (f"Best: {in_words(_sizes(best))}, DP {best.data_parallel}: {time}{gib(best.peak_bytes)} GiB at the peak,"
+            f" {best.verdict} (runs out with a probability of {probability})")
 
 
 def _show_error(out: Console, result: SweepResult) -> None:
@@ -125,5 +134,5 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     shown = [title_of(name) for name in names]
     titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
     words = {titles.index(name) for name in ("SP", "recompute", RULE, *programs_in(_sizes(layouts[0])))}
-    spare = (RULE, "MFU", "margin", "share", RUNS_OUT)
+    spare = (RUNS_OUT, "MFU", RULE, "margin", "share", "accum")
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=spare)

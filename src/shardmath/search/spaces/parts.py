@@ -79,6 +79,10 @@ class Part:
         """The plain evaluators with the formulas that the part needs: of memory, and of time if it asks for that."""
         return (self.evaluator.terms, self.evaluator.times) if self.timed else (self.evaluator.terms,)
 
+    def unit(self, formula: str) -> str:
+        """Return the unit of a formula that is the name of a term; nothing for others."""
+        return next((str(module.TERMS[formula][0]) for module in self.modules if formula in module.TERMS), "")
+
     def terms_at(self, values: Mapping[str, int]) -> dict[str, int | float | Fraction]:
         """Return every term by name, from the plain evaluators: memory exact, time in floats as in an account."""
         memory = terms_at(self.evaluator.terms, values)

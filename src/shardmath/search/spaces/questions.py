@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -13,6 +14,9 @@ from shardmath.input.parameters import long_names
 AMONG = ("fits", "uncertain", "legal")
 #: The most configurations that a question keeps, and the most edges of a histogram.
 MOST = 10_000
+#: Units of sizes, each 1024 of the one before.
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SIZE = re.compile(rf"(\d{{1,9}}) ?({'|'.join(_UNITS)})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Histogram:
     """How many configurations lie between the ascending ``edges`` of a formula.
 
     There is one count more than edges: below the first, from each up to but without the next, from the last on.
+    An edge is an integer or a size, such as ``16 GiB``.
     """
 
     key: ClassVar[str] = "histogram"
@@ -86,7 +91,9 @@ class Histogram:
         object.__setattr__(self, "of", long_names(self.of))
         field = f"questions.{self.name}.edges"
         if isinstance(self.edges, str | Mapping) or not isinstance(self.edges, Sequence):
-            raise InputError(field, self.edges, "must be a list of integers")
+            raise InputError(field, self.edges, "must be a list of integers or sizes", '["16 GiB", "32 GiB"]')
+        edges = tuple(_size(field, edge) if isinstance(edge, str) else edge for edge in self.edges)
+        object.__setattr__(self, "edges", edges)
         for edge in self.edges:
             _integer(field, edge)
         if not 1 <= len(self.edges) <= MOST:
@@ -94,7 +101,6 @@ class Histogram:
         for below, above in zip(self.edges, self.edges[1:], strict=False):
             if below >= above:
                 raise InputError(field, above, f"must be ascending: it comes after {below}", str(below + 1))
-        object.__setattr__(self, "edges", tuple(self.edges))
         _one_of(self)
 
     @property
@@ -184,6 +190,13 @@ def _texts(field: str, value: object) -> tuple[str, ...]:
         if not isinstance(item, str):
             raise InputError(field, item, "must be text")
     return tuple(value)
+
+
+def _size(field: str, text: str) -> int:
+    """Return the bytes of a size such as ``16 GiB``. Raises InputError for any other text."""
+    if match := _SIZE.fullmatch(text):
+        return int(match[1]) << 10 * _UNITS.index(match[2])
+    raise InputError(field, text, "must be an integer, or a size with its unit", "16 GiB")
 
 
 def _integer(field: str, value: object) -> None:
