@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.machine import machine
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What the page is written from.
+#: Times that the page is written from.
 RECORD = ROOT / "benchmarks" / "first_steps.json"
 NOTEBOOK = "docs/notebooks/choose_a_layout.ipynb"
 #: Extras of the package and tools that a notebook needs.

@@ -126,7 +126,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         if kernel := _as_kernel(error.option_name):
             return _refuse(f"No such option '{error.option_name}'.{kernel}")
         asked = error.option_name.lstrip("-")
-        error.possibilities = [name for name in error.possibilities or () if name.lstrip("-")[0] == asked[:1]]
+        alike = [name for name in error.possibilities or () if name.lstrip("-")[0] == asked[:1]]
+        error = click.exceptions.NoSuchOption(error.option_name, possibilities=alike, ctx=error.ctx)
         return _refuse(f"{error.format_message()}{_in_a_script(error)}")
     except click.ClickException as error:
         return _refuse(error.format_message())

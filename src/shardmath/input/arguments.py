@@ -25,7 +25,7 @@ _WORDS: Mapping[Any, tuple[str, str]] = {
     int: ("an integer", "integers"), bool: ("true or false", "truths"), str: ("a name", "names"),
     float: ("a number", "numbers"), Fraction: ("a fraction", "fractions"), os.PathLike: ("a path", "paths"),
 }
-#: What values of other types mean, by argument.
+#: Guesses of a value that was meant by one of another type, by argument.
 _MEANT: Mapping[str, Callable[[object], str]] = {"kernels": kernels_of, "recompute": recompute_of}
 
 

@@ -71,7 +71,9 @@ _ON, _OFF = ("true", "yes", "on", "1", "all"), ("false", "no", "off", "0")
 
 def truth(value: object) -> bool | None:
     """Return the truth that a value says in words; None for others."""
-    text = str(value).lower()
+    if isinstance(value, bool):
+        return value
+    text = value.lower() if isinstance(value, str) else ""
     return True if text in _ON else False if text in _OFF else None
 
 
@@ -83,7 +85,7 @@ def recompute_of(value: object) -> str:
 def kernels_of(value: object) -> str:
     """Return the kernel choices, as Python writes them, that texts such as ``axis=option`` mean; empty for others."""
     texts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
-    choices = [re.split("[=:]", str(text).strip(), maxsplit=1) for text in texts]
+    choices = [re.split("[=:]", text.strip(), maxsplit=1) if isinstance(text, str) else [""] for text in texts]
     return str({axis: rest[0] for axis, *rest in choices}) if choices and all(map(_is_choice, choices)) else ""
 
 
