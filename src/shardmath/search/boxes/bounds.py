@@ -110,7 +110,8 @@ class Bounds:
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
         self.bounded += len(parents) * self.sizes[axis]
-        step = max(1, BATCH // _THREADS // self.sizes[axis])
+        shares = _THREADS if len(parents) * self.sizes[axis] >= _THREADS * BLOCK else 1
+        step = max(1, -(-min(BATCH // self.sizes[axis], len(parents)) // shares))
         pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
         shared = map if self._threads is None or len(pieces) == 1 else self._threads.map
         return Boxes.joined([*shared(lambda piece: self._children(piece, axis), pieces)] or [self._none()])
