@@ -79,7 +79,7 @@ class Enclosure:
         self._needed = self._outside(self._roots)
         values = dict(self._common)
         for node in self._needed:
-            values[node] = self._value(node, values, self._root(), 0)
+            values[node] = self._value(node, values, np.zeros((len(self.order), 1), np.int64), 0)
         self._signs = {node: sign_of(value) for node, value in values.items()}
         self._levels = [self._level(level) for level in range(len(self.order))]
 
@@ -105,7 +105,7 @@ class Enclosure:
         """Bound ``boxes``, in which one more axis has a place than in their parents, which are at ``rows``."""
         plan, kept = self._levels[level], np.arange(len(boxes))
         for table in plan.tables:
-            kept = kept[table.legal[table.cut(level + 1)][table.rows(boxes[kept], self.order, level + 1)]]
+            kept = kept[table.legal[table.cut(level + 1)][table.rows(boxes[kept].T, self.order, level + 1)]]
         if len(kept):
             used, at = np.unique(rows[kept], return_inverse=True)
             lent = dict(self._common)
@@ -129,13 +129,14 @@ class Enclosure:
 
     def _run(self, steps: Iterable[Step], values: dict[Node, Outward], boxes: Places, levels: int) -> None:
         rows: dict[int, NDArray[np.int64]] = {}
+        columns = np.ascontiguousarray(boxes.T, np.int64)
         for node, last in steps:
-            values[node] = self._value(node, values, boxes, levels, rows)
+            values[node] = self._value(node, values, columns, levels, rows)
             for arg in last:
                 values.pop(arg, None)
 
     def _value(
-        self, node: Node, values: dict[Node, Outward], boxes: Places, levels: int,
+        self, node: Node, values: dict[Node, Outward], columns: NDArray[np.int64], levels: int,
         rows: dict[int, NDArray[np.int64]] | None = None,
     ) -> Outward:
         table = self._home.get(node)
@@ -145,13 +146,10 @@ class Enclosure:
             return enclosed(node, [values[arg] for arg in node.args], signs)
         rows = {} if rows is None else rows
         if id(table) not in rows:
-            rows[id(table)] = table.rows(boxes, self.order, levels)
+            rows[id(table)] = table.rows(columns, self.order, levels)
         less, most = table.ends[node]
         at, cut = rows[id(table)], table.cut(levels)
         return less[cut][at], most[cut][at]
-
-    def _root(self) -> Places:
-        return np.zeros((1, len(self.order)), np.int16)
 
     def _everywhere(self, masks: dict[Node, int]) -> dict[Node, Outward]:
         """Return the values of nodes that depend on no axis."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from shardmath.compiler.nests.posing import posed
 from shardmath.search.certificates.enclosure import Enclosure
+from shardmath.search.certificates.memory import keep_freed_memory
 from shardmath.search.certificates.rounding import rounded_upward
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best, Front, Part, Space
@@ -34,5 +35,6 @@ def enclosure_of(part: Part, questions: Questions, order: Sequence[str]) -> Encl
     """Return bounds of a part whose axes are cut in this order."""
     problem, _ = posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())
     axes = [axis.name for axis in part.axes]
+    keep_freed_memory()
     with rounded_upward():
         return Enclosure(part, problem, [axes.index(name) for name in order])

@@ -41,11 +41,11 @@ class Ranges:
         """Return how many of these axes are among the first ``levels`` that are cut."""
         return sum(level < levels for level in self.levels)
 
-    def rows(self, places: NDArray[np.int16], order: Sequence[int], levels: int) -> NDArray[np.int64]:
-        """Return where the columns for so many levels have each box."""
-        row = np.zeros(len(places), np.int64)
+    def rows(self, places: NDArray[Any], order: Sequence[int], levels: int) -> NDArray[np.int64]:
+        """Return where the columns for so many levels have each box; ``places`` have a row for each axis."""
+        row = np.zeros(places.shape[1], np.int64)
         for level, size in zip(self.levels[: self.cut(levels)], self._sizes, strict=False):
-            row = row * size + places[:, order[level]]
+            row = row * size + places[order[level]]
         return row
 
     def _points(
