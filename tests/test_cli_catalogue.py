@@ -79,3 +79,10 @@ def test_kernels_says_who_chooses_and_who_has_an_option(capsys: pytest.CaptureFi
     assert exit_code(["kernels", "rop"]) == 0
     assert exit_code(["kernels", "ropes"]) == 2
     assert "nearest legal: rope" in capsys.readouterr().err
+
+
+def test_the_name_of_an_axis_is_that_axis_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["kernels", "layers", "--json"]) == 0
+    assert [axis["name"] for axis in json.loads(capsys.readouterr().out)["kernels"]] == ["layers"]
+    assert exit_code(["kernels", "layer", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["kernels"]) > 5

@@ -181,7 +181,7 @@ def test_other_endings_are_refused_before_anything_is_computed(
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"install shardmath\[plots\]"):
+    with pytest.raises(InputError, match=r"pip install 'shardmath\[plots\]'"):
         refuse_unplottable("x.png")
     refuse_unplottable(None)
 

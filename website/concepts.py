@@ -25,6 +25,7 @@ from shardmath.symbolic.dimension import Dimension
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parallel.dimensions import SHAPE_RULES
 from shardmath.symbolic.parameters import BY_LETTER
+from shardmath.symbolic.printers.text import LinePrinter
 from website import shares
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "concepts"
@@ -104,8 +105,9 @@ def _card(row: Row, shape: Sequence[Dimension], rows: Rows, whole: int) -> Card:
 
 
 def _text(size: Expr) -> str:
-    """Return the text of a size as a factor."""
-    return f"({size})".replace("*", "") if size.is_Add else str(size).replace("*", "")
+    """Return the text of a size as a factor, with the letters of the papers."""
+    line = LinePrinter().doprint(size).replace("*", "")
+    return f"({line})" if size.is_Add else line
 
 
 def picture(name: str) -> Picture:

@@ -108,8 +108,8 @@ class Reported(Answer):
 
         Example:
             >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
-            >>> account.to_pandas().groupby("role")["bytes"].sum()["weight"]
-            np.int64(4016578560)
+            >>> int(account.to_pandas().groupby("role")["bytes"].sum()["weight"])
+            4016578560
         """
         return _library("pandas").DataFrame(self.records())
 

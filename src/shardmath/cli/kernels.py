@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 def kernels(words: tuple[str, ...], json: bool) -> None:
     """List the axes of --kernel AXIS=OPTION and their options; filter by words.
 
-    Behind an option stand the implementations that choose it. A word may be anywhere in the text of an axis.
+    Behind an option stand the implementations that choose it. A word may be anywhere in the text of an axis; the
+    name of an axis is that axis alone.
     """
     from shardmath.configuration.kernel_axes import kernel_axes
 
     known = kernel_axes()
-    matching = [axis for axis in known if all(word.lower() in _text(axis) for word in words)]
+    matching = [axis for axis in known if words == (axis.name,)] or [
+        axis for axis in known if all(word.lower() in _text(axis) for word in words)]
     if not matching:
         raise InputError("word", " ".join(words), "must be in the texts of an axis of kernels",
                          nearest_names(words[0], [axis.name for axis in known]))

@@ -108,7 +108,7 @@ def refuse_unplottable(path: str | None) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise InputError("plot", path, "needs matplotlib: install shardmath[plots]") from None
+        raise InputError("plot", path, "needs matplotlib: pip install 'shardmath[plots]'") from None
 
 
 def write_picture(picture: Picture, path: str) -> None:

@@ -65,7 +65,7 @@ def solver() -> Any:
     try:
         from scipy.optimize import least_squares
     except ImportError:
-        raise InputError("calibrate", "runs", "needs SciPy: install shardmath[calibrate]") from None
+        raise InputError("calibrate", "runs", "needs SciPy: pip install 'shardmath[calibrate]'") from None
     return least_squares
 
 

@@ -130,7 +130,7 @@ def _parquet(path: str) -> Iterator[Sink]:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError("rows", path, "needs pyarrow: install shardmath[parquet]") from None
+        raise InputError("rows", path, "needs pyarrow: pip install 'shardmath[parquet]'") from None
 
     def arrow(column: NDArray[Any] | Labels) -> Any:
         if isinstance(column, Labels):

@@ -194,7 +194,9 @@ def _derived(
     home, line = home_of(name, implementation, kernels), LinePrinter()
     terms, fixed = home.terms, home.fixed
     if name not in terms:
-        raise InputError("term", name, f"must be a term of {home.name}", nearest_names(name, terms.terms))
+        of_experts = _is_of_experts(name, implementation, kernels)
+        nearest = f"{name} with --kernel layers=experts" if of_experts else nearest_names(name, terms.terms)
+        raise InputError("term", name, f"must be a term of {home.name}", nearest)
     steps = _steps(name, implementation, kernels, assumptions, expand)
 
     def spelled(expression: Expr) -> Expr:
@@ -353,6 +355,14 @@ class Home:
     terms: TermSet
     fixed: Mapping[str, int]
     rules: tuple[Rule, ...]
+
+
+def _is_of_experts(name: str, implementation: str, kernels: _Kernels) -> bool:
+    """Tell whether a term is one of models with experts."""
+    try:
+        return name in home_of(name, implementation, (*kernels, ("layers", "experts"))).terms
+    except InputError:  # kernels that no such model has
+        return False
 
 
 def home_of(name: str, implementation: str, kernels: _Kernels) -> Home:

@@ -45,7 +45,7 @@ def _parquet(path: str) -> Iterator[OnLayouts]:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise InputError("parquet", path, "needs pyarrow: install shardmath[parquet]") from None
+        raise InputError("parquet", path, "needs pyarrow: pip install 'shardmath[parquet]'") from None
     schema = pa.schema([
         (name, pa.float64() if name == "step_seconds" else pa.string() if name in _TEXTS else pa.int64())
         for name in NAMES

@@ -49,7 +49,7 @@ def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
     try:
         from distributed import KilledWorker
     except ImportError:
-        raise InputError("dask", where, "needs Dask: install shardmath[dask]") from None
+        raise InputError("dask", where, "needs Dask: pip install 'shardmath[dask]'") from None
     try:
         with _quiet(), _local(processes) if where == LOCAL else _there(where) as client:
             yield client

@@ -47,7 +47,7 @@ def require_gpu() -> None:
     except ImportError:
         available = False
     if not available:
-        rule = "must have a GPU that Numba finds, with its driver and the CUDA toolkit: install shardmath[cuda]"
+        rule = "must have a GPU that Numba finds, with its driver and the CUDA toolkit: pip install 'shardmath[cuda]'"
         raise InputError("device", "cuda", rule, "cpu")
 
 
