@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 
@@ -25,7 +26,12 @@ COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --globa
             "snapshot docs/snapshots/h100.pickle --run docs/snapshots/small.json --gpu h100-80gb --gpus 1 --seq 1024 "
             "--no-distributed-optimizer --kernel peak=megatron_local --kernel optimizer_kernel=foreach "
             "--kernel weight_gradient=separate --kernel rope=unfused --kernel value=view",
-            "explore docs/spaces/llama-8b-32.toml --method bounds")
+            "explore docs/spaces/llama-8b-32.toml --method bounds",
+            "recommend llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 64",
+            "fit llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 64 --tp 2",
+            "compare llama-3.1-8b --gpu h100-80gb --tp 4 --num-gpus 16 --against '--tp 2 --pp 2'")
+#: Digits of a figure; a table that cuts one has others.
+NUMBER = re.compile(r"(?<![\w.,-])[-+<]?\d[\d,.]*(?:[KMBT]|%)?(?![\w.,-])")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -64,9 +70,13 @@ def test_no_line_is_wider_than_the_terminal(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert exit_code(command.split()) == 0
-    lines = capsys.readouterr().out.splitlines()
+    assert exit_code(shlex.split(command)) == 0
+    text = capsys.readouterr().out.partition("\nTo launch the first")[0]  # a script is as wide as its lines
+    lines = text.splitlines()
     assert max(map(len, lines)) > 60
+    monkeypatch.setenv("COLUMNS", "400")
+    assert exit_code(shlex.split(command)) == 0
+    assert {*NUMBER.findall(text)} <= {*NUMBER.findall(capsys.readouterr().out)}  # numbers are whole
     wide = [line for line in lines if len(line.rstrip()) > 80 and not line.startswith(("    ", "where "))]
     assert wide == []  # but for formulas, which the terminal wraps
 
@@ -124,6 +134,12 @@ def test_names_are_cut_at_their_signs_and_numbers_stay_whole() -> None:
         " size",
         "",
     ]
+
+
+def test_a_title_is_as_wide_as_the_terminal() -> None:
+    title = "A title of more words than the columns below"
+    assert rendered(60, title=title)[:2] == [title, ""]
+    assert rendered(34, title=title)[:2] == ["A title of more words than the", "columns below"]
 
 
 def test_columns_that_go_are_named() -> None:

@@ -60,8 +60,11 @@ class FittedTable(Table):
         super().add_row(*coloured, **options)  # type: ignore[arg-type]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render what fits."""
+        """Render what fits, under a title that is as wide as the terminal."""
         shown = self._fitted(console, options)
+        if self.title:
+            yield Text(str(self.title), style=self.title_style or "")
+            shown.title = None
         yield from Table.__rich_console__(shown, console, options)
         kept = {str(column.header).replace("\n", "") for column in shown.columns}
         if gone := [str(column.header) for column in self.columns if column.header not in kept]:
