@@ -150,28 +150,31 @@ function notice(text, groups = []) {
   byId("notice").hidden = !text;
 }
 
-function outOfRange(name) {
+// Refuse what was typed: the field is marked until the next change.
+function refuseField(field, name) {
   const [least, most] = DATA.parameters[name].limits;
-  return `${name} must be an integer from ${least} to ${most}.`;
+  field.setAttribute("aria-invalid", "true");
+  notice(`${name} = ${field.value || "nothing"}: must be an integer from ${least} to ${most}. All numbers are those of before.`);
 }
 
 function onInput({ target }) {
   const { name, slider, check, setting, kernel } = target.dataset;
   if (!name && !slider && !check && !setting && !kernel) return undefined;
   notice("");
+  document.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
   if (kernel) {
     const dropped = pickKernel(kernel, target.value);
     if (dropped.length) notice(`${dropped.join(", ")} is usual again: this page has no formulas of both. A page with both: `
       + `shardmath page ${state.model} --only ${[kernel, ...dropped].map((axis) => `--kernel ${axis}=OPTION`).join(" ")} -o page.html`);
   } else if (setting) {
     const value = target.value === "" ? undefined : Number(target.value);
-    if (target.validity.badInput || (value !== undefined && !legal(setting, value))) return notice(outOfRange(setting));
+    if (target.validity.badInput || (value !== undefined && !legal(setting, value))) return refuseField(target, setting);
     set(setting, value);
   } else if (slider) pick(slider, target.candidates[target.value]);
   else if (check) pick(check, Number(target.checked));
   else if (target.type === "number") {
     const value = Number(target.value);
-    if (target.value === "" || !legal(name, value)) return notice(outOfRange(name));
+    if (target.value === "" || !legal(name, value)) return refuseField(target, name);
     pick(name, value);
   } else pick(name, target.value);
   return update();

@@ -26,14 +26,14 @@ function memoryTile(values, accounts) {
   const likely = chance(chanceOf(shardmath[evaluatorName(state)], peak, values.gpu_memory));
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
   return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
-    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory)}`),
+    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory).replace(/\.00$/, "")} GiB`),
     gauge(share, VERDICT_CLASS[place], peak.limit / values.gpu_memory),
     note(`Up to ${gib(peak.limit)} GiB fits. The peak is on rank ${peak.rank}${when}.`),
     note(`The process runs out of memory with a probability of ${likely}. By the 80 % rule: ${peak.rule}.`));
 }
 
 function whenOf(meaning) {
-  return `when ${meaning}`;
+  return meaning.startsWith("inside ") ? meaning : `when ${meaning}`;
 }
 
 function timeTiles(time) {

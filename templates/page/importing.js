@@ -3,7 +3,44 @@ function fromText(text) {
   const trimmed = text.trim();
   if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(["Ignored", fromLink(trimmed)]), read: "link" };
   if (trimmed.startsWith("{")) return fromConfig(trimmed);
+  const program = programOf(keysOf(trimmed));
+  if (program) throw otherProgram(program);
   return fromFlags(trimmed);
+}
+
+// Keys of TOML or YAML with the names of the tables around them.
+function keysOf(text) {
+  const [keys, around] = [[], []];
+  for (const line of text.split("\n")) {
+    const [, section] = /^\s*\[([\w.]+)\]/.exec(line) ?? [];
+    const [, space, key] = /^(\s*)(\w+)\s*(?:=|:(?=\s|$))/.exec(line) ?? [];
+    if (section) {
+      around.splice(0, around.length, [-1, section]);
+      keys.push(section);
+    }
+    if (key === undefined) continue;
+    while (around.length && around.at(-1)[0] >= space.length) around.pop();
+    around.push([space.length, key]);
+    keys.push(around.map(([, name]) => name).join("."));
+  }
+  return keys;
+}
+
+// Keys of JSON, by the same names.
+function keysInside(value, before = "") {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return [];
+  return Object.entries(value).flatMap(([key, item]) => [`${before}${key}`, ...keysInside(item, `${before}${key}.`)]);
+}
+
+// The program whose signs the keys of a file are, the one with most of them.
+function programOf(keys) {
+  const has = (signs) => signs.every((sign) => keys.some((key) => key === sign || key.startsWith(`${sign}.`)));
+  const marked = Object.entries(DATA.programs).flatMap(([title, signs]) => signs.filter(has).map((own) => [own.length, title]));
+  return marked.reduce((most, item) => (item[0] > most[0] ? item : most), [0, ""])[1];
+}
+
+function otherProgram(title) {
+  return new Unread(`A file of ${title}: must be a config.json, flags of Megatron-LM or a link; shardmath explain FILE --gpu ${state.gpu} reads this one.`);
 }
 
 class Unread extends Error {}
@@ -51,6 +88,9 @@ function fromConfig(text) {
 function configOf(text) {
   const { readConfig, InputError } = shardmath.readers;
   try {
+    const stated = JSON.parse(text);
+    const program = "model_type" in stated ? "" : programOf(keysInside(stated));
+    if (program) throw otherProgram(program);
     return readConfig(text);
   } catch (error) {
     if (error instanceof SyntaxError) throw new Unread(`This is no JSON: ${error.message}.`);

@@ -105,7 +105,7 @@ def test_a_number_out_of_range_is_not_taken_over(opened: Callable[..., Any]) -> 
     tab = opened()
     before = tab.inner_text("#headline")
     tab.fill("#number-num_gpus", "0")
-    assert "num_gpus must be an integer from 1" in tab.inner_text("#notice")
+    assert "num_gpus = 0: must be an integer from 1 to" in tab.inner_text("#notice")
     assert tab.inner_text("#headline") == before
 
 

@@ -21,7 +21,7 @@ from shardmath.commands.page.catalogue import (
 )
 from shardmath.commands.page.exports import format_data, refusals, usual_fields, writer_script
 from shardmath.commands.page.families import config_data, family_models, reader_script
-from shardmath.commands.page.imports import flag_data
+from shardmath.commands.page.imports import flag_data, program_data
 from shardmath.commands.page.kernels import Asked, combination_of, kernel_data, variants_of
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.spaces import part_data, parts_of
@@ -96,7 +96,7 @@ def page(
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(),
         "config": config_data(),
-        "flags": flag_data(),
+        "flags": flag_data(), "programs": program_data(),
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
         "unwritten": _unwritten([*chosen, *families], first, variants),
