@@ -163,6 +163,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "hbm_per_mille": ("ew", "per mille", 1, 1000, "machine", "memory bandwidth efficiency (per mille of peak)"),
     "node_per_mille": ("en", "per mille", 1, 1000, "machine", "intra-node collective efficiency (per mille of bandwidth)"),
     "network_per_mille": ("ex", "per mille", 1, 1000, "machine", "inter-node collective efficiency (per mille of bandwidth)"),
+    "network_contention_per_mille": ("kx", "per mille", 0, None, "machine", "further flows on the slowest link of the network in a job of many nodes, per 1000 flows"),
     "host_copy_per_mille": ("hl", "per mille", 1, 1000, "machine", "host link efficiency (per mille of bandwidth)"),
     "host_memory_per_mille": ("hm", "per mille", 1, 1000, "machine", "host memory efficiency (per mille of bandwidth)"),
     "overlap_slowdown_per_mille": ("sl", "per mille", 0, 1000, "machine", "compute slowdown while a data-parallel collective overlaps"),
@@ -874,6 +875,7 @@ DEFAULTS: dict[str, int] = {
     "hbm_per_mille": 750,
     "node_per_mille": 700,
     "network_per_mille": 700,
+    "network_contention_per_mille": 0,
     "host_copy_per_mille": 850,
     "host_memory_per_mille": 800,
     "overlap_slowdown_per_mille": 159,
@@ -1618,13 +1620,14 @@ EFFICIENCIES: dict[str, dict[str, int]] = {
         "attention_half_length": 500,
     },
     "blackwell": {
-        "matmul_per_mille": 548,
-        "attention_per_mille": 450,
-        "hbm_per_mille": 581,
-        "node_per_mille": 572,
-        "network_per_mille": 788,
-        "kernel_ns": 4537,
+        "matmul_per_mille": 549,
+        "attention_per_mille": 439,
+        "hbm_per_mille": 593,
+        "node_per_mille": 666,
+        "network_per_mille": 783,
+        "kernel_ns": 4181,
         "attention_half_length": 1200,
+        "collective_latency_ns": 24300,
     },
     "blackwell_ultra": {
         "matmul_per_mille": 780,
@@ -1641,12 +1644,12 @@ EFFICIENCIES: dict[str, dict[str, int]] = {
 ERRORS: dict[str, int] = {
     "ampere": 111,
     "hopper": 84,
-    "blackwell": 121,
+    "blackwell": 90,
     "blackwell_ultra": 134,
 }
 
 #: The same of models with experts, on all generations together; constants are fitted to none of their steps.
-ERROR_OF_EXPERTS = 298
+ERROR_OF_EXPERTS = 281
 
 #: Name and meaning of every verdict, in the order in which they are tried.
 VERDICTS: tuple[tuple[str, str], ...] = (

@@ -8,6 +8,9 @@ adapters. A pass over a ring takes a step for every rank but one, some of them b
 Without a switch the links of a GPU are divided among the others of its board: a collective of n of g ranks uses n - 1
 of g - 1 parts, a message one. A message to another node also has a rate of its own: it neither adds up several adapters
 nor fills one.
+
+Flows of many nodes meet in the switches of a network that routes them without looking at its load. Two nodes have a
+path to themselves; the more nodes a job has, the likelier a flow shares its slowest link with others.
 """
 
 from __future__ import annotations
@@ -25,12 +28,15 @@ from .parallel.rules import BY_PLACE, GroupOfRanks, ParallelRule
 from .parameters import symbols
 from .terms import TermSet, product, term_symbol, total
 
-c, p, D, R, e, et, De, order = symbols("c p D R e et De ord")
+c, p, D, R, e, et, De, N, order = symbols("c p D R e et De N ord")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
+(kx,) = symbols("kx")
 _NANO = Integer(10) ** 9
 #: Bytes/s of all links of a GPU inside its domain, each direction.
 _LINKS_OF_GPU = Wn * en / 1000
+#: Share of its rate between nodes that a flow keeps beside others of the job: all of it with two nodes or one.
+UNSHARED = 1000 / (1000 + kx * (1 - Min(Integer(1), 2 * dom / N)))
 #: Name of the mean of all links between the stages of a pipeline, beside the groups.
 PATH = "path"
 
@@ -75,6 +81,7 @@ def add_groups(
     ``links`` has, by group, the bandwidth between nodes (bytes/s of one GPU) where it is not the network's. Which nodes
     these groups join follows from their sizes and strides, which are then terms too; that of stages always is.
     """
+    terms.add("network.unshared", UNSHARED, "share", "share of its rate between nodes that a flow keeps beside others")
     for group in GROUPS_OF_RANKS:
         if not group.chosen(choices):
             continue
@@ -111,12 +118,12 @@ def add_groups(
 
 def _between(stride: Expr, link: Expr) -> Expr:
     """Bytes/s of each rank of a group between domains, where neighbours are ``stride`` ranks apart."""
-    return link * ex * dom / (1000 * Min(stride, dom))
+    return product(link * ex * dom / (1000 * Min(stride, dom)), term_symbol("network.unshared"))
 
 
 def _of_messages(network: Expr) -> Expr:
     """Bytes/s of messages between domains, of each rank, with its share of the network."""
-    return Min(_LINKS_OF_GPU / peers, network, Ws)
+    return Min(_LINKS_OF_GPU / peers, network, product(Ws, term_symbol("network.unshared")))
 
 
 def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr], links: Mapping[str, Expr]) -> Expr:

@@ -15,7 +15,18 @@ from click.testing import CliRunner
 from shardmath.cli.main import cli
 from shardmath.commands.calibrate.calibrate import calibrated
 from shardmath.commands.calibrate.files import read_runs
-from shardmath.commands.calibrate.fitting import RANGES, STALL, STALL_START, cross_validated, fit, usual
+from shardmath.commands.calibrate.fitting import (
+    CONTENTION,
+    CONTENTION_START,
+    FITTED,
+    FURTHER,
+    RANGES,
+    STALL,
+    STALL_START,
+    cross_validated,
+    fit,
+    usual,
+)
 from shardmath.commands.calibrate.runs import StepTimes, TimedRun, asked
 from shardmath.errors import InputError
 from shardmath.generated.definitions import EFFICIENCIES, PARAMETERS
@@ -85,6 +96,31 @@ def test_where_a_fit_starts() -> None:
     assert usual([run], CLUSTER, stall=True)[STALL] == STALL_START
 
 
+@pytest.mark.parametrize(("sizes", "fitted"), [((8, 16, 32), False), ((16, 16, 32), False), ((16, 32, 64), True)])
+def test_contention_is_fitted_to_three_numbers_of_nodes(sizes: tuple[int, ...], fitted: bool) -> None:
+    runs = [TimedRun(asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=size), 1.0, "") for size in sizes]
+    assert usual(runs, CLUSTER).get(CONTENTION) == (CONTENTION_START if fitted else None)
+
+
+def test_contention_is_what_one_share_of_the_network_cannot_say() -> None:
+    runs = [TimedRun(asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=size, tensor_parallel=degree), 1.0, "")
+            for size in (16, 32, 64, 128, 256) for degree in (1, 4, 8)]
+    predicted, start = StepTimes(runs, CLUSTER, FITTED), usual(runs, CLUSTER)
+    measured = predicted({**start, CONTENTION: 3000})
+    fitted = fit(predicted, measured, start)
+    alone = fit(predicted, measured, {name: value for name, value in start.items() if name != CONTENTION})
+    assert fitted.parameters[CONTENTION] > 2 * CONTENTION_START
+    left, without = (np.abs(predicted(item.parameters) / measured - 1).mean() for item in (fitted, alone))
+    assert left < without / 2
+
+
+def test_two_nodes_share_no_link() -> None:
+    runs = [TimedRun(asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=size), 1.0, "") for size in (8, 16, 32)]
+    predicted = StepTimes(runs, CLUSTER, FITTED)
+    apart, shared = predicted({CONTENTION: 0}), predicted({CONTENTION: 3000})
+    assert list(apart == shared) == [True, True, False]
+
+
 def test_a_server_alone_has_no_network_to_fit() -> None:
     alone = CLUSTER.model_copy(update={"network": None})
     run = TimedRun(asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=8), 1.0, "")
@@ -110,7 +146,7 @@ def test_the_documented_constants_are_those_that_are_fitted() -> None:
     text = (Path(__file__).resolve().parents[1] / "docs" / "clusters" / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+_(?:per_mille|ns))` \| ([\d,]+) to ([\d,]+) \| (.*) \|$", text, re.MULTILINE)
     assert {name: (low, high) for name, low, high, _ in rows} == {
-        name: (f"{low:,}", f"{high:,}") for name, (low, high) in RANGES.items()
+        name: (f"{low:,}", f"{high:,}") for name, (low, high) in {**RANGES, CONTENTION: FURTHER[CONTENTION]}.items()
     }
     assert all(PARAMETERS[name][-1].startswith(meaning) for name, _, _, meaning in rows)
 

@@ -48,7 +48,7 @@ def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
 
     all_groups = (
         Group("Sizes on one rank", of("local")),
-        Group("Rings of ranks", of(*sorted(rings))),
+        Group("Rings of ranks", of("network", *sorted(rings))),
         Group("Components, for one micro-batch on one rank", of(*own)),
         Group("Blocks, for one micro-batch on one rank", of("layer", "input", "output")),
         Group("Rank $r$", of("stage")),

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from sympy import Expr, Rational, Symbol
 
 from ..parameters import symbols
+from ..rates import UNSHARED
 
-Wx, ex, N = symbols("Wx ex N")
+Wx, ex, kx, dom, N = symbols("Wx ex kx dom N")
 tokens, rate, seconds = (Symbol(name, positive=True) for name in ("tokens", "tokens_per_second", "seconds"))
 most, written, read = (Symbol(name, nonnegative=True) for name in ("most_received", "written", "read"))
 write_rate, read_rate = (Symbol(name, positive=True) for name in ("write_bandwidth", "read_bandwidth"))
@@ -17,7 +18,7 @@ QUANTITIES = (tokens, rate, seconds, most, written, read, write_rate, read_rate)
 
 PHASE = tokens / rate
 GPU_HOURS = N * seconds / 3600
-OVER_NETWORK = most / (Wx * ex / 1000)
+OVER_NETWORK = most / (Wx * ex / 1000 * UNSHARED)
 BY_CHECKPOINT = written / write_rate + read / read_rate
 
 #: Formulas by name, each with its unit and meaning.

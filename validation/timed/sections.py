@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardmath.commands.calibrate.fitting import STALL
+from shardmath.commands.calibrate.fitting import FURTHER
 from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
@@ -77,7 +77,7 @@ def constants(outcome: Result) -> str:
     lines = []
     for name, start in outcome.fit.usual.items():
         folds = [item.parameters[name] for item in outcome.fits.values()]
-        value = 0 if name == STALL else start
+        value = 0 if name in FURTHER else start
         lines.append((f"`{name}`", f"{value:,}", f"{outcome.fit.parameters[name]:,}",
                       f"{min(folds):,} to {max(folds):,}"))
     return markdown(("constant", "usual", "fitted to all groups", "fitted to all but one"), lines)

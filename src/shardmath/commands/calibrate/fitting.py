@@ -33,8 +33,10 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "network_latency_ns": (1_000, 1_000_000),
 }
 #: Fitted only where it is asked for: nobody has explained it.
-STALL = "stage_stall_ns"
-_STALL_RANGE, STALL_START = (1_000, 10_000_000), 14_000
+STALL, STALL_START = "stage_stall_ns", 14_000
+#: Fitted only to runs on several sizes of a cluster: with one or two, the share of the network says all of it.
+CONTENTION, CONTENTION_START, SIZES = "network_contention_per_mille", 500, 3
+FURTHER: Mapping[str, tuple[int, int]] = {STALL: (1_000, 10_000_000), CONTENTION: (1, 10_000)}
 #: Errors up to this size count by their square, beyond it by their size.
 ROBUST = 0.05
 #: How far a parameter may go, as a logarithm, for the price of an error of ROBUST in all runs.
@@ -50,13 +52,19 @@ class Fit:
 
 
 #: All parameters that can be fitted.
-FITTED = (*RANGES, STALL)
+FITTED = (*RANGES, *FURTHER)
 
 
 def usual(runs: Sequence[TimedRun], cluster: Cluster, stall: bool = False) -> dict[str, int]:
-    """Where a fit starts: what the cluster says of each fitted parameter; of its network, if it has one."""
+    """Where a fit starts: what the cluster says of each fitted parameter; of its network, if it has one.
+
+    Contention is among them where the runs have three numbers of nodes or more, above one.
+    """
     values = runs[0].values(cluster)
     start = {name: values[name] for name in RANGES if cluster.network or not name.startswith("network")}
+    sizes = {nodes for run in runs if (nodes := -(-run.job.values["num_gpus"] // cluster.node_size)) > 1}
+    if cluster.network and len(sizes) >= SIZES:
+        start[CONTENTION] = values[CONTENTION] or CONTENTION_START
     return {**start, STALL: values[STALL] or STALL_START} if stall else start
 
 
@@ -109,4 +117,4 @@ def cross_validated(
 
 
 def _range(name: str) -> tuple[int, int]:
-    return _STALL_RANGE if name == STALL else RANGES[name]
+    return FURTHER[name] if name in FURTHER else RANGES[name]

@@ -48,6 +48,8 @@ def change(before: str, old: Arranged, new: Arranged, storage: tuple[int | None,
     machine = last.machine_values()
     network = formulas.value(formulas.OVER_NETWORK, {
         formulas.most: most, formulas.Wx: machine["network_bandwidth"], formulas.ex: machine["network_per_mille"],
+        formulas.kx: machine["network_contention_per_mille"], formulas.dom: machine["nvlink_domain"],
+        formulas.N: last.job.values["num_gpus"],
     })
     write_rate, read_rate = storage
     checkpoint = None
