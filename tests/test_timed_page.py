@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from shardmath.commands.calibrate.fitting import CONTENTION
 from validation.report import DOCS, PAGE
 from validation.timed.baselines import TEXTBOOK, at_random, by_rule
 from validation.timed.cases import LARGEST, Table, tables, torchtitan_runs
@@ -19,10 +20,8 @@ pytestmark = pytest.mark.slow
 
 #: Targets that are missed; the page says by how much, and why.
 MISSED = [
-    "Fujii et al. 2024 on A100-40GB: 90th percentile of that error",
     "Hagemann et al. 2023 on A100-80GB: pairs ordered rightly",
     "41 public rows of dense models, not fitted to: median error",
-    "11 rows on B200, not fitted to: median error",
 ]
 PART = PAGE.read_text().split("\n## Step time\n")[1].split("\n## ")[0]
 SECTIONS = {part.split("\n")[0]: part for part in PART.split("\n### ")}
@@ -79,7 +78,8 @@ def test_all_runs_with_a_time_are_there() -> None:
 
 
 def test_no_constant_is_above_its_peak() -> None:
-    shares = [value for fit in constants().values() for name, value in fit.items() if name.endswith("per_mille")]
+    shares = [value for fit in constants().values() for name, value in fit.items()
+              if name.endswith("per_mille") and name != CONTENTION]
     assert len(shares) == 5 * 22
     assert 0 < max(shares) <= 1000
 
@@ -115,6 +115,7 @@ def test_targets_are_reached() -> None:
         assert spread(list(ranking(table, TIES).regret.values()))[0] <= 0.005
         assert calibrated.ordered >= 0.938
         assert calibrated.error <= 0.04
+        assert calibrated.high <= 0.11
     calibrated = ranking(nanotron, CALIBRATED)
     assert spread(list(calibrated.regret.values()))[2] <= 0.06
     assert spread(list(calibrated.best_of_few.values()))[2] <= 0.01
