@@ -9,7 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import backends, machine, native, nests, proofs, rates, roofline, run, startup, stranger
+from benchmarks import (
+    backends,
+    beside_calculon,
+    machine,
+    native,
+    nests,
+    proofs,
+    rates,
+    roofline,
+    run,
+    startup,
+    stranger,
+)
 from benchmarks.contenders import CORES, Contender, Whole, converted, in_blocks, lambdified
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
@@ -218,6 +230,20 @@ def test_commands_are_measured_in_fresh_processes() -> None:
     assert 1 < figure.memory < 1000
     with pytest.raises(RuntimeError, match="exit code 3"):
         startup.run_fresh(("-c", "raise SystemExit(3)"))
+
+
+@pytest.mark.slow
+def test_executions_of_calculon_are_read_from_what_it_prints(tmp_path: Path) -> None:
+    program = tmp_path / "bin/calculon"
+    program.parent.mkdir()
+    program.write_text("import sys\nprint('Total executions:', 7 * int(sys.argv[3]))\n")
+    tried = beside_calculon.calculon(tmp_path, "gpt3-13B", 6)
+    assert (tried.name, tried.count) == ("Calculon, gpt3-13B on 6 GPUs", 42)
+    assert tried.seconds > 0
+    program.write_text("")
+    with pytest.raises(RuntimeError, match="llm-optimal-execution"):
+        beside_calculon.calculon(tmp_path, "gpt3-13B", 6)
+    assert beside_calculon.Tried("both", 3000, 0.5).line == "both: 3,000 in 0.5 s, 6,000 a second"
 
 
 @pytest.mark.slow
