@@ -83,13 +83,15 @@ class Walk:
     """A backward pass over a tape; levels are beside all that the forward pass saved.
 
     ``moments`` has the level of every moment at which something is freed again, by the operation and a number.
-    ``added``: gradients of parameters are added to earlier ones at once.
+    ``added``: gradients of parameters are added to earlier ones at once. ``again``: the forward pass was run again, so
+    that an operation's own function holds what was saved, and nothing once it has returned.
     """
 
-    def __init__(self, tape: Tape, added: bool) -> None:
+    def __init__(self, tape: Tape, added: bool, again: bool = False) -> None:
         self.level: dict[Expr, int] = {}
         self.moments: dict[tuple[str, int], dict[Expr, int]] = {}
-        self._tape, self._added = tape, added
+        self._tape, self._added, self._again = tape, added, again
+        self._held: list[Storage] = []
         self._name, self._rising, self._of_name = "", False, 0
         self._parameters: list[Storage] = []
 
@@ -101,8 +103,9 @@ class Walk:
             _, operation = heappop(ready)
             self._name, self._of_name = operation.name, 0
             gradients = [each for each in operation.gradients if each is not None]
+            self._held = [*operation.saved]
             made = operation.backward(self, gradients)
-            for storage in (*gradients, *operation.saved):
+            for storage in (*gradients, *self._held):
                 self.drop(storage)
             for value, gradient in zip(operation.inputs, made, strict=True):
                 self._deliver(value, gradient, ready)
@@ -132,6 +135,13 @@ class Walk:
         """Hand a tensor, or a view of it, on."""
         storage.holders += 1
         return storage
+
+    def returned(self) -> None:
+        """Say that an operation's function has returned: sums and casts to the shapes of its inputs follow."""
+        if self._again:
+            for storage in self._held:
+                self.drop(storage)
+            self._held = []
 
     def parameter(self, size: Size) -> None:
         """Make the gradient of a parameter, which is kept, or added to that of earlier micro-batches."""

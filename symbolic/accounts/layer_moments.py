@@ -18,26 +18,28 @@ from .autograd import Value, Walk
 from .layers_of_transformers import Layer
 from .torch_gathered import ACCUMULATED
 
-a, k, qkn = symbols("a k qkn")
+a, k, qkn, rfull = symbols("a k qkn rfull")
 
-#: Levels of one moment: by whether queries and keys have norms, and whether gradients are added to earlier ones.
-Case = tuple[bool, bool]
+#: Switches that change a moment: norms of queries and keys, gradients that are added to earlier ones, and recompute.
+_SWITCHES = (qkn, ACCUMULATED, rfull)
+#: Levels of one moment by the values of the switches.
+Case = tuple[int, ...]
 Levels = Mapping[Case, Mapping[Expr, int]]
 
 
 def moments(implementation: Implementation, recorded: Callable[[Layer], Value] = Layer.run) -> tuple[Expr, ...]:
     """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved."""
     choices = implementation.choices
-    normed = (False, True) if choices["qk_norms"] == "head" and recorded is Layer.run else (False,)
-    added = (False, True) if choices["data_parallel"] == "ddp" else (False,)
+    is_layer = recorded is Layer.run
+    added = range(1 + (choices["data_parallel"] == "ddp"))
+    cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
-    for case in combinations(normed, added):
-        layer = Layer(implementation, case[0])
-        walk = Walk(layer.tape, case[1])
+    for case in cases:
+        layer = Layer(implementation, bool(case[0]))
+        walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
         walk.run(recorded(layer))
         for moment, level in walk.moments.items():
             levels.setdefault(moment, {})[case] = level
-    cases = [*combinations(normed, added)]
     return tuple(_written(level, cases) for level in _undominated(levels.values(), cases))
 
 
@@ -92,17 +94,12 @@ def _is_switch(letter: Symbol) -> bool:
 
 
 def _written(levels: Levels, cases: list[Case]) -> Expr:
-    """Return a moment as one sum: levels differ by what norms of queries and keys, and earlier gradients, change."""
-    def total(*case: bool) -> Expr:
-        return sum((number * key for key, number in levels.get((case[0], case[1]), {}).items()), Integer(0))
-
-    result = total(False, False)
-    normed = total(True, False) - result
-    after = total(False, True) - result
-    if (True, False) in cases:
-        result += qkn * normed
-    if (False, True) in cases:
-        result += ACCUMULATED * after
-    if (True, True) in cases:
-        result += ACCUMULATED * qkn * (total(True, True) - total(True, False) - after)
+    """Return a moment as one sum, in which every switch, and all switches together, add what they change."""
+    result = Integer(0)
+    for case in cases:
+        change = sum((
+            (-1) ** sum(map(int.__sub__, case, part)) * number * key
+            for part in cases if all(map(int.__le__, part, case)) for key, number in levels.get(part, {}).items()
+        ), Integer(0))
+        result += change * Mul(*(switch for switch, is_on in zip(_SWITCHES, case, strict=True) if is_on))
     return result

@@ -5,6 +5,7 @@ Sizes are those of the ledger's dimensions and weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from sympy import Expr, Integer, expand
@@ -65,9 +66,14 @@ class Operations:
                            backward=lambda walk, gradients: [walk.share(gradients[0]), walk.share(gradients[0])])
 
     def simple(self, name: str, value: Value, shape: Shape | None = None, bytes: int | None = None, *,
-               saved: list[Storage] | None = None, temporaries: int = 0) -> Value:
-        """Record an operation of one input whose backward pass makes its gradient, and temporaries of its size."""
+               saved: list[Storage] | None = None, temporaries: int = 0, passed: bool = False) -> Value:
+        """Record an operation of one input whose backward pass makes its gradient, and temporaries of its size.
+
+        ``passed``: the gradient is that of the output.
+        """
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            if passed:
+                return [walk.share(gradients[0])]
             size = bytes_of(value.shape, value.bytes)
             passing = [walk.make(size) for _ in range(temporaries)]
             result = walk.make(size)
@@ -84,6 +90,7 @@ class Operations:
         """Multiply two tensors, of which the second one may have one number for each token."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = [walk.make(bytes_of(left.shape, left.bytes)) for _ in range(2)]
+            walk.returned()
             if right.shape != left.shape:
                 reduced = walk.make(bytes_of(right.shape, right.bytes))
                 walk.drop(made[1])
@@ -92,12 +99,22 @@ class Operations:
         return self.value("multiply", [left, right], left.shape, left.bytes, backward=backward,
                            saved=[left.storage, right.storage])
 
+    def deviations(self, value: Value, mean: Value) -> Value:
+        """Subtract the mean of every token."""
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            negative = walk.make(bytes_of(value.shape, value.bytes))
+            reduced = walk.make(bytes_of(mean.shape, mean.bytes))
+            walk.drop(negative)
+            return [walk.share(gradients[0]), reduced]
+        return self.value("subtract", [value, mean], value.shape, value.bytes, backward=backward)
+
     def scale(self, value: Value, weight: str) -> Value:
         """Multiply with a weight of 16 bits; of a wider product its gradient is rounded."""
         shape, width, elements = value.shape, value.bytes, self.weights[weight]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = [walk.make(bytes_of(shape, width)) for _ in range(2)]
+            walk.returned()
             if width == LOW:
                 walk.parameter(sized(LOW * elements))
                 walk.drop(made.pop())
@@ -124,6 +141,7 @@ class Operations:
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             walk.parameter(sized(LOW * self.weights[weight]))
             made = walk.make(bytes_of(value.shape, LOW))
+            walk.returned()
             if added:
                 walk.parameter(sized(LOW * added))
             return [made]
@@ -140,12 +158,13 @@ class Operations:
         return self.value("join", parts, shape,
                            backward=lambda walk, gradients: [walk.share(gradients[0]) for _ in parts])
 
-    def with_table(self, value: Value, bytes: int) -> Value:
+    def with_table(self, value: Value, bytes: int, table: Sequence[Storage]) -> Value:
         """Multiply with a table; a wider one makes the product wider, and its gradient is rounded."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(bytes_of(value.shape, bytes))
+            walk.returned()
             if bytes != value.bytes:
                 wide, made = made, walk.make(bytes_of(value.shape, value.bytes))
                 walk.drop(wide)
             return [made]
-        return self.value("table", [value], value.shape, bytes, backward=backward)
+        return self.value("table", [value], value.shape, bytes, backward=backward, saved=[*table])

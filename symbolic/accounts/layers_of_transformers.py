@@ -5,7 +5,7 @@ What their backward passes make and free follows (``autograd``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sympy import Integer
 
@@ -14,9 +14,12 @@ from ..dimensions import (
     GATE_UP_FEATURES,
     HEAD_DIM,
     HEADS,
+    KV_FEATURES,
     KV_HEADS,
     QKV_FEATURES,
+    QUERY_FEATURES,
     ROTARY_DIM,
+    SEQUENCE,
 )
 from ..functions import Iverson
 from ..parameters import symbols
@@ -35,14 +38,26 @@ KEY: Shape = (*TOKENS, KV_HEADS, HEAD_DIM)
 class Layer(Operations):
     """The operations of one layer."""
 
+    tables: Sequence[Storage] = ()
+
     def run(self) -> Value:
         """Record the layer; return its output."""
-        both = self.choices["norms"] == "both"
-        attended = self.attention(self.norm(self.start, "attention_norm", WHOLE))
-        attended = self.norm(attended, "attention_post_norm", WHOLE) if both else attended
-        middle = self.add(self.start, attended)
-        out = self.mlp(self.norm(middle, "ffn_norm", WHOLE))
-        return self.add(middle, self.norm(out, "ffn_post_norm", WHOLE) if both else out)
+        if self.choices["residual"] == "sequential":
+            middle = self._block("attention", self.attention, self.start)
+            return self._block("ffn", self.mlp, middle)
+        read = self.norm(self.start, "attention_norm", WHOLE)
+        attended = self.attention(read)
+        if self.choices["residual"] == "parallel":
+            read = self.norm(self.start, "ffn_norm", WHOLE)
+        return self.add(self.add(self.start, attended), self.mlp(read))
+
+    def _block(self, name: str, inner: Callable[[Value], Value], value: Value) -> Value:
+        """Record attention or the MLP with its norms, and the sum with its input."""
+        norms = self.choices["norms"]
+        out = inner(value if norms == "post" else self.norm(value, f"{name}_norm", WHOLE))
+        if norms != "pre":
+            out = self.norm(out, f"{name}_norm" if norms == "post" else f"{name}_post_norm", WHOLE)
+        return self.add(value, out)
 
     def run_final_norm(self) -> Value:
         """Record the final norm instead; return its output."""
@@ -57,11 +72,16 @@ class Layer(Operations):
 
     def _of_norm(self, value: Value, name: str, shape: Shape) -> Value:
         kernel, normalisation, tokens = self.choices["norm"], self.choices["normalisation"], shape[:-1]
-        weight = f"{name}.weight"
+        weight = f"{name}weight" if name.endswith("_") else f"{name}.weight"
         if normalisation in ("layer", "layer_plain"):
             return self._layer_norm(value, name)
         wide = self.cast(value, HIGH)
-        squares = self.simple("power", wide, saved=[wide.storage], temporaries=2)
+        if normalisation == "layer_unbiased":
+            center = self.simple("mean", wide, tokens)
+            squared, wide = self.deviations(wide, center), self.deviations(wide, center)
+        else:
+            squared = wide
+        squares = self.simple("power", squared, saved=[squared.storage], temporaries=2)
         mean = self.simple("mean", squares, tokens)
         root = Storage(bytes_of(tokens, HIGH))
         inverse = self.simple("rsqrt", mean, saved=[root], temporaries=2)
@@ -120,11 +140,17 @@ class Layer(Operations):
         return outs[0], outs[1], outs[2]
 
     def _in_order(self, name: str, value: Value) -> Value:
-        """Record the order of heads of queries and keys, and their norms."""
+        """Record the order of heads of queries and keys, and their norms: of each head, or of all before."""
         if name == "v":
             return value
+        norms = self.choices["qk_norms"] if self.normed else ""
+        if norms == "width":
+            features = QUERY_FEATURES if name == "q" else KV_FEATURES
+            value = self.norm(value, f"attention.{name}_norm.all_", (*TOKENS, features))
         value = self.simple("heads", value)
-        return self.norm(value, f"attention.{name}_norm", value.shape) if self.normed else value
+        if norms in ("", "width"):
+            return value
+        return self.norm(value, f"attention.{name}_norm{'.heads_' * (norms == 'heads')}", value.shape)
 
     def _turned(self, query: Value, key: Value) -> tuple[Value, Value]:
         """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again."""
@@ -135,17 +161,30 @@ class Layer(Operations):
             joined = [self.joined(value.shape, [self._turn(turned), rest])
                       for value, (turned, rest) in zip((query, key), parts, strict=True)]
             return joined[0], joined[1]
+        if self.choices["normalisation"] == "layer_unbiased":  # Command R
+            query, key = self.cast(query, HIGH), self.cast(key, HIGH)
         query, key = self._turn(query), self._turn(key)
-        return (self.cast(query, LOW), self.cast(key, LOW)) if rope == "shared_fp32" else (query, key)
+        return (self.cast(query, LOW), self.cast(key, LOW)) if query.bytes == HIGH else (query, key)
 
     def _turn(self, value: Value) -> Value:
         """Record products with cosines and sines, the latter of halves exchanged, one with its sign turned."""
-        bytes = HIGH if self.choices["rope"] == "shared_fp32" else LOW
-        cosine = self.with_table(value, bytes)
+        rope = self.choices["rope"]
+        bytes = HIGH if "fp32" in rope else value.bytes
         # A half is written as numbers of half as many bytes.
         first, second = (self.simple("slice", value, bytes=value.bytes // 2) for _ in range(2))
         joined = self.joined(value.shape, [self.simple("negative", second), first])
-        return self.add(cosine, self.with_table(joined, bytes))
+        joined.bytes = value.bytes
+        if rope == "repeated_fp32":
+            value, joined = self.cast(value, HIGH), self.cast(joined, HIGH)
+        cosines, sines = self._tables(bytes)
+        return self.add(self.with_table(value, bytes, cosines), self.with_table(joined, bytes, sines))
+
+    def _tables(self, bytes: int) -> tuple[Sequence[Storage], Sequence[Storage]]:
+        """Return the tables that a layer keeps, if it repeats those of all layers."""
+        if "repeated" in self.choices["rope"] and not self.tables:
+            width = ROTARY_DIM if self.choices["positions"] == "partial" else HEAD_DIM
+            self.tables = [Storage(bytes_of((SEQUENCE, width), bytes)) for _ in range(2)]
+        return self.tables[:1], self.tables[1:]
 
     def mlp(self, value: Value) -> Value:
         """Record the MLP."""
@@ -155,7 +194,8 @@ class Layer(Operations):
             inner = self._gated(value)
         else:
             hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
-            inner = ACTIVATIONS[self.choices["mlp"]](self, hidden)
+            kernel = self.choices["mlp"] if self.choices["gelu"] == "fused" else self.choices["gelu"]
+            inner = ACTIVATIONS[kernel](self, hidden)
         return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
 
     def _gated(self, value: Value) -> Value:
@@ -176,6 +216,14 @@ def _gelu(layer: Layer, value: Value) -> Value:
     return layer.simple("activation", value, saved=[value.storage])
 
 
+def _gelu_new(layer: Layer, value: Value) -> Value:
+    half = layer.simple("half", value)
+    cube = layer.simple("scaled", layer.simple("power", value, saved=[value.storage], temporaries=2))
+    argument, tangent = layer.simple("scaled", layer.add(value, cube)), Storage(value.storage.size)
+    inner = layer.simple("tanh", argument, saved=[tangent])
+    return layer.multiply(half, layer.simple("shift", inner, passed=True))
+
+
 def _relu(layer: Layer, value: Value) -> Value:
     out = Storage(value.storage.size)
     result = layer.simple("activation", value, saved=[out])
@@ -189,4 +237,6 @@ def _relu2(layer: Layer, value: Value) -> Value:
 
 
 #: Activations of MLPs without a gate.
-ACTIVATIONS: Mapping[str, Callable[[Layer, Value], Value]] = {"gelu": _gelu, "relu": _relu, "relu2": _relu2}
+ACTIVATIONS: Mapping[str, Callable[[Layer, Value], Value]] = {
+    "gelu": _gelu, "new": _gelu_new, "relu": _relu, "relu2": _relu2,
+}

@@ -20,9 +20,9 @@ _FIRST_NORMS = ("attention_norm", "latent_norm")
 _INPUTS = ("input", "input_layer_norm")
 
 
-def norm_saves_the_input(implementation: Implementation) -> bool:
-    """Return True if a layer's first norm saves the layer's input itself, which full recompute keeps."""
-    return any(
+def input_is_saved(implementation: Implementation) -> bool:
+    """Return True if a layer's first norm, or attention without one, saves the layer's input, which recompute keeps."""
+    return implementation.choices["norms"] == "post" or any(
         row.component.name in _FIRST_NORMS and row.tensor.name in _INPUTS for row in kept_rows(implementation)
     )
 
@@ -33,7 +33,7 @@ def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     Outputs of operations are taken for those that recompute would make; the input is what the first norm saves,
     if it saves that.
     """
-    names = ["layer_input", "saved_ops"] if norm_saves_the_input(implementation) else ["saved_ops"]
+    names = ["layer_input", "saved_ops"] if input_is_saved(implementation) else ["saved_ops"]
     return sum((terms[f"{name}.saved"].symbol for name in names if f"{name}.saved" in terms), Integer(0))
 
 

@@ -104,10 +104,11 @@ COMPONENTS = (
                      f"fp32 inverse frequencies of every second dimension, and the original ones{words}",
                      when=when, options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
               for suffix, width, when, words, ropes, positions in (
-                  ("", HEAD_DIM, ONE, "", ("shared", "shared_fp32", "joined"), "rotary"),
-                  ("_part", ROTARY_DIM, ONE, "", ("shared", "joined"), "partial"),
-                  ("_windowed", HEAD_DIM, _SOME_WINDOWED, ", of layers with windows", ("shared_twice",), "rotary"),
-                  ("_whole", HEAD_DIM, _SOME_WHOLE, ", of other layers", ("shared_twice",), "rotary"))),
+                  ("", HEAD_DIM, ONE, "", (*_OF_ALL, *_FP32, *_OF_EACH, *_FP32_OF_EACH), "rotary"),
+                  ("_part", ROTARY_DIM, ONE, "", (*_OF_ALL, *_OF_EACH), "partial"),
+                  ("_windowed", HEAD_DIM, _SOME_WINDOWED, ", of layers with windows", (*_TWICE, *_FP32_TWICE),
+                   "rotary"),
+                  ("_whole", HEAD_DIM, _SOME_WHOLE, ", of other layers", (*_TWICE, *_FP32_TWICE), "rotary"))),
             Tensor("embedding.scale", "embedding", Role.BUFFER, (), 2, Lifetime.ONCE, "transformers",
                    "bf16 scale of the embeddings (Gemma)", options={
                        "mlp": ("geglu",), "peak": ("torch",), "router": TRANSFORMERS_ROUTERS}),

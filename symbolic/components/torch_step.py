@@ -14,7 +14,7 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
 from .mlp_rows import MLP_BIAS
 
-b, p, tied, bias, lbias, obias, qkn = symbols("b p tied bias lbias obias qkn")
+b, p, tied, bias, lbias, obias, hbias, qkn = symbols("b p tied bias lbias obias hbias qkn")
 #: Letters of biases: of queries, keys and values, and behind attention.
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
@@ -89,6 +89,7 @@ COMPONENTS = (
                    normalisation=(*_SCALED, *_SHIFTED)),
             _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
                    Lifetime.SHARED),
+            _steps("head_bias", (), "fp32 step counter of the bias of the logits", hbias, Lifetime.SHARED),
             _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,
                    normalisation=_SHIFTED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),

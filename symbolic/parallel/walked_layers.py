@@ -9,11 +9,13 @@ from ..choices import TRANSFORMERS_ROUTERS
 #: Options by axis.
 WALKED: Mapping[str, tuple[str, ...]] = {
     "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "heads": ("grouped",), "precision": ("bf16", "mixed"),
-    "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_plain"),
-    "norms": ("pre", "both"), "qk_norms": ("head",), "residual": ("sequential",),
-    "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused",), "swiglu": ("eager",),
+    "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_unbiased", "layer_plain"),
+    "norms": ("pre", "post", "both"), "qk_norms": ("head", "heads", "width"),
+    "residual": ("sequential", "parallel", "parallel_one"),
+    "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused", "new"), "swiglu": ("eager",),
     "attention": ("sdpa", "flash"), "positions": ("rotary", "partial"), "value": ("copy", "view"),
-    "rope": ("shared", "shared_twice", "shared_fp32", "joined"), "projections": ("separate", "gate_up", "fused"),
+    "rope": ("shared", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined",
+             "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
     "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
 }
 

@@ -77,7 +77,8 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
                 patched.setattr(module, name, lambda *arguments, **options: None)
         if full:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
-        recorder.watch(model.base_model.norm)
+        recorder.watch(next(part for name, part in model.base_model.named_modules()
+                            if "norm" in name.rpartition(".")[2] and "layers." not in name))
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         recorder.peak = recorder.now
         for _ in range(2):
