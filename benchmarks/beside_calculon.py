@@ -56,10 +56,10 @@ def calculon(checkout: Path, model: str, gpus: int) -> Tried:
         done = subprocess.run(command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, check=False,
                               capture_output=True, text=True)
         seconds = _of_children() - before
-    found = _EXECUTIONS.search(done.stdout)
-    if found is None:
+    printed = _EXECUTIONS.search(done.stdout)
+    if printed is None:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:]}")
-    return Tried(f"Calculon, {model} on {gpus} GPUs", int(found[1]), seconds)
+    return Tried(f"Calculon, {model} on {gpus} GPUs", int(printed[1]), seconds)
 
 
 def ours() -> Tried:
@@ -82,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--model", default="gpt3-13B")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(ours().line)
-    print(calculon(given.checkout.resolve(), given.model, given.gpus).line)
+    print(calculon(options.checkout.resolve(), options.model, options.gpus).line)
 
 
 def _of_children() -> float:

@@ -127,7 +127,7 @@ PUBLISHED: tuple[tuple[str, str, str, int, dict[str, Any], str, str], ...] = (
     ("llama-3.1-8b", "15T", "h100-80gb", 1024, {}, "1.46 M", "0.51 M (0.47 to 0.56)"),
     ("deepseek-v3", "14.8T", "h800-80gb", 2048, {
         "seq_length": 4096, "batch_tokens": 15360 * 4096, "tensor_parallel": (2,), "pipeline_parallel": (8,),
-        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "4.5 M (3.4 to 6.4)"),
+        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "4.5 M (3.5 to 6.3)"),
 )
 
 
