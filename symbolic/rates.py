@@ -30,8 +30,7 @@ from .terms import TermSet, product, term_symbol, total
 
 c, p, D, R, e, et, De, N, order = symbols("c p D R e et De N ord")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
-Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
-(kx,) = symbols("kx")
+Wh, Wc, hl, hm, kx = symbols("Wh Wc hl hm kx")
 _NANO = Integer(10) ** 9
 #: Bytes/s of all links of a GPU inside its domain, each direction.
 _LINKS_OF_GPU = Wn * en / 1000
