@@ -17,7 +17,7 @@ from shardmath.compiler.expressions.arrays import operated
 from shardmath.compiler.expressions.graph import Graph
 from shardmath.compiler.nests.posing import posed
 from shardmath.search.boxes import programs
-from shardmath.search.boxes.answered import bounded
+from shardmath.search.boxes.answered import Bounded, bounded
 from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
 from shardmath.search.boxes.prepared import Prepared
@@ -94,7 +94,7 @@ def drawn(kind: str, random: random.Random) -> Space:
 
 def compared(space: Space) -> int:
     """Compare the answers of all parts together; return how many there are."""
-    count, result = 0, bounded(space)
+    count, result = 0, _of(space)
     assert result.complete
     every = tuple(Best(item.name, item.by, 10_000, among=item.among) if isinstance(item, Best) else item
                   for item in space.questions)
@@ -129,6 +129,10 @@ def test_drawn_spaces_have_the_answers_of_a_sweep(kind: str) -> None:
     assert sum(compared(drawn(kind, draws)) for _ in range(number)) > number
 
 
+def _of(space: Space) -> Bounded:
+    return bounded(space.parts(), space.questions)
+
+
 def test_options_of_kernels_share_their_answers() -> None:
     """An answer of one option closes boxes of the other: fewer are bounded than in two searches."""
     base, axes = KINDS["kernels"]
@@ -136,8 +140,8 @@ def test_options_of_kernels_share_their_answers() -> None:
     space = Space(axes={name: axes[name] for name in names}, questions=(QUESTIONS[0], QUESTIONS[2]),
                   fixed={"num_gpus": 32, "global_batch_size": 128}, **{**base, "kernels": {
                       "loss": base["kernels"]["loss"]}})
-    together = bounded(space)
-    apart = [bounded(replace(space, kernels={"loss": option})) for option in base["kernels"]["loss"]]
+    together = _of(space)
+    apart = [_of(replace(space, kernels={"loss": option})) for option in base["kernels"]["loss"]]
     assert [part.labels for part in together.parts] == [{"loss": option} for option in base["kernels"]["loss"]]
     assert sum(cut.bounded for cut in together.cuts) < sum(result.cuts[0].bounded for result in apart)
     keys = np.unique(np.concatenate([result.answers[0].keys for result in apart]), axis=0)
@@ -284,4 +288,4 @@ def test_counts_are_refused(question: Any, field: str) -> None:
     base, axes = KINDS["dense"]
     space = Space(axes={"num_gpus": axes["num_gpus"]}, fixed={"global_batch_size": 64}, questions=(question,), **base)
     with pytest.raises(InputError, match=field):
-        bounded(space)
+        _of(space)

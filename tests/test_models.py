@@ -11,7 +11,7 @@ from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines.gpu import Nanoseconds
 from shardmath.models.dense_families import Epsilon
 from shardmath.models.model import Count, Model, Size, load_model
-from shardmath.models.rotary import Factor
+from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
@@ -220,3 +220,14 @@ def test_fields_that_contradict_each_other(changes: dict[str, Any], line: str) -
 def test_rules_name_a_value_that_would_do() -> None:
     fields = {**Model.named("llama-3.1-8b").model_dump(), **EXPERTS, "moe_layer_step": 3}
     assert Model(**{**fields, "first_dense_layers": 29}).first_dense_layers == 29
+
+
+def test_the_short_text_has_what_differs_from_the_defaults_and_makes_the_same_model() -> None:
+    model = Model.named("llama-3.1-8b")
+    text = repr(model)
+    assert "attention_sinks" not in text
+    assert eval(text, {"Model": Model, "RopeScaling": RopeScaling}) == model
+    shown = model._repr_html_()
+    assert "<tr><th>hidden_size</th><td>4096</td></tr>" in shown
+    assert "attention_sinks" not in shown
+    assert "<b>" not in model.model_copy(update={"note": "<b>"})._repr_html_()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from shardmath import compare, explain
+from shardmath import compare, explain, recommend
 from shardmath.cli.main import exit_code
 from shardmath.commands.compare import plot as compared
 from shardmath.commands.explain import plot as explained
 from shardmath.commands.explain.report import verdict_line
+from shardmath.commands.recommend import plot as recommended
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
 from shardmath.plots.picture import Table, _lines
@@ -24,6 +26,7 @@ pytest.importorskip("matplotlib")
 
 EXPLAIN = ["explain", "llama-3.1-8b", "--gpu", "a100-40gb", "--tp", "4", "--pp", "2"]
 SWEEP = ["sweep", "llama-3.2-1b", "--gpu", "a100-40gb", "--num-gpus", "8", "--global-batch-size", "16"]
+RECOMMEND = ["recommend", *SWEEP[1:]]
 COMPARE = ["compare", "llama-3.1-8b", "--gpu", "a100-40gb", "--against", "--tp 2", "--against", "--gpu h200"]
 SPACE = """
 model = "llama-3.2-1b"
@@ -58,7 +61,8 @@ def words_of(svg: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE], ids=["explain", "sweep", "compare"])
+@pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE, RECOMMEND],
+                         ids=["explain", "sweep", "compare", "recommend"])
 def test_every_format_is_written_whole_and_the_same_twice(command: list[str], tmp_path: Path) -> None:
     for suffix, beginning in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!DOCTYPE html>")):
         files = [tmp_path / f"{name}.{suffix}" for name in ("one", "two")]
@@ -113,6 +117,25 @@ def test_compared_bars_have_the_memory_of_their_own_gpu() -> None:
     memory = [side.explanation.gpu.memory_bytes / 2**30 for side in found.sides]
     limits = [side.account.limit / 2**30 for side in found.sides]
     assert heights == sorted(round(size, 6) for size in (*limits, *memory, *(0.8 * size for size in memory)))
+
+
+@pytest.mark.slow
+def test_choices_are_as_high_as_their_memory_and_their_step() -> None:
+    from matplotlib.figure import Figure
+
+    advice = recommend("llama-3.1-8b", "h100-80gb", 16, global_batch_size=64)
+    assert len(advice.choices) > 1
+    sizes = ([item.peak_bytes / 2**30 for item in advice.choices], [item.time.seconds for item in advice.choices])
+    for panel, expected in zip(recommended.picture(advice).panels, sizes, strict=True):
+        figure = Figure()
+        panel.draw(figure)
+        tops = [0.0] * len(expected)
+        for bar in figure.axes[0].patches:
+            place = round(bar.get_x() + bar.get_width() / 2)
+            tops[place] = max(tops[place], bar.get_y() + bar.get_height())
+        assert tops == pytest.approx(expected, rel=0.01)  # without parts that are too small to be seen
+    with pytest.raises(InputError, match="nothing fits"):
+        recommended.picture(replace(advice, choices=()))
 
 
 class _Tags(HTMLParser):

@@ -10,8 +10,9 @@ from shardmath.plots.style import COLUMN, INK, MARKERS, SMALL, STYLE, plain_loga
 from validation.measured.case import GIB
 from validation.measured.metrics import Pair
 
-#: Inches.
+#: Inches of a plot, and of each line of the legend below it.
 HEIGHT = 3.3
+_LEGEND = 0.12
 #: How far from the diagonal the dotted lines are.
 BAND = 0.1
 
@@ -27,9 +28,9 @@ def predicted_over_measured(pairs: Sequence[Pair]) -> str:
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN, HEIGHT), layout="constrained")
-        axes = figure.add_subplot()
         groups = list(dict.fromkeys(pair.case.group for pair in pairs))
+        figure = Figure(figsize=(COLUMN, HEIGHT + _LEGEND * -(-len(groups) // 2)), layout="constrained")
+        axes = figure.add_subplot()
         for place, group in enumerate(groups):
             points = [pair for pair in pairs if pair.case.group == group]
             axes.plot([pair.measured.bytes / GIB for pair in points], [pair.predicted / GIB for pair in points],
@@ -43,7 +44,8 @@ def predicted_over_measured(pairs: Sequence[Pair]) -> str:
                  xlabel="measured, GiB", ylabel="predicted, GiB")
         plain_logarithmic(axes.xaxis, *ends)
         plain_logarithmic(axes.yaxis, *ends)
-        axes.legend(fontsize=SMALL, loc="upper left")
+        columns = 2 if len(groups) > 1 else 1
+        figure.legend(fontsize=SMALL, loc="outside lower center", ncols=columns, columnspacing=1, handletextpad=0.3)
         return svg(figure)
 
 

@@ -58,7 +58,7 @@ def regrets(results: Sequence[Result]) -> str:
             at = np.arange(len(results)) + (place - (len(ways) - 1) / 2) * width
             bars = axes.bar(at, [max(mean, LEAST) for mean in means], width, label=way, linewidth=0)
             shown = [f"{mean:.2g}" if mean < 100 else f"{mean:,.0f}" for mean in means]
-            axes.bar_label(bars, shown, fontsize=5.5, padding=1)
+            axes.bar_label(bars, shown, fontsize=5.5, padding=2, rotation=90)
         axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
         plain_logarithmic(axes.yaxis, *axes.get_ylim())
         axes.set_xticks(range(len(results)), [item.table.title.partition(" on ")[0] for item in results], fontsize=6.5)

@@ -25,9 +25,10 @@ from shardmath.reports.answers import answer
 @writing_options
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
+@click.option("--plot", metavar="FILE", help="Draw memory and step time of the choices: .png, .svg or .html.")
 def recommend(
     model: str, choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool, json: bool,
-    **options: Any,
+    plot: str | None, **options: Any,
 ) -> None:
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
@@ -37,11 +38,16 @@ def recommend(
     """
     from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
     from shardmath.commands.recommend import recommend as advise
+    from shardmath.commands.recommend.plot import picture
     from shardmath.commands.recommend.report import show
+    from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_output_alone(format, output)
+    refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
     advice = advise(chosen, gpu, **arguments)
+    if plot is not None:
+        write_picture(picture(advice), plot)
 
     def report() -> None:
         if json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -23,6 +24,18 @@ class Record(BaseModel):
             super().__init__(**{name: native(value) for name, value in fields.items()})
         except ValidationError as error:
             raise InputError.from_validation(error.errors(include_url=False)) from None
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that differ from their defaults, for a short text."""
+        for name, field in type(self).model_fields.items():
+            if (value := getattr(self, name)) != field.get_default(call_default_factory=True):
+                yield name, value
+
+    def _repr_html_(self) -> str:
+        """Return the same fields as a table, for a notebook."""
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+                for name, value in self.__repr_args__())
+        return f"<table>{''.join(rows)}</table>"
 
 
 def native(value: object) -> object:

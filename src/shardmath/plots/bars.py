@@ -1,14 +1,16 @@
-"""Bars: memory by role stacked beside the memory of a GPU, and several numbers side by side in groups."""
+"""Bars: memory by role stacked beside the memory of a GPU, parts of a time, and several numbers side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardmath.account.accounting import RankAccount
 from shardmath.generated.definitions import ROLES, RULE_SHARE
+from shardmath.plots.picture import Table
 from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL, three_digits
+from shardmath.reports.tables import gib
 
 #: Inches.
 HEIGHT = 3.0
@@ -82,6 +84,15 @@ def _label(axes: Any, place: int, bar: Bar, top: float) -> None:
     axes.annotate(f"{SIGNS[bar.account.verdict]}\n{three_digits(bar.account.total / GIB)}", (place, height), (0, 2),
                   textcoords="offset points", ha="center", va="bottom", fontsize=SMALL)
 
+def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]]) -> Table:
+    """Return accounts as a table, one row for each with its name in the column ``title``."""
+    rows = [
+        [name, *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}", item.verdict,
+         item.rule_80, item.site]
+        for name, item in named
+    ]
+    return Table(caption, (title, *ROLES, "total", "share", "verdict", "80 % rule", "peaks"), rows)
+
 
 #: Inches.
 GROUPS_HEIGHT = 2.2
@@ -108,3 +119,29 @@ def draw_groups(
     axes.spines[["top", "right"]].set_visible(False)
     if len(cases) > 1:
         part.legend(loc="outside lower center", ncols=len(cases), columnspacing=1, handlelength=1)
+
+
+#: Hatches of stacked parts from the eighth on, which have the colours of the first ones.
+_HATCHES = ("", "////", "....")
+
+
+def draw_stacked(
+    part: Any, names: Sequence[str], parts: Mapping[str, Sequence[float]], label: str, up: str,
+) -> None:
+    """Draw a bar for each of ``names``: ``parts`` with their numbers one on the other, and the sum above."""
+    from matplotlib import rcParams
+
+    axes = part.add_subplot()
+    colours = rcParams["axes.prop_cycle"].by_key()["color"]
+    below = [0.0] * len(names)
+    for number, (text, sizes) in enumerate(parts.items()):
+        turn, colour = divmod(number, len(colours))
+        axes.bar(names, sizes, 0.8, below, color=colours[colour], hatch=_HATCHES[turn], label=text, linewidth=0)
+        below = [height + size for height, size in zip(below, sizes, strict=True)]
+    for place, height in enumerate(below):
+        axes.annotate(three_digits(height), (place, height), (0, 2), textcoords="offset points", ha="center",
+                      va="bottom", fontsize=SMALL)
+    side = max(0.6, (_FEWEST - len(names)) / 2)
+    axes.set(xlabel=label, ylabel=up, ylim=(0, 1.14 * max(below)), xlim=(-side, len(names) - 1 + side))
+    axes.spines[["top", "right"]].set_visible(False)
+    part.legend(loc="outside lower center", ncols=4, columnspacing=1, handlelength=1)

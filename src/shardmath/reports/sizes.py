@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from shardmath.generated.definitions import ABSENT_DEGREES, SHORT
 from shardmath.input.parameters import UNEVEN
+from shardmath.reports.tables import chance, gib
 from shardmath.search.layout import USUAL_SCHEDULES
 from shardmath.search.sizes import programs_in
 
@@ -70,3 +71,12 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     named = [f"{title(name)} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)
              if name in always or name not in usual or layout[name] != usual[name]]
     return ", ".join(named)
+
+
+def best_in_words(
+    layout: str, seconds: float | None, peak_bytes: int, verdict: str, run_out_probability: float,
+) -> str:
+    """Return the best layout, which is written already, in one sentence with its time, its memory and its verdict."""
+    time = "" if seconds is None else f"{seconds:.2f} s a step, "
+    return (f"Best: {layout}: {time}{gib(peak_bytes)} GiB at the peak, {verdict}"
+            f" (runs out with a probability of {chance(run_out_probability)})")

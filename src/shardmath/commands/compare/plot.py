@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from shardmath.commands.compare import Comparison
-from shardmath.commands.explain.plot import accounts
 from shardmath.commands.explain.report import heading
-from shardmath.plots.bars import HEIGHT, Bar, draw
+from shardmath.plots.bars import HEIGHT, Bar, accounts, draw
 from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.reports.tables import gib
 

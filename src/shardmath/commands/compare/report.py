@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from rich.console import Console
-from rich.table import Table
 
 from shardmath.commands.compare import Comparison
 from shardmath.commands.compare.comparison import Side, SideDifference, TensorDifference
 from shardmath.commands.compare.published import PublishedSide, PublishedTerm
 from shardmath.commands.explain.report import heading
 from shardmath.generated.definitions import ROLES, SPENT
-from shardmath.reports.tables import RULE, console, gib, table
+from shardmath.reports.tables import RULE, FittedTable, console, gib, table
 
 #: Tensors below this share of all differences are shown as one line.
 _SMALL = Fraction(1, 1000)
@@ -56,7 +55,7 @@ def _show_changes(out: Console, comparison: Comparison) -> None:
     out.print(table(["what differs", *_names(comparison), ""], rows))
 
 
-def _terms(comparison: Comparison, everything: bool) -> Table:
+def _terms(comparison: Comparison, everything: bool) -> FittedTable:
     """Component by role with one column for each side, and one for each difference from the first."""
     sides, more = len(comparison.sides), [f"{side.name} - {comparison.sides[0].name}" for side in comparison.sides[1:]]
     built = table(["component", "role", *_names(comparison), *more, ""], (), range(2, 1 + 2 * sides),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from shardmath.account.accounting import Explanation, RankAccount
+from shardmath.account.accounting import Explanation
 from shardmath.commands.explain.report import heading, verdict_line
-from shardmath.generated.definitions import ROLES
 from shardmath.machines.gpu import GIB
-from shardmath.plots.bars import GROUPS_HEIGHT, HEIGHT, Bar, draw, draw_groups
-from shardmath.plots.picture import Panel, Picture, Table
+from shardmath.plots.bars import GROUPS_HEIGHT, HEIGHT, Bar, accounts, draw, draw_groups
+from shardmath.plots.picture import Panel, Picture
 from shardmath.reports.tables import gib
 
 
@@ -51,13 +50,3 @@ def _links(explanation: Explanation) -> Iterator[Panel]:
     }
     yield Panel(lambda part: draw_groups(part, names, cases, "ranks", "slowest link, GB/s of a GPU"), GROUPS_HEIGHT,
                 f"Bars of the slowest link of {', '.join(names)}: {'; '.join(cases)}.")
-
-
-def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]]) -> Table:
-    """Return accounts as a table, one row for each with its name in the column ``title``."""
-    rows = [
-        [name, *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}", item.verdict,
-         item.rule_80, item.site]
-        for name, item in named
-    ]
-    return Table(caption, (title, *ROLES, "total", "share", "verdict", "80 % rule", "peaks"), rows)

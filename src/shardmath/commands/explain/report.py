@@ -6,14 +6,13 @@ import csv
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from shardmath.account.accounting import Explanation, RankAccount
 from shardmath.answers import plain
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
-from shardmath.reports.tables import chance, console, gib, judged, table
+from shardmath.reports.tables import FittedTable, chance, console, gib, judged, table
 from shardmath.reports.time import show_rates, show_stages, show_time
 from shardmath.steps.answers import Replay
 
@@ -77,7 +76,7 @@ def _show_verdict(out: Console, explanation: Explanation) -> None:
                   markup=False)
 
 
-def _account(ranks: Sequence[RankAccount], full: bool) -> Table:
+def _account(ranks: Sequence[RankAccount], full: bool) -> FittedTable:
     """Components and roles down, ranks across, with sums and verdicts below."""
     titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
     built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
@@ -186,7 +185,7 @@ def _gpus(explanation: Explanation) -> str:
     return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in machines)
 
 
-def every_rank(explanation: Explanation) -> Table:
+def every_rank(explanation: Explanation) -> FittedTable:
     """Return a line for each pipeline rank, with its sums by role."""
     titles = ("rank", *ROLES, "total", "share", "in flight", "verdict", "80 % rule")
     rows = [

@@ -19,11 +19,11 @@ from shardmath.search.certificates.written import certificate
 from shardmath.search.spaces import Best, Front, Part, Question, Space
 
 
-def bounded_answer(space: Space, stopped: Callable[[], bool]) -> Explored:
-    """Answer the questions of ``space``. Raises InputError for one that needs a look at every configuration."""
-    result = bounded(space, stopped=stopped)
+def bounded_answer(parts: Sequence[Part], questions: Sequence[Question], stopped: Callable[[], bool]) -> Explored:
+    """Answer questions about parts of a space. Raises InputError for one that needs a look at every configuration."""
+    result = bounded(parts, questions, stopped=stopped)
     answers: dict[str, Answered] = {}
-    for place, question in enumerate(space.questions):
+    for place, question in enumerate(questions):
         kept = tuple(result.configurations(place))
         if isinstance(question, Best):
             answers[question.name] = Ranking(question.formulas, (Group({}, kept),) if kept else (), question)
@@ -32,7 +32,7 @@ def bounded_answer(space: Space, stopped: Callable[[], bool]) -> Explored:
     size = sum(part.size for part in result.parts)
     return Explored(
         size, size if result.complete else 0, result.complete, sum(cut.bounded for cut in result.cuts), None, (), {},
-        answers, None, tuple(_described(result, part, space.questions) for part in result.parts),
+        answers, None, tuple(_described(result, part, questions) for part in result.parts),
     )
 
 

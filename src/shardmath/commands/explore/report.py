@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
-
 from shardmath.commands.explore.answer import Answered, BoundedPart, Counted, Explored, Ranking
 from shardmath.generated.definitions import SHORT, VERDICTS
 from shardmath.reports.sizes import TITLES
-from shardmath.reports.tables import RULE, console, gib, table
+from shardmath.reports.tables import RULE, FittedTable, console, gib, table
 from shardmath.search.nests.configurations import Configuration
 
 #: Characters of a formula that heads a column; the title has all of it.
@@ -56,7 +54,7 @@ def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:
         yield "boxes left", f"{item.open:,}", f"it was stopped; answers may get better by: {gaps}"
 
 
-def _answer(name: str, answered: Answered) -> Table | str:
+def _answer(name: str, answered: Answered) -> FittedTable | str:
     among = _AMONG[answered.question.among]
     if isinstance(answered, Counted):
         return _histogram(name, answered, among)
@@ -71,7 +69,7 @@ def _answer(name: str, answered: Answered) -> Table | str:
     return _configurations(title, configurations) if configurations else f"{title}: none"
 
 
-def _configurations(title: str, configurations: Sequence[Configuration]) -> Table:
+def _configurations(title: str, configurations: Sequence[Configuration]) -> FittedTable:
     first = configurations[0]
     several = {axis.name for item in configurations for axis in item.part.axes if axis.size > 1}
     names = [name for name in first.labels if name in several or name in first.part.labels]
@@ -116,7 +114,7 @@ def _value(text: str, item: Configuration) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _histogram(name: str, answered: Counted, among: str) -> Table:
+def _histogram(name: str, answered: Counted, among: str) -> FittedTable:
     in_bytes = answered.unit == "bytes"
     edges = [gib(edge) if in_bytes else f"{edge:,}" for edge in answered.question.edges]
     rows = zip(["", *edges], [*edges, ""], [f"{count:,}" for count in answered.counts], strict=True)

@@ -82,8 +82,9 @@ def explore(
         for name, value in (("rows", rows), ("checkpoint", checkpoint), ("dask", dask), ("threads", threads)):
             if value is not None:
                 raise InputError(name, str(value), "must not be given with method bounds, which has no rows")
-        refuse_loops(space.parts(), method=method)
-        answer = _with_left_out(bounded_answer(space, stopped), space)
+        parts = space.parts()
+        refuse_loops(parts, method=method)
+        answer = _with_left_out(bounded_answer(parts, space.questions, stopped), space, parts)
         if certificate is not None and is_provable(answer):
             write_certificate(os.fspath(certificate), space, answer)
         return answer
@@ -127,7 +128,7 @@ def explore(
             kept.save(runs)
     if kept is not None and kept.written is not None and kept.rows.is_dir():
         Folder(kept.rows).remove()
-    return _with_left_out(_explained(explored(nests, runs, space.questions, written), parts), space)
+    return _with_left_out(_explained(explored(nests, runs, space.questions, written), parts), space, parts)
 
 
 def _one_of(field: str, value: str, names: Sequence[str]) -> None:
@@ -135,9 +136,9 @@ def _one_of(field: str, value: str, names: Sequence[str]) -> None:
         raise InputError(field, value, f"must be one of the {field}s", " or ".join(names))
 
 
-def _with_left_out(answer: Explored, space: Space) -> Explored:
+def _with_left_out(answer: Explored, space: Space, parts: Sequence[Part]) -> Explored:
     """Return an answer with the combinations of options that cannot be, and the risk that all parts accept."""
-    accepted = {risk_of(part.fixed) if PARTS in part.fixed else None for part in space.parts()}
+    accepted = {risk_of(part.fixed) if PARTS in part.fixed else None for part in parts}
     risk = accepted.pop() if len(accepted) == 1 else None
     measured = space.cluster is not None and any_cluster(space.cluster).links is not None
     return replace(answer, risk=risk, links_as_fastest=measured,

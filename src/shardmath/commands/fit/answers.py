@@ -104,6 +104,8 @@ class Fits(Reported, room="fit", table="answers"):
     """One for each symbol."""
     limit: Exact
     """Bytes that the peak must not exceed."""
+    peak: int
+    """Bytes of the peak as it was asked."""
     risk: float
     """Probability of running out below which a configuration fits, where no share is asked for."""
 

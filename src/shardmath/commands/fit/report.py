@@ -18,6 +18,8 @@ def show(fits: Fits) -> None:
         f"{float(fits.share):.6g} of the memory")
     out.print(f"{fits.model} on {fits.gpu} ({gib(fits.gpu_memory)} GiB), {fits.implementation}: a peak of at most"
               f" {gib(fits.limit)} GiB ({rule})", markup=False)
+    out.print(f"As asked it has {gib(fits.peak)} GiB: it {'fits' if fits.peak <= fits.limit else 'does not fit'}.",
+              markup=False)
     titles = ("solved for", "", "now", "fits", "peak", "rank", "moment", "next", "peak", "how")
     rows = [_row(fits, answer) for answer in fits.answers]
     out.print(table(titles, rows, right=(2, 3, 4, 5, 7, 8)))

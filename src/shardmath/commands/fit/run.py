@@ -85,8 +85,9 @@ def fit(
     asked = _Asked(model, gpu, arguments, configuration, part, keep, written)
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
+    peak = bound_of(job.evaluator, job.values, 0, {}).peak
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
-                job.values, keep, answers, asked.limit(job.values), risk_of(job.values))
+                job.values, keep, answers, asked.limit(job.values), peak, risk_of(job.values))
 
 
 class _Asked:

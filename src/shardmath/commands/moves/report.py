@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from rich.table import Table
-
 from shardmath.commands.explain.report import heading
 from shardmath.commands.moves import Difference, Move, Moves, Sensitivity, SlopeFormulas
 from shardmath.generated.definitions import SHORT, SITES
 from shardmath.reports.sizes import TITLES, in_words
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import FittedTable, console, gib, table
 from shardmath.reports.untried import show_untried
 from shardmath.search.choosing import FASTER
 
@@ -76,7 +74,7 @@ def _peak(moves: Moves) -> str:
             f"Up to {gib(moves.limit_bytes)} GiB {rule}: {fits}{time}")
 
 
-def _sensitivities(rows: Iterable[Sensitivity]) -> Table:
+def _sensitivities(rows: Iterable[Sensitivity]) -> FittedTable:
     titles = ("x", "value", "dM/dx, bytes", "GPUs fixed", "elasticity", "next smaller", "next larger", "")
     lines = [
         (item.name, f"{item.value:,}", _slope(item), _exact(item.gpus_fixed), f"{float(item.elasticity):+.3f}",
@@ -116,7 +114,7 @@ def _change(size: int) -> str:
     return f"{'-' if size < 0 else '+'}{gib(abs(size))}"
 
 
-def _differences(moves: Moves) -> Table:
+def _differences(moves: Moves) -> FittedTable:
     titles = ["change", "peak", "GiB", "DP"]
     if moves.seconds is not None:
         titles += ["seconds", ""]
@@ -129,7 +127,7 @@ def _differences(moves: Moves) -> Table:
                  title="One thing changed, on the same GPUs with the same batch: the largest saving first")
 
 
-def _sets(moves: Moves, rows: Sequence[Move], title: str) -> Table:
+def _sets(moves: Moves, rows: Sequence[Move], title: str) -> FittedTable:
     titles = ["peak", "margin", "DP"]
     if moves.seconds is not None:
         titles += ["seconds", ""]

@@ -18,7 +18,7 @@ def show(answer: Phases) -> None:
         [[phase.name, f"{phase.tokens:.3g}", f"{phase.seq_length:,}", f"{phase.global_batch_size:,}",
           f"{phase.tokens_per_second:,.0f}", f"{phase.mfu:.1%}", _hours(phase.seconds),
           f"{phase.gpu_hours:,.0f}", gib(phase.peak_bytes),
-          f"{phase.share:.1%}", judged(phase.verdict),  # type: ignore[list-item]
+          f"{phase.share:.1%}", judged(phase.verdict),
           phase.rule_80] for phase in answer.phases],
         right=range(1, 10), title="Phases, peaks in GiB", spare=("GPU-hours", RULE, "batch", "share"),
     ))

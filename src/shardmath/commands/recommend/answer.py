@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardmath.account.accounting import Explanation
 from shardmath.account.time import StepTime
-from shardmath.answers import Answer, Hidden, Label, Reported
+from shardmath.answers import Answer, Drawn, Hidden, Label
 from shardmath.commands.recommend.changes import Change
 from shardmath.commands.recommend.neighbours import Neighbour
 from shardmath.errors import InputError
@@ -94,7 +94,7 @@ class Excluded(Answer):
 
 
 @dataclass(frozen=True)
-class Advice(Reported, room="recommend", table="choices"):
+class Advice(Drawn, room="recommend", table="choices"):
     """The few layouts worth trying, and why.
 
     Sizes are in bytes, times in seconds.

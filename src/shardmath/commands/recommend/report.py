@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from shardmath.account.time import EQUAL, as_fast
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import TITLES, in_words, model_parallel, shown_sizes, sizes_of, title
+from shardmath.reports.sizes import TITLES, best_in_words, in_words, model_parallel, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
-from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
+from shardmath.reports.tables import RULE, RUNS_OUT, FittedTable, chance, console, gib, table
 from shardmath.reports.time import show_overlapped, within
 from shardmath.reports.untried import show_untried
 from shardmath.search.sizes import programs_in
@@ -38,6 +37,10 @@ def show(advice: Advice, launched: bool = True) -> None:
     if not advice.choices:
         _show_nothing(out, advice)
         return
+    best = advice.choices[0]
+    out.print(best_in_words(f"{in_words(best.layout)}, DP {best.explanation.inputs['data_parallel']}",
+                            best.time.seconds, best.explanation.peak.total, best.verdict, best.run_out_probability),
+              markup=False)
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
@@ -46,17 +49,16 @@ def show(advice: Advice, launched: bool = True) -> None:
     _show_replay(out, advice.choices)
     _show_error(out, advice.choices, bool(advice.model.num_experts))
     _show_excluded(out, advice)
-    first = advice.choices[0]
-    if first.neighbours or advice.changes:
+    if best.neighbours or advice.changes:
         out.print()
-        out.print(_neighbours(first))
+        out.print(_neighbours(best))
         out.print(_changes(advice.changes))
     show_untried(out, advice.untried)
     if launched:
-        out.print(_launched(first), markup=False, soft_wrap=True)
+        out.print(_launched(best), markup=False, soft_wrap=True)
 
 
-def _choices(choices: Iterable[Choice]) -> Table:
+def _choices(choices: Iterable[Choice]) -> FittedTable:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
     titles = ["", *map(title, shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak",
@@ -130,7 +132,7 @@ def _show_nothing(out: Console, advice: Advice) -> None:
     show_untried(out, advice.untried)
 
 
-def _neighbours(choice: Choice) -> Table:
+def _neighbours(choice: Choice) -> FittedTable:
     seconds = choice.time.seconds
     rows = [
         (f"{TITLES[item.name]} {item.before} -> {item.after}", _seconds(item.seconds),
@@ -147,7 +149,7 @@ def _excluded(item: Neighbour, seconds: float) -> str:
     return "" if item.seconds is not None and item.seconds < seconds else "slower"
 
 
-def _changes(changes: Iterable[Change]) -> Table:
+def _changes(changes: Iterable[Change]) -> FittedTable:
     rows = []
     for item in changes:
         if item.layout is None or item.speed is None or item.peak_bytes is None:

@@ -12,7 +12,7 @@ from shardmath.account.time import EQUAL
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import in_words, model_parallel, shown_sizes, sizes_of
+from shardmath.reports.sizes import best_in_words, in_words, model_parallel, shown_sizes, sizes_of
 from shardmath.reports.sizes import title as title_of
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
@@ -73,10 +73,8 @@ def show(result: SweepResult) -> None:
 
 def _verdict(best: Layout) -> str:
     """Return the best layout in words, with its time, its memory and its verdict."""
-    time = f"{best.step_seconds:.2f} s a step, " if best.step_seconds is not None else ""
-    probability = chance(best.run_out_probability)
-    return (f"Best: {in_words(_sizes(best))}, DP {best.data_parallel}: {time}{gib(best.peak_bytes)} GiB at the peak,"
-            f" {best.verdict} (runs out with a probability of {probability})")
+    return best_in_words(f"{in_words(_sizes(best))}, DP {best.data_parallel}", best.step_seconds, best.peak_bytes,
+                         best.verdict, best.run_out_probability)
 
 
 def _show_error(out: Console, result: SweepResult) -> None:

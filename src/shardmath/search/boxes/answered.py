@@ -10,7 +10,7 @@ from shardmath.errors import InputError
 from shardmath.search.boxes.branching import Cut, branched
 from shardmath.search.boxes.kept import Kept
 from shardmath.search.nests.configurations import Configuration, whole
-from shardmath.search.spaces import Best, Front, Part, Question, Space
+from shardmath.search.spaces import Best, Front, Part, Question
 
 #: Gaps are whole numbers of this part of a key.
 _PARTS = 10_000
@@ -49,17 +49,17 @@ class Bounded:
 
 
 def bounded(
-    space: Space, *, most: int | None = None, stopped: Callable[[], bool] = lambda: False,
+    parts: Sequence[Part], questions: Sequence[Question], *, most: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Bounded:
-    """Return the answers of a space whose questions are for the best and for fronts.
+    """Return the answers of all parts of a space to questions for the best and for fronts.
 
     No more than about ``most`` boxes of a part are bounded. Raises InputError for another question, as it needs a look
     at every configuration.
     """
-    refuse_uncounted(space.questions)
-    parts = space.parts()
-    answers, cuts = branched(parts, space.questions, most=most, stopped=stopped)
-    return Bounded(parts, tuple(answers), tuple(cuts))
+    refuse_uncounted(questions)
+    answers, cuts = branched(parts, questions, most=most, stopped=stopped)
+    return Bounded(tuple(parts), tuple(answers), tuple(cuts))
 
 
 def refuse_uncounted(questions: Sequence[Question]) -> None:
