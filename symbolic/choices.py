@@ -56,7 +56,9 @@ AXES: tuple[Axis, ...] = (
     }),
     Axis("rope", "kernel of the rotary embedding", {
         "fused": "keeps nothing but the fp32 table of the stage",
+        "fused_twice": "as fused, and a table for layers with windows beside it (Gemma 3 in Megatron-Bridge)",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
+        "unfused_twice": "as unfused, and a table of the stage for layers with windows beside it",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
         "shared_half": "as shared, without the second half, which repeats the first (GPT-OSS)",
         "shared_twice": "the same for layers with windows and once more for those without (Gemma 3)",
@@ -420,6 +422,11 @@ FALCON: tuple[str, ...] = ("sdpa_masked", "sdpa_steps")
 
 #: Dispatchers that send a token once to each rank of its experts: Megatron-Core's flex dispatcher.
 FLEX: tuple[str, ...] = ("deepep", "hybridep")
+
+#: Kernels of the rotary embedding in Megatron-Core.
+FUSED_ROPE: tuple[str, ...] = ("fused", "fused_twice")
+UNFUSED_ROPE: tuple[str, ...] = ("unfused", "unfused_twice")
+MEGATRON_ROPE: tuple[str, ...] = (*FUSED_ROPE, *UNFUSED_ROPE)
 
 #: Routers of Transformers.
 TRANSFORMERS_ROUTERS: tuple[str, ...] = (

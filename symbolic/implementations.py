@@ -22,7 +22,8 @@ class Implementation:
     training parameters that a user of the framework gets without asking, and the switches that an expert sets, as
     published recipes do. ``unset`` has switches among them that options of an axis forbid. ``uncounted`` says of fixed
     letters what else the framework has. ``allowed`` lists, for axes of which not every
-    option is counted in the framework, those that are. ``reserved`` has the shares of reserved memory.
+    option is counted in the framework, those that are. ``lacking`` has, by axis, options that the framework itself does
+    not have, and what it has instead. ``reserved`` has the shares of reserved memory.
     ``replayed`` has the options with which the order in which its steps allocate is known well enough to replay them,
     by axis, and is None where that is so with none; docs/validation.md has how well.
     """
@@ -36,6 +37,7 @@ class Implementation:
     defaults: Mapping[str, int] = field(default_factory=dict)
     unset: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lacking: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     uncounted: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
     replayed: Mapping[str, tuple[str, ...]] | None = None
@@ -113,8 +115,8 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked", "picked"), "attention": FALCON, "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
-    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"),
-    "qk_norms": ("heads", "width"), "mlp": ("relu", "xielu"), "capping": ("tanh",), "positions": ("alibi",),
+    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post",),
+    "qk_norms": ("heads", "width"), "mlp": ("xielu",), "capping": ("tanh",), "positions": ("alibi",),
     "embedding_norm": ("norm",), "softmax": ("low",),
     "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
@@ -122,6 +124,17 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),
+}
+#: Options that no layer of Megatron-Core 0.16.1 and of Megatron-Bridge 0.3.1 has, and what they have.
+_MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
+    "normalisation": (("layer_unbiased", "layer_plain"), "LayerNorm has a scale and a bias there"),
+    "norms": (("post",), "a layer has norms before attention and MLP there"),
+    "qk_norms": (("heads",), "all heads share the scale of their norm there"),
+    "mlp": (("xielu",), "activations have no weights there"),
+    "positions": (("alibi",), "scores have no slopes there"),
+    "embedding_norm": (("norm",), "no norm stands behind the embedding there"),
+    "residual": (("parallel", "parallel_one"), "an MLP reads what attention has been added to there"),
+    "biases": (("head",), "the LM head has no bias there"),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
@@ -144,6 +157,7 @@ MEGATRON = Implementation(
     fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1, "og": 1, "ow": 1},
     unset=dict.fromkeys(("og", "ow"), ("optimizer", ("muon", "dist_muon"))),
+    lacking=_MEGATRON_LACKS,
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
@@ -151,7 +165,7 @@ MEGATRON = Implementation(
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
-        "peak": MEGATRON_PEAKS, "heads": ("grouped",), "mlp": ("swiglu",), "dropout": ("none",),
+        "peak": MEGATRON_PEAKS, "heads": ("grouped",), "mlp": ("swiglu",), "norms": ("pre",), "dropout": ("none",),
         "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
@@ -207,6 +221,26 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
                  "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
 }
 
+#: What neither models of torchtitan 0.2.2 (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) nor those of nanotron (Llama,
+#: Qwen 2, StarCoder 2) have, and what they have.
+_FEW_MODELS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
+    "normalisation": (("layer_unbiased", "layer_plain"), "no model has LayerNorm without a bias there"),
+    "norms": (("post", "both"), "models have norms before attention and MLP there"),
+    "mlp": (("xielu",), "activations have no weights there"),
+    "capping": (("tanh",), "nothing bounds scores and logits there"),
+    "positions": (("alibi",), "scores have no slopes there"),
+    "embedding_norm": (("norm",), "no norm stands behind the embedding there"),
+    "residual": (("parallel", "parallel_one"), "an MLP reads what attention has been added to there"),
+}
+_TORCHTITAN_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
+    **_FEW_MODELS_LACK,
+    "normalisation": (("layer", "layer_unbiased", "layer_plain"), "language models have RMSNorm there"),
+    "qk_norms": (("heads", "width"), "queries and keys are normalised by head there"),
+    "mlp": (("geglu", "gelu", "relu", "relu2", "xielu"), "MLPs are SwiGLU there"),
+    "positions": (("alibi", "partial", "learned"), "whole heads are turned there"),
+    "biases": (("head",), "the LM head has no bias there"),
+}
+
 TORCHTITAN = Implementation(
     "torchtitan", "torchtitan 0.2.2, PyTorch 2.13", "torchtitan: FSDP2 and DTensor, eager",
     {
@@ -219,6 +253,7 @@ TORCHTITAN = Implementation(
     Reserved((Share(1071, 848, 1101), Share(1081, 832, 1053), Share(1066, 867, 1086)),
              "torchtitan", "last_reduce", 940),
     fixed={"cf": 0, "sgate": 0, **_NO_REGIONS},
+    lacking=_TORCHTITAN_LACKS,
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
         **_LLAMA_ONLY, "optimizer": optimizers_of("torchtitan"),
@@ -243,6 +278,7 @@ NANOTRON = Implementation(
              "optimizer_step", 540),
     fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
+    lacking=_FEW_MODELS_LACK,
     allowed={
         **_LLAMA_ONLY, "optimizer": optimizers_of("nanotron"),
         "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),

@@ -28,8 +28,8 @@ LEARNED = {"gpt2-xl": 1024, "gpt-3-175b": 2048}
 ONE_OF_EACH = {(*(model := Model.named(name)).architecture.values(), model.model_type): name for name in read("models")}
 #: What Megatron-Core is not counted with.
 NOT_MEGATRON = {
-    "residual": ("parallel", "parallel_one"), "norms": ("post", "both"), "qk_norms": ("width", "heads"),
-    "capping": ("tanh",), "mlp": ("xielu", "relu"), "positions": ("alibi",),
+    "residual": ("parallel", "parallel_one"), "norms": ("post",), "qk_norms": ("width", "heads"),
+    "capping": ("tanh",), "mlp": ("xielu",), "positions": ("alibi",),
     "normalisation": ("layer_unbiased", "layer_plain"),
 }
 

@@ -25,17 +25,22 @@ NOT_IN_MEGATRON = {
     "gpt-neox-20b": "residual = 'parallel'", "pythia-6.9b": "residual = 'parallel'",
     "olmo-2-1124-7b": "norms = 'post'", "olmo-2-0325-32b": "norms = 'post'",
     "olmo-3-1025-7b": "norms = 'post'", "olmo-3-1125-32b": "norms = 'post'", "exaone-4.0-32b": "norms = 'post'",
-    "gemma-2-2b": "norms = 'both'", "gemma-2-9b": "norms = 'both'", "gemma-2-27b": "norms = 'both'",
-    "gemma-3-1b": "norms = 'both'", "gemma-3-27b": "norms = 'both'", "glm-4-32b-0414": "norms = 'both'",
+    "gemma-2-2b": "capping = 'tanh'", "gemma-2-9b": "capping = 'tanh'", "gemma-2-27b": "capping = 'tanh'",
     "apertus-8b-2509": "mlp = 'xielu'", "c4ai-command-r-v01": "normalisation = 'layer_unbiased'",
     "c4ai-command-a-03-2025": "normalisation = 'layer_unbiased'",
-    "opt-6.7b": "mlp = 'relu'",
     "bloom-7b1": "positions = 'alibi'", "bloom-176b": "positions = 'alibi'",
     "falcon-7b": "residual = 'parallel_one'", "falcon-40b": "residual = 'parallel'",
 }
+#: Models that Megatron-Core trains, and of which no flag of Megatron-LM says the part.
+NO_FLAG = {
+    "opt-6.7b": "write = 'megatron': must be a format that can say mlp = relu",
+    "gemma-3-1b": "mlp = 'geglu': must be another one: Megatron-LM has no flag for it",
+    "gemma-3-27b": "mlp = 'geglu': must be another one: Megatron-LM has no flag for it",
+    "glm-4-32b-0414": "write = 'megatron': must be a format that can say norms = both",
+}
 #: Models with a test of their own: GPT-OSS says its peak anew, and no flag says the scaling of Kimi K2.
 APART = ("gpt-oss-20b", "gpt-oss-120b", "kimi-k2-instruct")
-MODELS = [name for name in catalogued("models") if name not in (*NOT_IN_MEGATRON, *APART)]
+MODELS = [name for name in catalogued("models") if name not in (*NOT_IN_MEGATRON, *NO_FLAG, *APART)]
 
 
 def layouts(model: Model) -> list[dict[str, Any]]:
@@ -117,6 +122,14 @@ def test_scripts_of_gpt_oss_start_and_that_of_kimi_k2_is_refused(name: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", NO_FLAG)
+def test_what_no_flag_says_is_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        written("megatron", shardmath.explain(name, GPU, implementation="megatron", seq_length=2048))
+    assert str(caught.value).startswith(NO_FLAG[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_IN_MEGATRON)
 def test_what_megatron_has_not_is_refused(name: str) -> None:
     """By name with its own implementation, and by what is missing where Megatron-Core is asked for."""
@@ -126,8 +139,9 @@ def test_what_megatron_has_not_is_refused(name: str) -> None:
     assert str(caught.value) == f"write = 'megatron': {rule}"
     with pytest.raises(InputError) as caught:
         shardmath.explain(name, GPU, implementation="megatron", seq_length=2048)
-    assert str(caught.value).startswith(f"{NOT_IN_MEGATRON[name]}: must be one of ")
-    assert " with megatron; nearest legal: " in str(caught.value)
+    rules = "must be one of ", "must be an option that megatron-core 0.16.1 has: "
+    assert str(caught.value).startswith(tuple(f"{NOT_IN_MEGATRON[name]}: {rule}" for rule in rules))
+    assert "; nearest legal: " in str(caught.value)
 
 
 #: What a layout of Megatron-LM may have of its own, each on the smallest model that has it.

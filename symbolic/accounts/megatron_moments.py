@@ -40,7 +40,8 @@ _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
 #: Schedules whose loop binds the input of the micro-batch before.
 BOUND_INPUTS = ("1f1b", "interleaved")
-_MLP = next(region for region in REGIONS if region.name == "mlp")
+_MLP = next(region for region in REGIONS if region.name == "mlp").modules
+_POST_NORM = ("ffn_post_norm",)
 
 
 def _bf16(shape: tuple[Dimension, ...]) -> Expr:
@@ -117,12 +118,12 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     In the down projection the gathered gradient of its output and the gradient of its input; in the activation
     the gradient of its input (that of its output takes the place of the projection's input, now freed);
     in the up projection that one, the gathered input, and the input's gradient with its sum over ranks,
-    when all that the MLP saved is freed.
+    when all that the MLP saved is freed. Before them a norm behind the MLP makes the gradients of its input and scale.
     """
     choices = implementation.choices
     largest = (_plain_gradients if choices["fp8"] == "none" else quantised_moments.mlp_gradients)(implementation)
     if choices["layers"] == "experts":  # where that is less, the layers behind have had more
-        least = product(Integer(-1), rmlp, _saved_by_mlp(implementation))
+        least = product(Integer(-1), rmlp, _saved_by(implementation, _MLP))
         largest = Max(least, largest - expert_layers.passed(terms, implementation))
     return product(_dense_layers(implementation), largest)
 
@@ -131,17 +132,23 @@ def _plain_gradients(implementation: Implementation) -> Expr:
     """Return the same without layers of experts and in 16 bits."""
     choices, gathered = implementation.choices, Iverson(ts > 1)
     features = _features_of_activation(implementation)
-    activation = _bf16((SEQUENCE, BATCH, features))
+    activation = of_input = _bf16((SEQUENCE, BATCH, features))
+    if choices["mlp"] == "relu":  # its output, the down projection's input, is not freed before its backward pass
+        activation = total(activation, _bf16(_INNER))
     down = total(gathered * _bf16(_WHOLE), _bf16(_INNER))
     if choices["dropout"] != "none":  # another gradient, less the mask that made it
         down = total(down, drop * _bf16(_SHARE) / 2)
     # Megatron's own layers gather into the buffer that is never freed.
     copies = {"megatron_te": 1 + gathered, "megatron_local": Integer(1)}[choices["peak"]]
-    up = total(activation, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -_saved_by_mlp(implementation))
+    behind = Integer(0)
+    if choices["norms"] == "both":  # the norm behind the MLP has made another gradient, and has freed what it saved
+        behind, freed = total(_bf16(_SHARE), _bf16((HIDDEN,))), _saved_by(implementation, _POST_NORM)
+        down, activation = total(down, _bf16(_SHARE), -freed), total(activation, -freed)
+    up = total(of_input, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -_saved_by(implementation, _MLP))
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
-    return Max(down, activation, up)
+    return Max(down, activation, up, behind)
 
 
 def _features_of_activation(implementation: Implementation) -> Dimension:
@@ -161,7 +168,7 @@ def _features_of_activation(implementation: Implementation) -> Dimension:
 
 def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the recomputed saved tensors of the MLP; ``mlp_gradients`` subtracts the freed part."""
-    return product(_dense_layers(implementation), rmlp, _saved_by_mlp(implementation))
+    return product(_dense_layers(implementation), rmlp, _saved_by(implementation, _MLP))
 
 
 def _dense_layers(implementation: Implementation) -> Expr:
@@ -169,12 +176,12 @@ def _dense_layers(implementation: Implementation) -> Expr:
     return Min(Integer(1), Ldr) if implementation.choices["layers"] == "experts" else Integer(1)
 
 
-def _saved_by_mlp(implementation: Implementation) -> Expr:
-    """Return bytes that activation and down projection of one layer and micro-batch save, if nothing is recomputed."""
+def _saved_by(implementation: Implementation, modules: tuple[str, ...]) -> Expr:
+    """Return bytes that modules of a dense MLP save for one layer and micro-batch, if nothing is recomputed."""
     rows = [
         row.expression.xreplace({rmlp: Integer(0)}) for row in kept_rows(implementation)
         if row.component.place is Place.DENSE and row.tensor.role is Role.ACTIVATION
-        and row.tensor.module in _MLP.modules
+        and row.tensor.module in modules
     ]
     return total(*rows)
 

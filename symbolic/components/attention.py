@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Expr, Gt
 
-from ..choices import GATED, UNGATED
+from ..choices import FUSED_ROPE, GATED, MEGATRON_ROPE, UNFUSED_ROPE, UNGATED
 from ..dimensions import (
     ALL_QKV_FEATURES,
     BATCH,
@@ -145,7 +145,7 @@ def _rope() -> tuple[Tensor, ...]:
     widths = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
     return (
         *(saved(f"rope.{of}_{function}{suffix}", "rope", (SEQUENCE, width), 2, "megatron_core",
-                f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=(positions,))
+                f"bf16 {function} table, made for {of} in every layer", rope=UNFUSED_ROPE, positions=(positions,))
           for positions, suffix, width in widths
           for of in ("q", "k")
           for function in ("cos", "sin")),
@@ -341,7 +341,7 @@ def _output() -> tuple[Tensor, ...]:
               fp8=("none", "current", *_BLOCKS), **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
-              when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",), rope=("fused", "unfused"),
+              when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",), rope=MEGATRON_ROPE,
               fp8=("none", "current", *_BLOCKS), **_READ),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
@@ -379,17 +379,18 @@ def _work() -> tuple[Work, ...]:
         *norm_work("q_norm", "q_norm", QUERY, qkn), *norm_work("k_norm", "k_norm", KEY, qkn),
         Stream("rope.tables", "rope", (SEQUENCE, HEAD_DIM), 88, 0, "megatron_core",
                "cosines and sines of the angles, scaled and cast, for queries and for keys", 12,
-               options={"rope": ("unfused",), **rotary}),
+               options={"rope": UNFUSED_ROPE, **rotary}),
         *(Stream(f"rope.{of}_{name}", "rope", shape, forward, backward, source, f"{of} rotated: {meaning}", kernels,
                  options={"rope": (name,), **rotary})
           for of, shape in (("q", QUERY), ("k", KEY))
           for name, forward, backward, kernels, source, meaning in (
-              ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
+              *((name, 4, 4, 1, "transformer_engine", "one kernel") for name in FUSED_ROPE),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
               *((name, 20, 28, 5, "transformers", "halves swapped, products and their sum")
                 for name in ("shared", "shared_fp32", "shared_half", "repeated", "repeated_fp32", "cast")),
               *((name, 4, 4, 1, "transformers", "turned and other part joined") for name in _JOINED),
-              ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
+              *((name, 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it")
+                for name in UNFUSED_ROPE),
               ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
         *(Stream(f"rope.{of}_turned", "rope", (SEQUENCE, BATCH, heads, ROTARY_DIM if share == "partial" else HEAD_DIM),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sympy import Eq, Expr
 
-from ..choices import FALCON, TRANSFORMERS_ROUTERS
+from ..choices import FALCON, FUSED_ROPE, MEGATRON_ROPE, TRANSFORMERS_ROUTERS, UNFUSED_ROPE
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     ALL_POSITIONS,
@@ -32,7 +32,8 @@ _HUGGINGFACE = (*_OF_ALL, *_FP32, *_HALF, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP
 #: Some layers have windows, and some have none.
 _SOME_WINDOWED = Iverson(win > 0) * (1 - Iverson(Eq(wstep, 1)))
 _SOME_WHOLE = 1 - Iverson(win > 0) * (Iverson(Eq(wstep, 0)) + Iverson(wstep > L))
-_ANGLES = {"rope": ("fused", "unfused"), "heads": ("grouped",)}
+_ANGLES = {"rope": MEGATRON_ROPE, "heads": ("grouped",)}
+_ANGLES_TWICE = {"rope": (FUSED_ROPE[-1], UNFUSED_ROPE[-1]), "heads": ("grouped",)}
 _ROTARY = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
 
 
@@ -83,9 +84,11 @@ COMPONENTS = (
     Component(
         "tables", "Tables of a stage", 60, Place.STAGE,
         (
-            *(Tensor(f"rope.frequencies{end}{suffix}", "rope", Role.BUFFER, (length, width), 4, Lifetime.ONCE,
-                     "megatron_core", f"fp32 rotary angles of every position{words}",
-                     options={**_ANGLES, "positions": (positions,), "documents": (documents,)})
+            *(Tensor(f"rope.frequencies{layers}{end}{suffix}", "rope", Role.BUFFER, (length, width), 4, Lifetime.ONCE,
+                     "megatron_core", f"fp32 rotary angles of every position{words}{more}",
+                     options={**kernels, "positions": (positions,), "documents": (documents,)})
+              for kernels, layers, more in (
+                  (_ANGLES, "", ""), (_ANGLES_TWICE, "_windowed", ", for layers with windows"))
               for documents, end, length, words in (
                   ("one", "", SEQUENCE, ""), ("packed", "_document", DOCUMENT, " of the longest document"))
               for positions, suffix, width in _ROTARY),

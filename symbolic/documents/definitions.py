@@ -91,6 +91,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "title": item.title,
         "choices": dict(item.choices),
         "allowed": dict(item.allowed),
+        "lacking": dict(item.lacking),
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item), **item.forbidden}),
         "replayed": item.replayed,

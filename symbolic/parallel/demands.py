@@ -8,7 +8,19 @@ from types import MappingProxyType
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import ACTORS, ADDED, FALCON, FLEX, FUSED_HEADS, GATED, SCORES, TRANSFORMERS_ROUTERS, UNGATED
+from ..choices import (
+    ACTORS,
+    ADDED,
+    FALCON,
+    FLEX,
+    FUSED_HEADS,
+    GATED,
+    MEGATRON_PEAKS,
+    MEGATRON_ROPE,
+    SCORES,
+    TRANSFORMERS_ROUTERS,
+    UNGATED,
+)
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
@@ -178,12 +190,12 @@ _WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
     """Name the first choice beside ``counted`` that needs a plain training step; "" if there is none.
 
-    Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with; its
-    GeGLU keeps what its SwiGLU keeps.
+    Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with, and its
+    ReLU its output; its GeGLU keeps what its SwiGLU keeps.
     """
     special = (axis for axis, options in _PLAIN_ONLY.items()
                if choices[axis] in options and choices[axis] not in counted.get(axis, ())
-               and not (choices[axis] in (*UNGATED, "geglu") and choices["router"] not in TRANSFORMERS_ROUTERS))
+               and not (choices[axis] in (*UNGATED, "relu", "geglu") and choices["router"] not in TRANSFORMERS_ROUTERS))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 
@@ -216,7 +228,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"attention = {choices['attention']} in other models than Falcon",
          not picked and choices["attention"] in FALCON),
         ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
-         choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
+         choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in MEGATRON_ROPE))),
         (f"dispatch = {choices['dispatch']} with router_precision = bf16: choose fp32, which it sends all the same",
          choices["dispatch"] in FLEX and choices["router_precision"] != "fp32"),
         (f"experts with mlp = {choices['mlp']}",
@@ -242,6 +254,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
+        ("norms behind attention and MLP with dropout in Megatron-Core",
+         choices["norms"] == "both" and choices["dropout"] != "none" and choices["peak"] in MEGATRON_PEAKS),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
         ("latent attention with keys and values gathered: choose context = ring or all_to_all",
@@ -326,6 +340,7 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
         ("FP8 with another MLP than SwiGLU", fp8 and choices["mlp"] != "swiglu"),
+        ("FP8 with norms behind attention and MLP", fp8 and choices["norms"] != "pre"),
         ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
@@ -415,7 +430,7 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     counted = {
         "precision": ("mixed", "fp16"), "optimizer": ("adamw", "sgd_momentum", "sgd"), "layers": ("dense",),
-        "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
+        "heads": ("grouped",), "norms": ("pre",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
         "recompute_method": ("each",),
     }
     return _only("Megatron-FSDP", choices["data_parallel"] == "megatron_fsdp", choices, counted)

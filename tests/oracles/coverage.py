@@ -55,7 +55,7 @@ def _file(module: object) -> str:
     return str(path.relative_to(Path(__file__).resolve().parents[2]))
 
 
-COUNTED, ESTIMATED, NOT_YET = "counted", "estimated", "not yet"
+COUNTED, ESTIMATED, NOT_YET, CANNOT = "counted", "estimated", "not yet", "cannot"
 #: Architecture, and what follows from it.
 PARTS = (*ARCHITECTURE, "biases")
 #: Switches of a model that are no choice: letters that an oracle draws, and fields of models.
@@ -152,6 +152,9 @@ def models() -> dict[str, Model]:
 
 def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle], parameters: bool) -> Cell:
     """Say what of a family is counted in an implementation, by these oracles."""
+    for axis, (options, why) in IMPLEMENTATIONS[implementation].lacking.items():
+        if (option := {**model.architecture, "biases": model.biases}[axis]) in options:
+            return Cell(CANNOT, CANNOT, CANNOT, CANNOT, f"{axis} = {option}: {why}")
     try:
         chosen = find(implementation, choices_of(implementation, model)).choices
         refuse_impossible(chosen)
@@ -208,12 +211,14 @@ def rows() -> Iterator[tuple[str, Cell, tuple[str, ...]]]:
     counted |= {each.__name__ for each in test_expert_families.FAMILIES}
     readers = {FAMILIES[name] for name in counted & {*FAMILIES}}
     counted |= {name for name, reader in FAMILIES.items() if reader in readers}
+    order = (COUNTED, ESTIMATED, NOT_YET, CANNOT)
     for implementation in IMPLEMENTATIONS:
         grouped: dict[Cell, list[str]] = defaultdict(list)
         for family in sorted(FAMILIES):
             model = known.get(family) or known[ALIASES[family]]
             grouped[cell(implementation, family, model, tried[implementation], family in counted)].append(family)
-        yield from ((implementation, each, tuple(names)) for each, names in sorted(grouped.items()))
+        yield from ((implementation, each, tuple(names)) for each, names in sorted(
+            grouped.items(), key=lambda item: (*map(order.index, item[0][:4]), item[0].why)))
 
 
 #: Families under two names, and one that no published file at hand has, by the one that stands for it.

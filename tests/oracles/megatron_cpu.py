@@ -18,6 +18,7 @@ from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random as megatron_random
+from megatron.core.tensor_parallel.layers import RowParallelLinear
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 from oracles import fused
@@ -102,16 +103,31 @@ def _chunks(shape: Shape) -> int | None:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Which modules a layer is made of; ``None`` is Megatron-Core's own."""
+    """Which modules a layer is made of; ``None`` is Megatron-Core's own. Norms may stand ``behind`` its blocks."""
 
     norm: type[nn.Module] | None = fused.FusedRMSNorm
     attention: type[nn.Module] | None = fused.FlashAttention
+    behind: bool = False
 
 
 FUSED = Kernels()
 GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
+BEHIND = Kernels(attention=fused.FlashAttentionOfView, behind=True)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
+
+
+class LinearWithNorm(RowParallelLinear):
+    """A norm behind the row-parallel linear layer, as in Megatron-Bridge's layers of Gemma 2 and 3."""
+
+    def __init__(self, *sizes: int, config: Any, **others: Any) -> None:
+        super().__init__(*sizes, config=config, **others)
+        self.post_layernorm = fused.FusedRMSNorm(config, self.output_size)
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Normalise the output; a bias is returned as it is."""
+        output, bias = super().forward(hidden)
+        return self.post_layernorm(output), bias
 
 
 def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
@@ -122,6 +138,8 @@ def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
         parts.input_layernorm = parts.pre_mlp_layernorm = kernels.norm
         if qk_norm:
             attention.q_layernorm = attention.k_layernorm = kernels.norm
+    if kernels.behind:
+        attention.linear_proj = parts.mlp.submodules.linear_fc2 = LinearWithNorm
     if kernels.attention is not None:
         attention.core_attention = kernels.attention
     return spec

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from counted import MEGATRON_CPU, MEGATRON_VARIANTS, saved_tables, total, value
-from oracles.megatron_cpu import FUSED, FUSED_VIEW, LOCAL, Kernels
+from oracles.megatron_cpu import BEHIND, FUSED, FUSED_VIEW, LOCAL, Kernels
 
 from shardmath.symbolic.implementations import Implementation
 
@@ -14,6 +14,7 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
     "fused": (FUSED, MEGATRON_CPU),
     "view": (FUSED_VIEW, MEGATRON_VARIANTS["fused,v view"][0]),
     "local": (LOCAL, MEGATRON_VARIANTS["local spec (unfused attn, torch RMSNorm)"][0]),
+    "behind": (BEHIND, MEGATRON_CPU.with_choices(value="view", norms="both")),
 }
 
 

@@ -9,18 +9,20 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from counted import MEGATRON_CPU, saved_tables, total, value, values
-from megatron.core.activations import squared_relu
+from megatron.core.activations import fast_gelu, squared_relu
+from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from oracles.ledger import ledger
 from oracles.megatron_cpu import GPT, LOCAL, Batch, Kernels, config, forward, gpt_model, one_rank
 from oracles.saved import Saved
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import gelu, relu, silu
 
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.recompute import MODES
 
 LEDGER = MEGATRON_CPU.with_choices(normalisation="layer", dropout="masks", biases="linear")
-ACTIVATIONS = {"gelu": gelu, "geglu": gelu, "swiglu": silu, "relu2": squared_relu}
+ACTIVATIONS = {"gelu": gelu, "geglu": gelu, "swiglu": silu, "relu": relu, "relu2": squared_relu}
 GATED = ("geglu", "swiglu")
 POSITIONS = {"learned": "learned_absolute", "rotary": "rope", "partial": "rope"}
 SINKS = {"none": "vanilla", "trained": "learnable"}
@@ -53,14 +55,17 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
+    kernel = draw.choice(("fused", "unfused"))
     mlp, positions = draw.choice(DRAWN["mlp"]), draw.choice(DRAWN["positions"])
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
     shape = random_layout(draw, variant) | switches
     others: dict[str, Any] = {
         "normalization": "LayerNorm", "add_bias_linear": bool(shape["lbias"]),
         "hidden_dropout": 0.1 * shape["drop"], "attention_dropout": 0.1 * shape["adrop"],
-        "gated_linear_unit": mlp in GATED, "activation_func": ACTIVATIONS[mlp],
-        "bias_activation_fusion": mlp != "relu2" and (bool(shape["lbias"]) or mlp in GATED),
+        "gated_linear_unit": mlp in GATED,
+        "activation_func": ACTIVATIONS[mlp],
+        "bias_activation_fusion": mlp not in ("relu", "relu2") and (
+            kernel == "fused" if mlp in GATED else bool(shape["lbias"])),
     }
     sinks = draw.choice(DRAWN["sinks"]) if variant == "local" else "none"
     window = draw.choice(DRAWN["window"])
@@ -75,7 +80,7 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
         with Saved() as saved:
             output = forward(model, shape, batch)
         found = saved.bytes(model, batch.ids, batch.labels, batch.positions)
-    chosen = implementation.with_choices(mlp=mlp, positions=positions, sinks=sinks, window=window)
+    chosen = implementation.with_choices(mlp=mlp, positions=positions, sinks=sinks, window=window, swiglu=kernel)
     shape["win"] = 3 if window == "sliding" else 0
     shape["pos"] = shape["s"] if positions == "learned" else 0
     shape["dr"] = (shape["d"] // 2 + 1) // 2 * 2 if positions == "partial" else 0
@@ -85,3 +90,23 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     assert sum(one.numel() for one in model.parameters()) == parameters
     switched = {**switches, **{letter: shape[letter] for letter in ("lbias", "drop", "adrop")}}
     assert found == activation + value(total(chosen, saved_tables(chosen, switches), switched), known)
+
+
+@pytest.mark.cases(5, 50)
+def test_two_tables_of_angles(draw: Random) -> None:
+    """Gemma 3 in Megatron-Bridge has a table for layers with windows, and one for the others."""
+    shape = {"s": draw.randint(1, 99), "d": 2 * draw.randint(1, 50), "b": 1, "L": 2, "h": 2, "a": 1, "k": 1, "f": 2}
+    with one_rank(shape, draw):
+        tables = [RotaryEmbedding(shape["d"], 1.0, rotary_base=base)(shape["s"]) for base in (10_000, 1_000_000)]
+    once, twice = (ledger(MEGATRON_CPU.with_choices(rope=rope), "tables.buffer", **shape, B=1, u=1)[0]
+                   for rope in ("fused", "fused_twice"))
+    assert sum(each.nbytes for each in tables) == twice == 2 * once
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compiled_gate_keeps_its_input() -> None:
+    """Gemma's gate in Megatron-Bridge is compiled, so that its steps keep what one kernel keeps."""
+    hidden = torch.zeros(64, 32, dtype=torch.bfloat16, requires_grad=True)
+    steps = getattr(fast_gelu, "_torchdynamo_orig_callable", fast_gelu)
+    gate = torch.compile(steps, backend="aot_eager_decomp_partition")(hidden)
+    assert [each.data_ptr() for each in gate.grad_fn.saved_tensors] == [hidden.data_ptr()]

@@ -16,7 +16,7 @@ from shardmath.generated.definitions import (
     IMPLEMENTATIONS,
 )
 from shardmath.input.parameters import UNEVEN
-from shardmath.models.class_kernels import CLASS_KERNELS
+from shardmath.models.class_kernels import BRIDGE_KERNELS, CLASS_KERNELS
 from shardmath.models.model import Model
 
 #: Differences of GPT-2's classes in Transformers from Llama's: one projection for queries, keys and
@@ -92,8 +92,9 @@ def choices_of(implementation: str, model: Model) -> dict[str, str]:
         chosen |= _of_transformers(model)
     if implementation == "torchtitan":
         chosen |= _of_torchtitan(chosen) | ({"rope": "cast"} if model.qk_norm else {})
-    if implementation == "megatron" and model.num_experts:
-        chosen["balance"] = _BALANCE[model.expert_scores]
+    if implementation == "megatron":
+        chosen |= BRIDGE_KERNELS.get(model.model_type or "", {})
+        chosen |= {"balance": _BALANCE[model.expert_scores]} if model.num_experts else {}
     return chosen
 
 

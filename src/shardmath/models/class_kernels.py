@@ -1,13 +1,14 @@
-"""Kernels of model classes in Hugging Face Transformers that differ from those of its Llama, by ``model_type``.
+"""Kernels of model classes in Transformers and in Megatron-Bridge that differ from those of Llama, by ``model_type``.
 
-Each was found by what its layers save (tests/oracles/test_huggingface_families.py).
+Each of Transformers was found by what its layers save (tests/oracles/test_huggingface_families.py), each of
+Megatron-Bridge by what its provider chooses (0.3.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CLASS_KERNELS"]
+__all__ = ["BRIDGE_KERNELS", "CLASS_KERNELS"]
 
 _SCALE = {"norm": "eager_scale"}
 #: PEFT finds no experts in some classes.
@@ -49,4 +50,13 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
     "stablelm": {"rope": "joined"},
     "starcoder2": {},
+}
+
+#: Gemma's gate is ``fast_gelu``, for which Megatron-Core has no fused kernel with the product behind it.
+_GATE = {"swiglu": "unfused"}
+
+#: Options by axis in Megatron-Bridge; all others have those of Megatron-Core.
+BRIDGE_KERNELS: Mapping[str, Mapping[str, str]] = {
+    "gemma": _GATE,
+    "gemma3_text": {**_GATE, "rope": "fused_twice"},
 }

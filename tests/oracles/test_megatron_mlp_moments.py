@@ -1,0 +1,59 @@
+"""Megatron-Core's dense MLP on one rank: the most that is alive in its backward pass, beyond what was saved.
+
+Its own linear layers, in 16 bits with gradients that are added to a buffer afterwards: hooks free them here. Norms are
+stand-ins (``oracles.fused``).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from counted import MEGATRON_CPU
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from oracles.ledger import ledger
+from oracles.live import Live
+from oracles.megatron_cpu import BF16, LinearWithNorm, config, one_rank
+from torch import Tensor
+from torch.nn.functional import gelu, relu, silu
+
+#: Activations that are one operation, or several, by what the ledger calls them.
+ACTIVATIONS: dict[tuple[str, str], Any] = {
+    ("gelu", "fused"): gelu, ("relu", "fused"): relu, ("swiglu", "unfused"): silu, ("geglu", "unfused"): gelu,
+}
+LAYERS = {"pre": RowParallelLinear, "both": LinearWithNorm}
+
+
+def drop_gradient(parameter: Tensor) -> None:
+    """Free a gradient as soon as it is whole."""
+    parameter.grad = None
+
+
+@pytest.mark.cases(4, 50)
+@pytest.mark.parametrize("norms", list(LAYERS))
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norms: str) -> None:
+    mlp, kernel = activation
+    shape = {"h": draw.randint(2, 60), "f": draw.randint(2, 60), "s": draw.randint(2, 60), "b": draw.randint(1, 3),
+             "a": 1, "k": 1, "d": 2, "L": 1}
+    with one_rank(shape, draw):
+        settings = config(shape, gated_linear_unit=kernel == "unfused", activation_func=ACTIVATIONS[activation],
+                          bias_activation_fusion=False)
+        block = MLP(settings, MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=LAYERS[norms]))
+        for parameter in block.parameters():
+            parameter.register_post_accumulate_grad_hook(drop_gradient)
+        hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
+        gradient = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16)
+        with Live(block, hidden, gradient) as live:
+            output, _ = block(hidden)
+            before = live.now
+            live.restart()
+            output.backward(gradient)
+            above = live.peak - before
+    chosen = MEGATRON_CPU.with_choices(
+        mlp=mlp, swiglu=kernel, norms=norms, weight_gradient="separate", peak="megatron_local")
+    moment, = ledger(chosen, "stage.mlp_gradients.layer_backward", **shape, B=shape["b"], u=1)
+    assert above == moment, shape
