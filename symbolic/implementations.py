@@ -221,8 +221,8 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
                  "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
 }
 
-#: What neither models of torchtitan 0.2.2 (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) nor those of nanotron (Llama,
-#: Qwen 2, StarCoder 2) have, and what they have.
+#: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,
+#: StarCoder 2) lack, and what they have.
 _FEW_MODELS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
     "normalisation": (("layer_unbiased", "layer_plain"), "no model has LayerNorm without a bias there"),
     "norms": (("post", "both"), "models have norms before attention and MLP there"),

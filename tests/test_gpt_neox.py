@@ -67,7 +67,7 @@ def test_whole_heads_have_wider_tables_and_nothing_else() -> None:
 
 def test_megatron_core_refuses_the_published_models() -> None:
     for model in (NEOX, PYTHIA):
-        with pytest.raises(InputError, match=r"^residual = 'parallel': must be one of sequential with megatron;"):
+        with pytest.raises(InputError, match=r"^residual = 'parallel': must be an option that megatron has: "):
             explain(model, "h100-80gb", implementation="megatron")
 
 
@@ -78,7 +78,8 @@ def test_frameworks_without_it_refuse_it(implementation: str) -> None:
     with pytest.raises(InputError) as refused:
         explain(model, "h100-80gb", implementation=implementation)
     assert str(refused.value) == (
-        f"residual = 'parallel': must be one of sequential with {implementation}; nearest legal: sequential"
+        f"residual = 'parallel': must be an option that {implementation} has: an MLP reads what attention has been"
+        " added to there; nearest legal: sequential"
     )
 
 

@@ -199,7 +199,7 @@ def changed_choices(implementation: str, kernels: Mapping[str, str] | None = Non
     chosen = with_needs(_checked(kernels or {}))
     for axis, (options, reason) in known["lacking"].items():
         if chosen.get(axis) in options:
-            raise InputError(axis, chosen[axis], f"must be an option that {known['version']} has: {reason}",
+            raise InputError(axis, chosen[axis], f"must be an option that {implementation} has: {reason}",
                              " or ".join(name for name in CHOICES[axis][1] if name not in options))
     for axis, option in chosen.items():
         allowed = known["allowed"].get(axis, CHOICES[axis][1])
