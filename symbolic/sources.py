@@ -259,7 +259,7 @@ SOURCES: tuple[Source, ...] = (
         "PaLM: Scaling Language Modeling with Pathways", 2022, "arXiv:2204.02311", "https://arxiv.org/abs/2204.02311",
     ),
     Source(
-        "yim2024", "J. Yim, J. Song, Y. Choi, J. Lee, J. Jung, H. Jang, J. Lee",
+        "yim2024", "Jinkyu Yim, Jaeyong Song, Yerim Choi, Jaebeen Lee, Jaewon Jung, Hongsun Jang, Jinho Lee",
         "Pipette: Automatic Fine-grained Large Language Model Training Configurator for Real-World Clusters",
         2024, "arXiv:2405.18093", "https://arxiv.org/abs/2405.18093",
     ),

@@ -30,6 +30,13 @@ def test_has_all_that_the_format_and_readers_ask_for(citation: dict[str, Any]) -
     assert all(citation[key] for key in REQUIRED)
 
 
+def test_no_author_stands_twice(citation: dict[str, Any]) -> None:
+    """The format refuses a reference with the same author twice: two of one name need their given names."""
+    for reference in citation["references"]:
+        names = [tuple(sorted(author.items())) for author in reference["authors"]]
+        assert len({*names}) == len(names), reference["title"]
+
+
 def test_agrees_with_the_project_file(citation: dict[str, Any]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (citation["title"], citation["version"], citation["license"]) == (
