@@ -104,7 +104,7 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
         found = Model.named(model).model_dump()
         pipeline = random.choice([count for count in (1, 2, 4) if found["num_layers"] % count == 0])
         tensor = random.choice((1, 2, 4))
-        described = {**found, "name": "drawn", "moe_topk": random.choice((1, found["moe_topk"])),
+        described = {**found, "name": "drawn", "moe_layer_step": random.choice((1, 1, 2)),
                      "ffn_hidden_size": random.choice((1, 4)) * found["ffn_hidden_size"],
                      "shared_expert_ffn_hidden_size": random.choice((0, 2048)),
                      "first_dense_layers": random.choice((0, 1, 3, (found["num_layers"] - 1) // pipeline))}
@@ -113,7 +113,7 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
             "tensor_parallel": tensor, "expert_parallel": random.choice((2, 4, 8)), "seq_length": 4096,
             "expert_tensor_parallel": random.choice((1, tensor)), "global_batch_size": 128,
             "kernels": {"permute": random.choice(("fused", "unfused"))},
-            "recompute": "core_attention" if described["first_dense_layers"] else random.choice(("none", "full")),
+            "recompute": random.choice(("none", "full", "core_attention")),
         }
         for rank in range(pipeline):
             steps, peak = traced(rank, **asked)
@@ -217,7 +217,8 @@ def test_parameters_that_move_take_memory_before_the_first_step() -> None:
 def test_steps_that_are_in_no_script_are_refused() -> None:
     mixed = Model(**{**Model.named("qwen3-30b-a3b").model_dump(), "first_dense_layers": 1})
     for field, options in (("mlp", {"model": "gpt-3-175b"}), ("peak", {"kernels": {"peak": "saved"}}),
-                           ("recompute_full", {"model": mixed, "recompute": "full"}),
+                           ("virtual_pipeline", {"model": "qwen3-30b-a3b", "recompute": "full", "num_gpus": 32,
+                                                 "pipeline_parallel": 4, "virtual_pipeline": 2}),
                            ("layers", {"model": mixed, "kernels": {"weight_gradient": "separate"}}),
                            ("heads", {"model": "deepseek-v2-lite"})):
         account = replayed(configured(**{"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 8, **options}))

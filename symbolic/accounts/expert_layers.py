@@ -1,17 +1,18 @@
-"""Count layers with experts at work on a stage, and what they have freed when dense layers go backward."""
+"""Count layers with experts at work on a stage, what one kind of layers has freed, and what recompute leaves bound."""
 
 from __future__ import annotations
 
-from sympy import Eq, Expr, Integer
+from sympy import Eq, Expr, Gt, Integer
 
-from ..functions import Iverson, Min
+from ..expert_layers import experts_before
+from ..functions import FloorDiv, Iverson, Max, Min
 from ..implementations import Implementation
-from ..ledger import Lifetime, Place
-from ..parallel.pipeline import held, instances, is_one_chunk
+from ..ledger import Place
+from ..parallel.pipeline import chunks, ends, instances, is_one_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 
-nr, step = symbols("nr step")
+r, ld, step, mtp, rfull, Lb, Lcf, Ldr, Ler = symbols("r ld step mtp rfull Lb Lcf Ldr Ler")
 
 
 def at_work(implementation: Implementation) -> Expr:
@@ -20,11 +21,88 @@ def at_work(implementation: Implementation) -> Expr:
     return Min(Integer(1), total(*(instances(place, implementation.choices) for place in places)))
 
 
-def passed(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return what layers with experts have freed when the dense layers before them go backward.
+def dense_at_work(implementation: Implementation) -> Expr:
+    """1 if the stage has layers with a dense MLP."""
+    return Min(Integer(1), Ldr) if implementation.choices["layers"] == "experts" else Integer(1)
 
-    With several chunks per rank, or dense layers between those with experts, nothing is taken to be freed.
+
+def passed(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what layers with experts have freed when the last dense layer of the stage goes backward.
+
+    They are all where dense layers are before them. Of single ones between dense layers it is the one at the end of the
+    stage or chunk, if it has experts. Of listed stages only the first kind is known. Recomputed ones free nothing: all
+    but the last hold the gradient of their input besides (``bound_behind``).
     """
-    before = product(Iverson(Eq(step, 1)), is_one_chunk(implementation.choices))
-    kept = held(Place.EXPERTS, Lifetime.IN_FLIGHT, implementation.choices)
-    return product(before, kept, terms["expert_layer.saved"].symbol) / nr
+    choices = implementation.choices
+    before = product(_all_at_end(implementation), Ler)
+    at_end = product(Iverson(Eq(_dense_at_end(), 0)), Iverson(Gt(Lb + Lcf, ld)))
+    between = product(Iverson(Gt(step, 1)), total(at_end, product(mtp, _on_last(implementation))))
+    count = before if choices["stages"] == "listed" else total(before, between)
+    freed = product(1 - rfull, count, terms["expert_layer.saved"].symbol)
+    return total(freed, -product(_all_at_end(implementation), _bound(terms, implementation), Max(Ler - 1, Integer(0))))
+
+
+def bound_behind(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients that recomputed layers with experts hold, behind the last such layer that goes backward.
+
+    A dispatcher binds the weights of the last tokens, these the graph of the second forward pass, and the graph the
+    layer's input and its gradient, until the next forward pass. The gradient that the layer at work gets is counted.
+    Dense layers between them free as many inputs or more.
+    """
+    behind = Max(Ler / chunks(implementation.choices) - 2, Integer(0))
+    return product(Iverson(Eq(step, 1)), _bound(terms, implementation), behind)
+
+
+def bound_in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return inputs and gradients that recomputed layers with experts hold in the optimizer step.
+
+    The input of a stage that has not the first layer is counted as such.
+    """
+    first, _ = ends(implementation.choices)
+    own = 1 - Iverson(Eq(r, first))
+    return product(_bound(terms, implementation), 2 * Ler - product(own, _first_has_experts(implementation)))
+
+
+def bound_at_first(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the same when the embedding goes backward, of which the first layer's gradient is counted."""
+    first, _ = ends(implementation.choices)
+    held = 2 * Ler - _first_has_experts(implementation)
+    return product(Iverson(Eq(r, first)), _bound(terms, implementation), held)
+
+
+def passed_dense(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what dense layers have freed, or do not save yet, when the last layer with experts is at work."""
+    if implementation.choices["stages"] == "listed":
+        return Integer(0)
+    without_more = 1 - product(Iverson(Gt(mtp, 0)), _on_last(implementation))
+    saved = product(1 - rfull, terms["layer.saved"].symbol)
+    freed = total(saved, _bound(terms, implementation))
+    return product(at_work(implementation), without_more, _dense_at_end(), freed)
+
+
+def _all_at_end(implementation: Implementation) -> Expr:
+    """1 if all layers with experts are behind the dense ones."""
+    return product(Iverson(Eq(step, 1)), is_one_chunk(implementation.choices))
+
+
+def _first_has_experts(implementation: Implementation) -> Expr:
+    """1 if the first layer of the stage has experts."""
+    if implementation.choices["stages"] == "listed":
+        return Integer(0)
+    return experts_before(Lb + 1) - experts_before(Lb)
+
+
+def _bound(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the input of a layer that is recomputed from it alone, which is as large as its gradient."""
+    if implementation.choices["recompute_method"] != "each" or "layer_input.saved" not in terms:
+        return Integer(0)
+    return product(rfull, terms["layer_input.saved"].symbol)
+
+
+def _on_last(implementation: Implementation) -> Expr:
+    return Iverson(Eq(r, ends(implementation.choices)[1]))
+
+
+def _dense_at_end() -> Expr:
+    """Count the dense layers behind the last one with experts; chunks beyond the first are of whole steps."""
+    return Lb + Lcf - step * FloorDiv(Lb + Lcf, step)

@@ -30,10 +30,11 @@ from ..parameters import symbols
 from ..recompute import REGIONS
 from ..terms import TermSet, product, total
 from . import expert_layers, quantised_moments
+from .recomputed import recomputed_layer
 from .rows import components_of, is_expert, kept_rows, local_shape, weight_tensors
 from .units import is_layer_input, when
 
-e, m, nr, nf, nl, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("e m nr nf nl ns r ts drop rmlp Ldr Hc")
+e, m, nr, nf, nl, ns, r, ts, drop, rmlp, Hc = symbols("e m nr nf nl ns r ts drop rmlp Hc")
 
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -123,9 +124,9 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     choices = implementation.choices
     largest = (_plain_gradients if choices["fp8"] == "none" else quantised_moments.mlp_gradients)(implementation)
     if choices["layers"] == "experts":  # where that is less, the layers behind have had more
-        least = product(Integer(-1), rmlp, _saved_by(implementation, _MLP))
+        least = product(Integer(-1), rmlp, _saved_by(implementation, _MLP)) - recomputed_layer(terms, implementation)
         largest = Max(least, largest - expert_layers.passed(terms, implementation))
-    return product(_dense_layers(implementation), largest)
+    return product(expert_layers.dense_at_work(implementation), largest)
 
 
 def _plain_gradients(implementation: Implementation) -> Expr:
@@ -168,12 +169,7 @@ def _features_of_activation(implementation: Implementation) -> Dimension:
 
 def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the recomputed saved tensors of the MLP; ``mlp_gradients`` subtracts the freed part."""
-    return product(_dense_layers(implementation), rmlp, _saved_by(implementation, _MLP))
-
-
-def _dense_layers(implementation: Implementation) -> Expr:
-    """1 if the stage has layers with a dense MLP."""
-    return Min(Integer(1), Ldr) if implementation.choices["layers"] == "experts" else Integer(1)
+    return product(expert_layers.dense_at_work(implementation), rmlp, _saved_by(implementation, _MLP))
 
 
 def _saved_by(implementation: Implementation, modules: tuple[str, ...]) -> Expr:

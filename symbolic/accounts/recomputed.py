@@ -12,6 +12,7 @@ from ..ledger import Place
 from ..parallel.pipeline import longest_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
+from .expert_layers import dense_at_work
 from .rows import kept_rows, local_shape
 
 rfull, rn = symbols("rfull rn")
@@ -41,15 +42,21 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the saved tensors of the layer at work; those of both kinds of layers are never there together.
 
     With ``block`` the layers that are not recomputed are the last of a chunk: their backward passes are over by then.
-    With ``uniform`` they are those of all layers of a group, of which only the first one's input is kept.
+    With ``uniform`` they are those of all layers of a group, of which only the first one's input is kept. Layers with
+    experts have moments of their own where Megatron-Core's are counted.
     """
+    choices = implementation.choices
+    if choices["layers"] == "experts" and choices["peak"] in MEGATRON_PEAKS and choices["recompute_method"] == "each":
+        dense = again(terms, implementation, Place.DENSE, with_output=True)
+        return product(rfull, dense_at_work(implementation), dense)
     return product(rfull, again(terms, implementation, None, with_output=True))
 
 
 def again(terms: TermSet, implementation: Implementation, place: Place | None, *, with_output: bool) -> Expr:
     """Return the saved tensors that are made again of a layer of ``place``, or of any kind, or of its group."""
     kinds, method = _kinds(terms), implementation.choices["recompute_method"]
-    largest = kinds[-1] if place is Place.EXPERTS and method != "uniform" else Max(*kinds)
+    alone = {Place.DENSE: kinds[0], Place.EXPERTS: kinds[-1]} if method != "uniform" else {}
+    largest = alone[place] if place in alone else Max(*kinds)
     made = total(product(rn if method == "uniform" else Integer(1), largest),
                  _output(implementation) if with_output else Integer(0), -kept_of_a_layer(terms, implementation))
     if method == "block":

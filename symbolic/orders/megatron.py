@@ -114,23 +114,23 @@ SCRIPTS: tuple[Script, ...] = (
     Script("after_forward", "-down.output +* -*", _LAYERS),
     Script("head_backward", "+* free use:head -* =head.tied_gradient", _LAYERS),
     Script("embedding_backward", "+* free -*", _LAYERS),
-    Script("layer_backward", "+* again remake:swiglu +recomputed.output +output_gradient +down.input_gradient"
+    Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient"
            " +down.weight_gradient -output_gradient free:swiglu.down.input -down.weight_gradient +gate_up.gradient"
            " -down.input_gradient free:swiglu.gate free:swiglu.up +gathered +input_gradient +reduced"
            " +gate_up.weight_gradient -gathered -gate_up.gradient -input_gradient use:mlp_dummies"
            " -gate_up.weight_gradient free:swiglu -reduced free:ffn_norm"
-           f" {_ATTENTION_BACKWARD} free -recomputed.output -*", _LAYERS),
+           f" {_ATTENTION_BACKWARD} bind free -recomputed.output -*", _LAYERS),
     # The block of experts binds tokens on their way until it returns; results are sent back when that of the function
     # that made them is gone.
     Script("expert_layer_forward", f"{_ATTENTION_FORWARD} save:expert_norm -o_proj.output +shared.gathered"
            " save:shared_experts -shared.gathered at:experts_forward +dispatch.shared_results +shared.partial"
-           " -shared.partial save:router +dispatch.sent use:expert_workspace +dispatch.arrived"
+           " -shared.partial save:router unbind +dispatch.sent use:expert_workspace +dispatch.arrived"
            " +dispatch.arrived_weights +dispatch.arrived_weights_bf16 save:experts end +dispatch.results"
            " +dispatch.results_sorted +* -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
            " +results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16 +results.summed =down.output"
            " -results.summed -results.returned -dispatch.results_sorted_here -*", _EXPERTS),
     Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts again"
-           " +recomputed.output +results.gradient +dispatch.gradient_unsorted -results.gradient +*"
+           " +results.gradient +dispatch.gradient_unsorted -results.gradient +*"
            " -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
            " -dispatch.gradient_share -dispatch.gradient_sent at:experts_backward +experts.down.input_gradient"
            " -dispatch.gradient free:experts.down.input +* -experts.down.input_gradient free:experts.gate_up"
@@ -144,7 +144,7 @@ SCRIPTS: tuple[Script, ...] = (
            " free:shared_experts.gate free:shared_experts.up +shared.gathered +shared.input_gradient -shared.gathered"
            " -shared.gate_up.gradient"
            " free:shared_experts -shared.input_gradient -experts.token_gradient free:expert_norm"
-           f" {_ATTENTION_BACKWARD} free -recomputed.output -*", _EXPERTS),
+           f" {_ATTENTION_BACKWARD} bind free -recomputed.output -*", _EXPERTS),
 )
 #: Sums that the scripts make one by one.
 WALKED = ((_LAYERS, ("mlp_gradients", "recomputed_layer", "recomputed_mlp")),

@@ -21,6 +21,8 @@ events at the points of a step. An event is a word:
 * ``share``: tensors that all layers save together are made; ``unshare`` frees them.
 * ``again``: a recomputed instance runs forward once more, up to the word ``end``; ``again:kept`` holds its input.
 * ``remake:NAME``: saved tensors of a component that selective recompute dropped are made again.
+* ``bind``: a recomputed layer with experts holds its input, and the one behind the gradient that this one had, until
+  ``unbind`` in its next forward pass.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

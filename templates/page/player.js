@@ -1,5 +1,8 @@
 // Scripts of a step, as `symbolic/orders/words.py` spells them and `src/shardmath/steps/script.py` plays them.
 const parsed = new WeakMap();
+// Output of a recomputed layer, which its checkpoint holds.
+const OUTPUT = "recomputed.output";
+const [INPUT, GRADIENT] = ["layer_input.input", "residual_gradient.gradient_beside_experts"];
 
 // Events of all scripts, cut once: a sign or a word, and the name behind it.
 function eventsOf(scripts) {
@@ -12,6 +15,48 @@ function eventsOf(scripts) {
   return parsed.get(scripts);
 }
 
+// Inputs and gradients that recomputed layers with experts hold until their next forward pass, by chunk and layer.
+class Bound {
+  held = new Map();
+  behind = null;
+
+  constructor(rows, trace) {
+    this.trace = trace;
+    this.same = rows.replay.same;
+    this.size = rows.sizes[GRADIENT] ?? 0;
+    this.isUsed = Boolean(rows.values.recompute_full && rows.replay.experts);
+  }
+
+  enter(kind, chunk, layer) {
+    [this.place, this.hasExperts] = [`${chunk}.${layer}`, this.isUsed && kind === "expert_layer"];
+  }
+
+  bindInput(held) {
+    if (!this.hasExperts) return;
+    const name = [...held.keys()].find((row) => (this.same[row] ?? row) === INPUT);
+    this.held.set(this.place, [held.get(name)]);
+    held.delete(name);
+  }
+
+  bindGradient(here) {
+    if (this.behind) {
+      this.held.get(this.behind).push(here.get(GRADIENT));
+      here.delete(GRADIENT);
+    }
+    this.behind = this.hasExperts ? this.place : null;
+  }
+
+  end() {
+    if (this.behind) this.held.get(this.behind).push(this.trace.allocate("residual_gradient", this.size));
+    this.behind = null;
+  }
+
+  unbind() {
+    this.trace.freeAll(this.held.get(this.place) ?? []);
+    this.held.delete(this.place);
+  }
+}
+
 class Player {
   passing = new Map();
   unsaved = new Map();
@@ -21,7 +66,7 @@ class Player {
   next = null;
 
   constructor(rows, trace) {
-    Object.assign(this, { rows, trace, scripts: eventsOf(rows.replay.scripts) });
+    Object.assign(this, { rows, trace, scripts: eventsOf(rows.replay.scripts), bound: new Bound(rows, trace) });
     this.units = rows.replay.units ? new Units(rows, trace) : null;
     this.moments = Object.fromEntries(Object.keys(this.scripts).map((name) => [name, rows.transients(name)]));
     this.walksLayers = rows.replay.scripts.layer_forward.some((word) => word.startsWith("drop"));
@@ -36,6 +81,8 @@ class Player {
       at: (name, point) => this.enter(name, point),
       end: (name, point) => this.saveRest(point),
       again: (name, point) => this.again(name, point),
+      bind: (name, point) => this.bound.bindGradient(point.here),
+      unbind: () => this.bound.unbind(),
       remake: (name, { held }) => { for (const row of rows.dropped) if (row.component === name) held.set(row.name, this.make(row)); },
       roots: () => trace.free(trace.allocate("transient", Math.floor(rows.account["stage.listed_roots.optimizer_step"] ?? 0))),
       added: () => { trace.freeAll(this.added); this.added = []; },
@@ -155,7 +202,8 @@ class Player {
   }
 
   // The saved tensors of a recomputed layer, where its checkpoint has none in their memory.
-  again(name, { held }) {
+  again(name, point) {
+    const { held } = point;
     if (!this.rows.values.recompute_full) return;
     const { same } = this.rows.replay;
     const inMemory = Object.values(same);
@@ -168,7 +216,11 @@ class Player {
         const made = [...this.moments[item]].filter(([name]) => !this.rows.replay.forward.some((start) => name.startsWith(start)));
         forward.moment = new Map(made);
       } else if ("+-".includes(word[0])) this.event(word, item, forward);
+      else if (word === "unbind") this.bound.unbind();
+      else if (word === "=") this.event("+", OUTPUT, point);
     }
+    if (!this.passing.get(OUTPUT)?.length) this.event("+", OUTPUT, point);
+    this.bound.bindInput(held);
   }
 
   saveAgain(name, held) {

@@ -10,8 +10,7 @@ function untraced(state, values) {
   const uneven = ["first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss"];
   if (typeof replay === "string") return replay;
   if (uneven.some((name) => values[name])) return "stages must be even: steps of others are not replayed yet";
-  const alike = !values.first_dense_layers && values.moe_layer_step === 1;
-  const beyond = replay.limits.find(({ name, most, mixed }) => !(mixed && alike) && values[name] > most);
+  const beyond = replay.limits.find(({ name, most, beside }) => values[name] > most && (!beside || values[beside]));
   return beyond ? `${beyond.blamed || `${beyond.name} = ${values[beyond.name]}`}: ${beyond.rule}` : "";
 }
 
@@ -78,6 +77,12 @@ class Step {
   }
 
   run(microbatches) {
+    if (this.player.bound.isUsed) this.once(microbatches); // the step before leaves something behind
+    this.trace.points = [];
+    return this.once(microbatches);
+  }
+
+  once(microbatches) {
     const { rows, trace } = this;
     const { pipeline_parallel: p, pipeline_rank: rank } = rows.values;
     const kinds = rows.layerKinds.slice(0, Math.floor(rows.layers / this.chunks));
@@ -90,8 +95,8 @@ class Step {
       const [isFirst, isLast] = [rank === 0 && chunk === 0, rank === p - 1 && chunk === this.chunks - 1];
       const name = `${chunk}.${microbatch}`;
       trace.begin();
-      if (kind === "F") flying.set(name, this.forward(kinds, isFirst, isLast));
-      else this.backward(kinds, flying.get(name), isFirst, isLast);
+      if (kind === "F") flying.set(name, this.forward(kinds, chunk, isFirst, isLast));
+      else this.backward(kinds, chunk, flying.get(name), isFirst, isLast);
       trace.end(action);
     }
     trace.begin();
@@ -105,12 +110,13 @@ class Step {
     this.player.play(...point);
   }
 
-  forward(kinds, isFirst, isLast) {
+  forward(kinds, chunk, isFirst, isLast) {
     const [embedding, head, loss] = [new Map(), new Map(), new Map()];
     this.at("chunk_forward", [], new Map(), !isFirst);
     if (isFirst) this.at("embedding_forward", this.parts.embedding, embedding, true);
-    const layers = kinds.map((kind) => {
+    const layers = kinds.map((kind, place) => {
       const saved = new Map();
+      this.player.bound.enter(kind, chunk, place);
       this.at(`${kind}_forward`, this.parts[kind], saved, true);
       return saved;
     });
@@ -121,15 +127,19 @@ class Step {
     return { embedding, layers, head, loss };
   }
 
-  backward(kinds, { embedding, layers, head, loss }, isFirst, isLast) {
+  backward(kinds, chunk, { embedding, layers, head, loss }, isFirst, isLast) {
     this.at("backward_start");
     this.at("loss_backward", [], loss, isLast);
     this.at("head_backward", [], head, isLast);
     this.at("norm_backward", [], head, isLast);
     this.at("head_reduce", [], head, isLast);
     this.at("stage_exchange", [], new Map(), !isLast);
-    for (let place = kinds.length - 1; place >= 0; place--) this.at(`${kinds[place]}_backward`, [], layers[place], true);
+    for (let place = kinds.length - 1; place >= 0; place--) {
+      this.player.bound.enter(kinds[place], chunk, place);
+      this.at(`${kinds[place]}_backward`, [], layers[place], true);
+    }
     this.at("embedding_backward", [], embedding, isFirst);
+    this.player.bound.end();
     this.at("backward_end");
     this.player.units?.end();
   }

@@ -1,14 +1,15 @@
-"""Record every allocation of one of Megatron-Core's layers with experts, forward and backward, on tensors in memory.
+"""Record every allocation of Megatron-Core's layers with experts, forward and backward, on tensors in memory.
 
-Layer, router, dispatcher and experts are Megatron-Core's own, on one rank of fake groups. Kernels that run as one on a
+Layers, router, dispatcher and experts are Megatron-Core's own, on one rank of fake groups. Kernels that run as one on a
 GPU are stand-ins that make what those make: norm, FlashAttention, grouped products, SwiGLU with the tokens' weights,
 and the permutation of tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 from weakref import ref
@@ -42,7 +43,7 @@ class Record(TorchDispatchMode):
     def __init__(self, *known: Tensor) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.now = self.peak = self.restarted = 0
+        self.now = self.peak = self.restarted = self.left = 0
         self._alive: dict[int, Any] = {one.untyped_storage()._cdata: None for one in known}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -166,41 +167,57 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
-def recorded(
-    shape: Shape, draw: Random, recompute: bool = False, recipe: str | None = None, modules: tuple[str, ...] = ()
-) -> tuple[Record, int, int, int]:
-    """Record both passes of a layer; return what the forward pass leaves, and their peaks above that.
+def _first_output(layer: Any, hidden: Tensor) -> Tensor:
+    output: Tensor = layer(hidden, None)[0]
+    return output
 
-    With ``recompute`` Megatron-Core's checkpoint runs the layer, and runs it again before it goes backward. With an FP8
+
+def recorded(
+    shape: Shape, draw: Random, recompute: bool = False, recipe: str | None = None, modules: tuple[str, ...] = (),
+    kinds: Sequence[int] = (1,),
+) -> tuple[Record, int, int, int]:
+    """Record both passes of layers; return what the forward pass leaves, and their peaks above that.
+
+    With ``recompute`` Megatron-Core's checkpoint runs a layer, and runs it again before it goes backward. With an FP8
     ``recipe`` products of experts are quantised; all other layers stay as they are. ``modules`` are those of its
-    selective recompute.
+    selective recompute. ``kinds`` are 1 for a layer with experts, and 0 for a dense one.
     """
+    shape = {**shape, "L": len(kinds)}
     with kernels_of_a_gpu(), one_rank(shape, draw):
         settings = config(
             shape, num_moe_experts=shape["E"], moe_router_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
             moe_token_dispatcher_type="alltoall", moe_aux_loss_coeff=0.0, moe_router_load_balancing_type="none",
             moe_router_dtype="fp32", moe_permute_fusion=True, moe_router_pre_softmax=shape["q"] == 1,
             moe_shared_expert_intermediate_size=shape["fs"] or None,
-            expert_model_parallel_size=shape["e"], moe_layer_freq=1,
+            expert_model_parallel_size=shape["e"], moe_layer_freq=list(kinds),
             **({"recompute_granularity": "selective", "recompute_modules": list(modules)} if modules else {}))
         if recipe:  # behind the checks of a GPU
             settings.fp8, settings.fp8_recipe = "hybrid", recipe
         specs = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")
-        spec = specs.layer_specs[0]
-        parts = spec.submodules
-        parts.input_layernorm = parts.pre_mlp_layernorm = fused.FusedRMSNorm
-        parts.self_attention.submodules.core_attention = fused.FlashAttention
-        parts.mlp.submodules.experts = ModuleSpec(
-            TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
-        layer: Any = build_module(spec, config=settings, layer_number=1).to(BF16).train()
+        layers: list[Any] = []
+        for number, (spec, has_experts) in enumerate(zip(specs.layer_specs, kinds, strict=True), start=1):
+            parts = spec.submodules
+            parts.input_layernorm = parts.pre_mlp_layernorm = fused.FusedRMSNorm
+            parts.self_attention.submodules.core_attention = fused.FlashAttention
+            if has_experts:
+                parts.mlp.submodules.experts = ModuleSpec(
+                    TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
+            layers.append(build_module(spec, config=settings, layer_number=number).to(BF16).train())
         hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
-        with Record(hidden, *layer.parameters()) as record:
-            output = (checkpoint(lambda given: layer(given, None)[0], False, hidden) if recompute
-                      else layer(hidden, None)[0])
+        known = [weight for layer in layers for weight in layer.parameters()]
+        for weight in known:  # gradients are added to a buffer at once
+            weight.register_post_accumulate_grad_hook(lambda made: setattr(made, "grad", None))
+        with Record(hidden, *known) as record:
+            output = hidden
+            for layer in layers:
+                run = partial(_first_output, layer)
+                output = checkpoint(run, False, output) if recompute else run(output)
             kept, forward = record.now, record.peak
             after = output * 1  # what comes behind the layer, whose gradient nothing here holds
             gradient = torch.zeros_like(after)
             record.restart()
             backward = record.now
             after.backward(gradient)
+            # Without the output, what comes behind it, its gradient and that of the first input.
+            record.left = record.now - 4 * gradient.untyped_storage().nbytes()
     return record, kept, forward - kept, record.peak - backward

@@ -39,10 +39,13 @@ def drawn(draw: Random) -> Shape:
             "t": 1, "e": ranks, "D": ranks, "sp": 0}
 
 
-def job_of(shape: Shape, **more: Any) -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
-    """Return the evaluator of a model with one layer of these sizes, values of its letters, and its account."""
+def job_of(
+    shape: Shape, first_dense: int = 0, step: int = 1, **more: Any
+) -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
+    """Return the evaluator of a model with layers of these sizes, values of its letters, and its account."""
     model = Model(
-        name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=1,
+        name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=shape["L"],
+        first_dense_layers=first_dense, moe_layer_step=step,
         num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
         tied_embeddings=False, qkv_bias=False, qk_norm=False,
         num_experts=shape["E"], moe_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
@@ -122,6 +125,54 @@ def test_moments_of_experts_are_megatron_cores(draws: list[Random]) -> None:
             # Routers that send tokens evenly save more than others: what is saved is what was counted above.
             moments.append(account["stage.experts_forward"] + host)
             assert again == kept - kept_input + output + max(moments), shape
+
+
+@pytest.mark.cases(16, 160)
+def test_layers_behind_free_or_hold_what_is_counted(draws: list[Random]) -> None:
+    """Several layers have the peak of one of them, less what those behind it freed, and more by what they still hold.
+
+    A dispatcher binds the graph of a recomputed layer, and so its input and the gradient of that.
+    """
+    for draw in draws:
+        shape, step = drawn(draw) | {"f": 16 * draw.randint(1, 60)}, draw.choice((1, 1, 2, 3))
+        shape["L"] = draw.randint(step + 1, 5)
+        dense = draw.randrange(shape["L"] // step * step)
+        kinds = [int(layer >= dense and (layer + 1) % step == 0) for layer in range(shape["L"])]
+        recompute = draw.choice(("none", "full", "full"))
+        records = [recorded(shape, draw, recompute == "full", kinds=(kind,)) for kind in (0, 1)]
+        alone = [record[3] for record in records]
+        *_, backward = recorded(shape, draw, recompute == "full", kinds=kinds)
+        both = job_of(shape, dense, step, recompute=recompute)[2]
+        one = job_of({**shape, "L": 1}, recompute=recompute)[2]
+        behind = both["stage.experts_forward"] - one["stage.experts_forward"]
+        assert behind == both["stage.combine_backward"] - one["stage.combine_backward"]
+        assert behind == both["stage.experts_backward"] - one["stage.experts_backward"]
+        peaks = [alone[1] + behind]
+        if 0 in kinds:
+            last = job_of({**shape, "L": 3}, 0, 2, recompute=recompute)[2]  # a dense layer with nothing behind it
+            counted, most = (account["stage.mlp_gradients.layer_backward"] for account in (both, last))
+            more = counted - most
+            if recompute == "none":
+                count = kinds[::-1].index(0)
+                assert counted == max(0, most - count * both["expert_layer.saved"])
+                record, kept, *_ = records[1]
+                more = count * (record.left - kept)  # less than it saves: the dispatcher binds weights of tokens
+            peaks.append(alone[0] + more)
+        assert backward == max(peaks), (shape, kinds, recompute)
+
+
+@pytest.mark.cases(6, 60)
+def test_recomputed_layers_hold_inputs_and_gradients_between_steps(draws: list[Random]) -> None:
+    """What is left behind the backward pass is there in the optimizer step too."""
+    for draw in draws:
+        shape, step = drawn(draw), draw.choice((1, 2))
+        shape["L"] = draw.randint(step, 5)
+        kinds = [int((layer + 1) % step == 0) for layer in range(shape["L"])]
+        left, between = (dict(zip(("none", "full"), pair, strict=True)) for pair in (
+            [recorded(shape, draw, recompute, kinds=kinds)[0].left for recompute in (False, True)],
+            [job_of(shape, 0, step, recompute=mode)[2]["stage.optimizer_step"] for mode in ("none", "full")]))
+        given = kinds[0] * 2 * shape["s"] * shape["h"]  # the first input, which is not made here
+        assert left["full"] - left["none"] == between["full"] - between["none"] - given, (shape, kinds)
 
 
 RECIPES = {"delayed": "delayed", "current": "tensorwise", "block": "blockwise", "mx": "mxfp8"}

@@ -12,6 +12,7 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.steps.answers import Replay
 from shardmath.steps.reserved import replayed_rank
 from shardmath.steps.step import refuse_unreplayed
 
@@ -38,16 +39,27 @@ def refuse_unreplayed_kernels(implementation: str, choices: Mapping[str, str]) -
 def replayed(configuration: Configuration, settings: Settings | None = None) -> Explanation:
     """Account for a configuration, and replay its peak rank where the order of its allocations is known.
 
+    A replay whose own peak is not the account's to the byte is not shown.
     Raises InputError as ``explanation`` does, and for ``settings`` of an allocator that nothing is replayed through.
     """
     account, job = explanation(configuration), configuration.job
     try:
         refuse_unreplayed_job(job)
+        values = job.on_rank(account.peak_rank)
+        numbers = terms_at(job.evaluator.terms, values)
+        answer = replayed_rank(job.evaluator, values, numbers, settings or Settings())
+        refuse_another_peak(answer, values, account.peak_bytes)
     except InputError as error:
         if settings is not None:
             rule = f"must not be given, as nothing is replayed with {error.field} = {error.value}"
             raise InputError("alloc_conf", "given", rule) from error
         return replace(account, replay_unknown=str(error))
-    values = job.on_rank(account.peak_rank)
-    numbers = terms_at(job.evaluator.terms, values)
-    return replace(account, replay=replayed_rank(job.evaluator, values, numbers, settings or Settings()))
+    return replace(account, replay=answer)
+
+
+def refuse_another_peak(answer: Replay, values: Mapping[str, int], peak_bytes: int) -> None:
+    """Raise InputError for a replay with a peak that no moment of the ledger has: attention behind a narrow MLP."""
+    if answer.allocated_bytes != peak_bytes:
+        field = "moe_ffn_hidden_size" if values["num_experts"] else "ffn_hidden_size"
+        rule = "must be wider: the backward pass of attention is the peak, of which the ledger has no moment yet"
+        raise InputError(field, values[field], rule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardmath.steps.bound import Bound
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
 from shardmath.steps.trace import PIPELINE, TENSOR, Trace
@@ -14,6 +15,8 @@ from shardmath.steps.units import Units
 Held = dict[str, int]
 #: Word behind which a recomputed instance has all that it saves.
 END = "end"
+#: Event of a recomputed layer's output, which its checkpoint holds.
+OUTPUT = "+recomputed.output"
 #: Sums of a layer's forward pass that are not there when it is recomputed.
 OF_FORWARD = ("stage.received_gradient", "stage.input_before")
 
@@ -49,11 +52,14 @@ class Player:
         self._shared: list[int] = []
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
+        self.bound = Bound(rows, trace)
         self._forward = [row for own in rows.saved(IN_LAYER, recomputed=False).values() for row in own]
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
             "remake": self._remake, "roots": self._list_roots,
+            "bind": lambda name, point: self.bound.bind_gradient(point.here),
+            "unbind": lambda name, point: self.bound.unbind(),
             "added": self._add, "share": self._share, "unshare": self._unshare, "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -190,6 +196,13 @@ class Player:
                                   if not item.startswith(OF_FORWARD)}
             elif event[0] in "+-":
                 self._event(event, forward)
+            elif word == "unbind":
+                self.bound.unbind()
+            elif event[0] == "=":
+                self._event(OUTPUT, point)
+        if not self._passing.get(OUTPUT[1:]):
+            self._event(OUTPUT, point)
+        self.bound.bind_input(held)
 
     def _list_roots(self, name: str, point: _Point) -> None:
         """Make the roots of a state that an optimizer of lists makes, tensor by tensor."""

@@ -24,16 +24,17 @@ _UNKNOWN = tuple(part for part in PARTS if part != "recompute_core_attention")
 
 
 class Limit(NamedTuple):
-    """The most that a parameter may be where a step is replayed; ``mixed``: only where some layers are dense.
+    """The most that a parameter may be where a step is replayed.
 
-    ``blamed`` is the axis of kernels that forbids more, if the parameter is not to blame itself.
+    ``blamed`` is the axis of kernels that forbids more, if the parameter is not to blame itself; ``beside`` a parameter
+    without which more is replayed.
     """
 
     name: str
     most: int
     rule: str
     blamed: str = ""
-    mixed: bool = False
+    beside: str = ""
 
 
 def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
@@ -51,16 +52,11 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["layers"] == "experts" and choices["stages"] != "even":
         raise InputError("stages", choices["stages"], f"must be even with experts: {_MORE}", "even")
     for limit in limits(choices):
-        if (limit.mixed and is_alike(values)) or values.get(limit.name, limit.most) <= limit.most:
+        if values.get(limit.name, limit.most) <= limit.most or (limit.beside and not values[limit.beside]):
             continue
         if limit.blamed:
             raise InputError(limit.blamed, choices[limit.blamed], limit.rule, _NEAREST[limit.blamed])
         raise InputError(limit.name, values[limit.name], limit.rule, str(limit.most))
-
-
-def is_alike(values: Mapping[str, int]) -> bool:
-    """Check if all layers have experts."""
-    return not values["first_dense_layers"] and values["moe_layer_step"] == 1
 
 
 def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
@@ -68,8 +64,8 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
     if choices["layers"] == "experts":
         for name in (*_UNKNOWN, "num_mtp_layers"):
             yield Limit(name, 0, f"must be 0 with experts: {_MORE}")
-        for name, most in (("virtual_pipeline", 1), ("recompute_full", 0)):
-            yield Limit(name, most, f"must be {most} where some layers are dense: {_MORE}", mixed=True)
+        rule = f"must be 1 with full recompute of experts: {_MORE}"
+        yield Limit("virtual_pipeline", 1, rule, beside="recompute_full")
     if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp"):
         rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
         yield Limit("data_parallel", 1, rule)
@@ -137,12 +133,12 @@ class Steps:
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
             if kind == FORWARD:
-                in_flight[chunk, microbatch] = self._forward(kinds, is_first, is_last)
+                in_flight[chunk, microbatch] = self._forward(kinds, chunk, is_first, is_last)
             else:
-                self._backward(kinds, in_flight.pop((chunk, microbatch)), is_first, is_last)
+                self._backward(kinds, chunk, in_flight.pop((chunk, microbatch)), is_first, is_last)
         self._at("last_reduce", here_too=True)
 
-    def _forward(self, kinds: Sequence[str], is_first: bool, is_last: bool) -> tuple[Held, ...]:
+    def _forward(self, kinds: Sequence[str], chunk: int, is_first: bool, is_last: bool) -> tuple[Held, ...]:
         """Run the forward pass of a chunk; return the tensors that it saved: embedding, layers, and head with loss."""
         parts = self._saved
         embedding: Held = {}
@@ -150,8 +146,9 @@ class Steps:
         if is_first:
             self._at("embedding_forward", parts["embedding"], embedding, True)
         saved: list[Held] = []
-        for kind in kinds:
+        for place, kind in enumerate(kinds):
             saved.append({})
+            self._player.bound.enter(kind, chunk, place)
             self._at(f"{kind}_forward", parts[kind], saved[-1], True)
         head: Held = {}
         loss: Held = {}
@@ -161,7 +158,9 @@ class Steps:
         self._at("after_forward", here_too=not is_last)
         return embedding, *saved, head, loss
 
-    def _backward(self, kinds: Sequence[str], parts: Sequence[Held], is_first: bool, is_last: bool) -> None:
+    def _backward(
+        self, kinds: Sequence[str], chunk: int, parts: Sequence[Held], is_first: bool, is_last: bool
+    ) -> None:
         """Run the backward pass of a chunk, which frees what its forward pass saved."""
         embedding, *layers, head, loss = parts
         self._at("backward_start")
@@ -170,9 +169,11 @@ class Steps:
         self._at("norm_backward", held=head, here_too=is_last)
         self._at("head_reduce", held=head, here_too=is_last)
         self._at("stage_exchange", here_too=not is_last)
-        for kind, layer in zip(reversed(kinds), reversed(layers), strict=True):
-            self._at(f"{kind}_backward", held=layer, here_too=True)
+        for place in reversed(range(len(kinds))):
+            self._player.bound.enter(kinds[place], chunk, place)
+            self._at(f"{kinds[place]}_backward", held=layers[place], here_too=True)
         self._at("embedding_backward", held=embedding, here_too=is_first)
+        self._player.bound.end()
         self._at("backward_end")
         if self._player.units is not None:
             self._player.units.end()
