@@ -41,7 +41,8 @@ TRACE = """async (link) => {
     passes.length = 0;
     const { points } = tracedStep(state, values, account, account.numbers.num_microbatches);
     return {
-      points: points.map(({ peak, total }) => [peak, total]), allocated: structuredClone(passes),
+      points: points.map(({ peak, total }) => [peak, total]),
+      allocated: structuredClone(passes.slice(-points.length - 1)),
       sums: points.every(({ peak, at }) => peak === Object.values(at).reduce((sum, size) => sum + size, 0)),
     };
   });
