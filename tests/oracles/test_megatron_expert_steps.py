@@ -163,7 +163,7 @@ def test_layers_behind_free_or_hold_what_is_counted(draws: list[Random]) -> None
 
 @pytest.mark.cases(6, 60)
 def test_recomputed_layers_hold_inputs_and_gradients_between_steps(draws: list[Random]) -> None:
-    """What is left behind the backward pass is there in the optimizer step too."""
+    """They are there in the optimizer step, too."""
     for draw in draws:
         shape, step = drawn(draw), draw.choice((1, 2))
         shape["L"] = draw.randint(step, 5)

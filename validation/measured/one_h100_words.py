@@ -40,27 +40,21 @@ def _allocated(known: Sequence[Pair]) -> str:
     exact = [pair for pair in known if abs(pair.difference) < _BLOCKS]
     normed = [pair for pair in _of(known, FLASH) if pair.case.model is not None and pair.case.model.qk_norm]
     scores, sharded = _of(known, UNFUSED), _of(known, FSDP2)
-    full = [pair for pair in _of(known, EXPERTS) if pair.case.arguments["recompute"] == "full"]
     keys = [_tokens(pair.case) * _model(pair).num_kv_heads * _model(pair).head_dim * 2 * _model(pair).num_layers
             for pair in normed]
-    sent = [_tokens(pair.case) * _model(pair).moe_topk * _model(pair).hidden_size * 2 * _model(pair).num_layers
-            for pair in full]
     own = Summary.of([pair.error for pair in known])
     check({
         "no gap above the limit": own.worst < GAP,
-        "all others have a reason": len(exact) + len(normed + scores + sharded + full) == len(known),
+        "all others have a reason": len(exact) + len(normed + scores + sharded) == len(known),
         "norms of keys": all(abs(pair.difference - size) < _BLOCKS for pair, size in zip(normed, keys, strict=True)),
-        "tokens of experts": all(abs(pair.difference + size) < _BLOCKS for pair, size in zip(full, sent, strict=True)),
         "scores are low": all(pair.difference < 0 for pair in scores),
     })
     worst = Summary.of([pair.error for pair in sharded]).worst
     return f"""Allocated memory is {own.median:.2%} off in the median and {own.worst:.1%} at worst, so no gap is above
         {GAP:.0%}; {len(exact)} of {len(known)} runs are within {_BLOCKS // MIB} MiB. The others: Qwen3's norm of the
         keys keeps a view of the fused projection here, which the ledger counts once more, as Transformer Engine copies
-        it ({_mib(normed)}, of which the keys of all layers are {sum(keys) / MIB:+,.0f}). With full recompute every
-        layer of experts keeps the tokens that it sent until the next step ({_mib(full)}; they have
-        {sum(sent) / MIB:,.0f}). Unfused attention peaks in the backward pass of a layer's scores, whose gradients
-        have no rows ({_mib(scores)}). FSDP2 is {worst:.1%} off at worst: its rows have no workspaces of cuBLAS, 64 MiB,
+        it ({_mib(normed)}, of which the keys of all layers are {sum(keys) / MIB:+,.0f}). Unfused attention peaks in
+        the backward pass of a layer's scores, whose gradients have no rows ({_mib(scores)}). FSDP2 is {worst:.1%} off at worst: its rows have no workspaces of cuBLAS, 64 MiB,
         and are a little high where the loss is freed."""
 
 
