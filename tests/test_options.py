@@ -48,7 +48,8 @@ _OF_ONE_KIND = {
     "balance_forward": "dense layers have no balancing loss", "balance_backward": "dense layers have no balancing loss",
     **dict.fromkeys(("combined_results", "recomputed_experts", "recomputed_results", "quantised_inputs",
                      "quantised_gradients", "dense_behind"), "dense layers have no experts"),
-    **dict.fromkeys(("bound_behind", "bound_at_first", "bound_in_the_end"), "only a dispatcher of tokens binds a graph"),
+    **dict.fromkeys(("bound_behind", "bound_at_first", "bound_in_the_end"),
+                    "only a dispatcher of tokens binds a graph"),
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 

@@ -54,8 +54,8 @@ def _allocated(known: Sequence[Pair]) -> str:
         {GAP:.0%}; {len(exact)} of {len(known)} runs are within {_BLOCKS // MIB} MiB. The others: Qwen3's norm of the
         keys keeps a view of the fused projection here, which the ledger counts once more, as Transformer Engine copies
         it ({_mib(normed)}, of which the keys of all layers are {sum(keys) / MIB:+,.0f}). Unfused attention peaks in
-        the backward pass of a layer's scores, whose gradients have no rows ({_mib(scores)}). FSDP2 is {worst:.1%} off at worst: its rows have no workspaces of cuBLAS, 64 MiB,
-        and are a little high where the loss is freed."""
+        the backward pass of a layer's scores, whose gradients have no rows ({_mib(scores)}). FSDP2 is {worst:.1%} off
+        at worst: its rows have no workspaces of cuBLAS, 64 MiB, and are a little high where the loss is freed."""
 
 
 def _reserved(known: Sequence[Pair]) -> list[str]:
