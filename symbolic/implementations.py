@@ -115,32 +115,34 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked", "picked"), "attention": FALCON, "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("joined", "complex", "cast", "cached", "shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice",
              "repeated", "repeated_fp32", "joined_repeated"),
-    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post",),
-    "qk_norms": ("heads", "width"), "mlp": ("xielu",), "capping": ("tanh",), "positions": ("alibi",),
-    "embedding_norm": ("norm",), "softmax": ("low",),
-    "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
+    "qk_norms": ("width",), "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
              "log_probs", "reward", *ACTORS, "value"),
-    "router": (*TRANSFORMERS_ROUTERS, "torchtitan"), "biases": ("head",),
+    "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),
+}
+#: Options that only frameworks with many model classes have, and what the others have.
+_FEW_LAYERS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
+    "mlp": (("xielu",), "activations have no weights there"),
+    "positions": (("alibi",), "scores have no slopes there"),
+    "embedding_norm": (("norm",), "no norm stands behind the embedding there"),
+    "residual": (("parallel", "parallel_one"), "an MLP reads what attention has been added to there"),
 }
 #: Options that no layer of Megatron-Core 0.16.1 and of Megatron-Bridge 0.3.1 has, and what they have.
 _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
     "normalisation": (("layer_unbiased", "layer_plain"), "LayerNorm has a scale and a bias there"),
     "norms": (("post",), "a layer has norms before attention and MLP there"),
     "qk_norms": (("heads",), "all heads share the scale of their norm there"),
-    "mlp": (("xielu",), "activations have no weights there"),
-    "positions": (("alibi",), "scores have no slopes there"),
-    "embedding_norm": (("norm",), "no norm stands behind the embedding there"),
-    "residual": (("parallel", "parallel_one"), "an MLP reads what attention has been added to there"),
+    **_FEW_LAYERS_LACK,
     "biases": (("head",), "the LM head has no bias there"),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
                                          "recompute_saves", "units", "reshard", "pipeline", "loading")},
-    **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
-       for axis, others in _NOT_IN_MEGATRON.items()},
+    **{axis: tuple(option for option in BY_NAME[axis].options
+                   if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
+       for axis in {**_NOT_IN_MEGATRON, **_MEGATRON_LACKS}},
     "data_parallel": ("ddp", "megatron_fsdp"), "optimizer_kernel": ("fused", "foreach"),
 }
 
@@ -226,11 +228,8 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
 _FEW_MODELS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
     "normalisation": (("layer_unbiased", "layer_plain"), "no model has LayerNorm without a bias there"),
     "norms": (("post", "both"), "models have norms before attention and MLP there"),
-    "mlp": (("xielu",), "activations have no weights there"),
     "capping": (("tanh",), "nothing bounds scores and logits there"),
-    "positions": (("alibi",), "scores have no slopes there"),
-    "embedding_norm": (("norm",), "no norm stands behind the embedding there"),
-    "residual": (("parallel", "parallel_one"), "an MLP reads what attention has been added to there"),
+    **_FEW_LAYERS_LACK,
 }
 _TORCHTITAN_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
     **_FEW_MODELS_LACK,

@@ -181,7 +181,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
            ("optimizer_step",), expert_layers.bound_in_the_end),
       )),
     Aggregate("dense_behind", "Dense layers behind the last one with experts, which hold nothing",
-              ("experts_forward", "combine_backward", "experts_backward"), expert_moments.dense_behind, "megatron_core",
+              ("experts_forward", "combine_backward", "experts_backward"), expert_layers.dense_behind, "megatron_core",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}, walked=True),
     Aggregate("combined_results", "Results of routed and shared experts, added", ("experts_forward",),
               expert_moments.combined_results, "megatron_core",

@@ -70,14 +70,14 @@ def bound_at_first(terms: TermSet, implementation: Implementation) -> Expr:
     return product(Iverson(Eq(r, first)), _bound(terms, implementation), held)
 
 
-def passed_dense(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return what dense layers have freed, or do not save yet, when the last layer with experts is at work."""
+def dense_behind(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return, with a minus, what dense layers do not hold, or not yet, when the last layer with experts is at work."""
     if implementation.choices["stages"] == "listed":
         return Integer(0)
     without_more = 1 - product(Iverson(Gt(mtp, 0)), _on_last(implementation))
     saved = product(1 - rfull, terms["layer.saved"].symbol)
     freed = total(saved, _bound(terms, implementation))
-    return product(at_work(implementation), without_more, _dense_at_end(), freed)
+    return product(Integer(-1), at_work(implementation), without_more, _dense_at_end(), freed)
 
 
 def _all_at_end(implementation: Implementation) -> Expr:

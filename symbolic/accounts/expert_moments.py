@@ -15,7 +15,7 @@ from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
 from ..terms import TermSet, product, total
-from .expert_layers import at_work, passed_dense
+from .expert_layers import at_work
 from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
 from .recomputed import again
 from .rows import local_shape
@@ -43,11 +43,6 @@ def combined_results(terms: TermSet, implementation: Implementation) -> Expr:
     freed = total(results, product(SEVERAL, LEAVE, results), product(GATHERED, reduced))
     made = total(product(AFAR, SEVERAL, whole), 2 * _bytes(2, _SHARE, implementation))
     return product(_SHARED, at_work(implementation), Max(Integer(0), made - freed))
-
-
-def dense_behind(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return what dense layers behind the last one with experts do not hold, with a minus."""
-    return product(Integer(-1), passed_dense(terms, implementation))
 
 
 def recomputed_experts(terms: TermSet, implementation: Implementation) -> Expr:

@@ -48,7 +48,7 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
         values = job.on_rank(account.peak_rank)
         numbers = terms_at(job.evaluator.terms, values)
         answer = replayed_rank(job.evaluator, values, numbers, settings or Settings())
-        refuse_another_peak(answer, values, account.peak_bytes)
+        _refuse_another_peak(answer, values, account.peak_bytes)
     except InputError as error:
         if settings is not None:
             rule = f"must not be given, as nothing is replayed with {error.field} = {error.value}"
@@ -57,7 +57,7 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
     return replace(account, replay=answer)
 
 
-def refuse_another_peak(answer: Replay, values: Mapping[str, int], peak_bytes: int) -> None:
+def _refuse_another_peak(answer: Replay, values: Mapping[str, int], peak_bytes: int) -> None:
     """Raise InputError for a replay with a peak that no moment of the ledger has: attention behind a narrow MLP."""
     if answer.allocated_bytes != peak_bytes:
         field = "moe_ffn_hidden_size" if values["num_experts"] else "ffn_hidden_size"

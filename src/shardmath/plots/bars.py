@@ -43,21 +43,33 @@ def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
     """Draw bars into a (sub)figure: ``label`` stands below them all, ``up`` beside them."""
     axes = part.add_subplot()
     places = range(len(bars))
-    below = [0.0] * len(bars)
-    for role in ROLES:
-        sizes = [bar.account.by_role[role] / GIB for bar in bars]
-        if any(sizes):
-            axes.bar(places, sizes, 0.8, below, color=ROLE_COLOURS[role], label=role, linewidth=0)
-            below = [height + size for height, size in zip(below, sizes, strict=True)]
-    top = 1.14 * max(*below, *(bar.memory / GIB for bar in bars))
-    side = max(0.6, (_FEWEST - len(bars)) / 2)
-    axes.set(xlabel=label, ylabel=up, ylim=(0, top), xlim=(-side, len(bars) - 1 + side))
+    roles = {role: [bar.account.by_role[role] / GIB for bar in bars] for role in ROLES}
+    heights = _stack(axes, [
+        (role, sizes, {"color": ROLE_COLOURS[role]}) for role, sizes in roles.items() if any(sizes)])
+    top = 1.14 * max(*heights, *(bar.memory / GIB for bar in bars))
+    _frame(part, axes, len(bars), xlabel=label, ylabel=up, ylim=(0, top))
     _lines(axes, bars)
     if len(bars) <= _LABELLED:
         for place, bar in enumerate(bars):
             _label(axes, place, bar, top)
     step = -(-len(bars) // _LABELLED)
     axes.set_xticks(places[::step], [bar.label for bar in bars[::step]])
+
+
+def _stack(axes: Any, layers: Iterable[tuple[str, Sequence[float], Mapping[str, str]]]) -> list[float]:
+    """Draw layers of bars one on the other, each with label, sizes and look; return how high the bars are."""
+    heights: list[float] = []
+    for label, sizes, look in layers:
+        heights = heights or [0.0] * len(sizes)
+        axes.bar(range(len(sizes)), sizes, 0.8, heights, label=label, linewidth=0, **look)
+        heights = [height + size for height, size in zip(heights, sizes, strict=True)]
+    return heights
+
+
+def _frame(part: Any, axes: Any, count: int, **settings: Any) -> None:
+    """Give so many bars their room, and the legend its own below."""
+    side = max(0.6, (_FEWEST - count) / 2)
+    axes.set(xlim=(-side, count - 1 + side), **settings)
     axes.spines[["top", "right"]].set_visible(False)
     part.legend(loc="outside lower center", ncols=4, columnspacing=1, handlelength=1)
 
@@ -83,6 +95,7 @@ def _label(axes: Any, place: int, bar: Bar, top: float) -> None:
             height = line
     axes.annotate(f"{SIGNS[bar.account.verdict]}\n{three_digits(bar.account.total / GIB)}", (place, height), (0, 2),
                   textcoords="offset points", ha="center", va="bottom", fontsize=SMALL)
+
 
 def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]]) -> Table:
     """Return accounts as a table, one row for each with its name in the column ``title``."""
@@ -133,15 +146,11 @@ def draw_stacked(
 
     axes = part.add_subplot()
     colours = rcParams["axes.prop_cycle"].by_key()["color"]
-    below = [0.0] * len(names)
-    for number, (text, sizes) in enumerate(parts.items()):
-        turn, colour = divmod(number, len(colours))
-        axes.bar(names, sizes, 0.8, below, color=colours[colour], hatch=_HATCHES[turn], label=text, linewidth=0)
-        below = [height + size for height, size in zip(below, sizes, strict=True)]
-    for place, height in enumerate(below):
+    heights = _stack(axes, [
+        (text, sizes, {"color": colours[number % len(colours)], "hatch": _HATCHES[number // len(colours)]})
+        for number, (text, sizes) in enumerate(parts.items())])
+    for place, height in enumerate(heights):
         axes.annotate(three_digits(height), (place, height), (0, 2), textcoords="offset points", ha="center",
                       va="bottom", fontsize=SMALL)
-    side = max(0.6, (_FEWEST - len(names)) / 2)
-    axes.set(xlabel=label, ylabel=up, ylim=(0, 1.14 * max(below)), xlim=(-side, len(names) - 1 + side))
-    axes.spines[["top", "right"]].set_visible(False)
-    part.legend(loc="outside lower center", ncols=4, columnspacing=1, handlelength=1)
+    axes.set_xticks(range(len(names)), names)
+    _frame(part, axes, len(names), xlabel=label, ylabel=up, ylim=(0, 1.14 * max(heights)))

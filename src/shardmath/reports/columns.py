@@ -41,13 +41,14 @@ class Column:
         return [self.title, *map(str, self.cells)]
 
 
-def fitted(columns: Sequence[Column], spare: Iterable[str], width: int) -> tuple[list[Column], int, list[str]]:
+def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple[list[Column], int, list[str]]:
     """Return the columns as they fit, the blanks on each side of one, and the titles of columns that had to go.
 
     Columns come closer, then wrap, then those that are ``spare`` go, the last one first. Then names are cut at their
     signs, and what still does not fit is folded, never cropped.
     """
     kept, left, padding = [*columns[:-1], replace(columns[-1], wraps=True)], list(spare), _PADDING
+    gone = set[str]()
     while not _fits(kept, padding, width):
         if padding:
             padding = 0
@@ -55,15 +56,15 @@ def fitted(columns: Sequence[Column], spare: Iterable[str], width: int) -> tuple
             kept = folded
             break
         elif left:
-            gone = left.pop()
-            kept = [column for column in kept if column.title != gone]
+            gone.add(left.pop())
+            kept = [column for column in kept if column.title not in gone]
         elif (cut := _cut(kept, width)) is not None:
             kept = cut
             break
         else:
             kept = [replace(column, wraps=True, folds=True) for column in kept]
             break
-    return kept, padding, [title for title in spare if title not in left and any(title == own.title for own in columns)]
+    return kept, padding, [column.title for column in columns if column.title in gone]
 
 
 def _fits(columns: Sequence[Column], padding: int, width: int) -> bool:

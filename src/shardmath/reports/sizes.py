@@ -74,9 +74,10 @@ def in_words(layout: Mapping[str, int | str]) -> str:
 
 
 def best_in_words(
-    layout: str, seconds: float | None, peak_bytes: int, verdict: str, run_out_probability: float,
+    layout: Mapping[str, int | str], data_parallel: int, seconds: float | None, peak_bytes: int, verdict: str,
+    run_out_probability: float,
 ) -> str:
-    """Return the best layout, which is written already, in one sentence with its time, its memory and its verdict."""
+    """Return the best layout in one sentence with its time, its memory and its verdict."""
     time = "" if seconds is None else f"{seconds:.2f} s a step, "
-    return (f"Best: {layout}: {time}{gib(peak_bytes)} GiB at the peak, {verdict}"
+    return (f"Best: {in_words(layout)}, DP {data_parallel}: {time}{gib(peak_bytes)} GiB at the peak, {verdict}"
             f" (runs out with a probability of {chance(run_out_probability)})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from os import PathLike
 from typing import Any
@@ -85,9 +86,9 @@ def fit(
     asked = _Asked(model, gpu, arguments, configuration, part, keep, written)
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
-    peak = bound_of(job.evaluator, job.values, 0, {}).peak
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
-                job.values, keep, answers, asked.limit(job.values), peak, risk_of(job.values))
+                job.values, keep, answers, asked.limit(job.values), asked.here.peak,
+                risk_of(job.values))
 
 
 class _Asked:
@@ -100,6 +101,11 @@ class _Asked:
         self.source = source_of(configuration.job.evaluator.terms)
         #: Bytes of a server's host; 0 where they are not known, and where nothing lies there.
         self.hosts = self.job.values["host_memory"] if OFFLOADED in self.job.evaluator.terms.TERMS else 0
+
+    @cached_property
+    def here(self) -> Bound:
+        """The peak as it was asked."""
+        return bound_of(self.job.evaluator, self.job.values, 0, {})
 
     def limit(self, values: Mapping[str, int]) -> Fraction:
         """Return bytes that the peak of a configuration must not exceed."""
@@ -168,7 +174,7 @@ def _memory(asked: _Asked) -> FitAnswer:
     """
     values, stages = asked.job.values, range(asked.job.values["pipeline_parallel"])
     fullest_host(asked.job, [terms_at(asked.job.evaluator.terms, asked.job.on_rank(rank)) for rank in stages])
-    at = bound_of(asked.job.evaluator, values, 0, {})
+    at = asked.here
     needed = _least(lambda memory: at.peak <= asked.limit({**values, MEMORY: memory}), limits(MEMORY)[1])
     here = Bound(needed, at.peak, at.rank, at.moment, {})
     return FitAnswer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,

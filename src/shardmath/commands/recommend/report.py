@@ -38,9 +38,8 @@ def show(advice: Advice, launched: bool = True) -> None:
         _show_nothing(out, advice)
         return
     best = advice.choices[0]
-    out.print(best_in_words(f"{in_words(best.layout)}, DP {best.explanation.inputs['data_parallel']}",
-                            best.time.seconds, best.explanation.peak.total, best.verdict, best.run_out_probability),
-              markup=False)
+    out.print(best_in_words(best.layout, best.data_parallel, best.time.seconds, best.peak_bytes, best.verdict,
+                            best.run_out_probability), markup=False)
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)

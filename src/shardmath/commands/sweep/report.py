@@ -73,8 +73,8 @@ def show(result: SweepResult) -> None:
 
 def _verdict(best: Layout) -> str:
     """Return the best layout in words, with its time, its memory and its verdict."""
-    return best_in_words(f"{in_words(_sizes(best))}, DP {best.data_parallel}", best.step_seconds, best.peak_bytes,
-                         best.verdict, best.run_out_probability)
+    return best_in_words(_sizes(best), best.data_parallel, best.step_seconds, best.peak_bytes, best.verdict,
+                         best.run_out_probability)
 
 
 def _show_error(out: Console, result: SweepResult) -> None:
