@@ -33,12 +33,15 @@ class Result:
 
 
 @cache
-def result(table: Table) -> Result:
-    """Predict and judge a table; seconds of the five ways are those of one sequence."""
+def result(table: Table, without: str = "") -> Result:
+    """Predict and judge a table; seconds of the five ways are those of one sequence.
+
+    The constant ``without`` is left at its default, where the others are fitted.
+    """
     groups = tuple(run.group for run in table.runs)
     measured = np.array([run.seconds for run in table.runs])
     predicted = StepTimes(table.runs, table.cluster, {*FITTED, *TEXTBOOK})
-    start = usual(table.runs, table.cluster, table.stalls)
+    start = {name: value for name, value in usual(table.runs, table.cluster, table.stalls).items() if name != without}
     calibrated, fits = cross_validated(predicted, measured, groups, start)
     seconds = {
         USUAL: predicted({}), CALIBRATED: calibrated, RANDOM: at_random(table), CONSTANTS: predicted(TEXTBOOK),

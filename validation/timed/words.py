@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
-from shardmath.commands.calibrate.fitting import CONTENTION, FITTED, cross_validated
-from shardmath.commands.calibrate.runs import StepTimes, TimedRun
+from shardmath.commands.calibrate.fitting import CONTENTION, STALL
+from shardmath.commands.calibrate.runs import TimedRun
 from validation.timed.cases import LARGEST, Table
 from validation.timed.metrics import Ranking
 from validation.timed.results import CALIBRATED, Result, result
@@ -84,11 +83,7 @@ def _fujii(outcome: Result) -> list[str]:
 
 def _contention(outcome: Result) -> str:
     """Say what the flows of many nodes cost, and what the errors are without it."""
-    table = outcome.table
-    measured = np.array([run.seconds for run in table.runs])
-    start = {name: value for name, value in outcome.fit.usual.items() if name != CONTENTION}
-    predicted = StepTimes(table.runs, table.cluster, FITTED)
-    errors = np.abs(cross_validated(predicted, measured, [run.group for run in table.runs], start)[0] / measured - 1)
+    table, without = outcome.table, result(outcome.table, CONTENTION).rankings[CALIBRATED]
     layout = {"tensor_parallel": 2, "context_parallel": 4, "pipeline_parallel": 2, "micro_batch_size": 1}
     spent = {run.job.values["num_gpus"]: run.seconds * run.job.values["num_gpus"] for run in table.runs
              if layout.items() <= run.job.values.items()}
@@ -96,7 +91,7 @@ def _contention(outcome: Result) -> str:
     return f"""Networks slow down as jobs grow: TP 2, CP 4 and PP 2 took {spent[many] / spent[few] - 1:.0%} more
         GPU time for a step on {many} GPUs than on {few}. A flow shares its slowest link with
         {outcome.fit.parameters[CONTENTION] / 1000:.2f} others in a large job (`{CONTENTION}`). Calibrated without this
-        constant, the median error is {np.median(errors):.1%} and the 90th percentile {np.percentile(errors, 90):.1%}.
+        constant, the median error is {without.error:.1%} and the 90th percentile {without.high:.1%}.
         It is 0 unless a calibration on three sizes of a cluster fits it: the public rows of other networks, with
         adaptive routing or rails, do not ask for it."""
 
@@ -161,10 +156,10 @@ def _nanotron(outcome: Result) -> list[str]:
             most {others:.1%}.""")
         text += [f"""First choice of {group}: {seconds:.2f} s, and the same layout with ZeRO-1 the other way
             {twin:.2f} s.""" for group in bad for seconds, twin in _twins_of_first(outcome, group)]
-    without = result(replace(outcome.table, stalls=False)).rankings[CALIBRATED]
-    stall = outcome.fit.parameters["stage_stall_ns"]
+    without = result(outcome.table, STALL).rankings[CALIBRATED]
+    stall = outcome.fit.parameters[STALL]
     text.append(f"""Tensor-parallel ranks whose pipeline crosses nodes lose {stall / 1000:.0f} us for each other rank
-        in each collective (`stage_stall_ns`). Nobody has explained it, so its default is 0 and only a calibration that
+        in each collective (`{STALL}`). Nobody has explained it, so its default is 0 and only a calibration that
         asks for it sets it. Calibrated without it, the median error is {without.error:.1%} and
         {without.ordered:.1%} of pairs are in order.""")
     return text
