@@ -240,6 +240,15 @@ _TORCHTITAN_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
     "biases": (("head",), "the LM head has no bias there"),
 }
 
+_NANOTRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
+    **_FEW_MODELS_LACK,
+    "heads": (("latent",), "no model compresses keys and values there"),
+    "mlp": (("xielu", "swiglu_clamped"), "activations have no weights and no bounds there"),
+    "positions": (("alibi", "partial"), "whole heads are turned there, and scores have no slopes"),
+    "qk_norms": (("heads", "width"), "queries and keys have no norms there"),
+    "sinks": (("trained",), "attention has no sinks there"),
+}
+
 TORCHTITAN = Implementation(
     "torchtitan", "torchtitan 0.2.2, PyTorch 2.13", "torchtitan: FSDP2 and DTensor, eager",
     {
@@ -277,7 +286,7 @@ NANOTRON = Implementation(
              "optimizer_step", 540),
     fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
-    lacking=_FEW_MODELS_LACK,
+    lacking=_NANOTRON_LACKS,
     allowed={
         **_LLAMA_ONLY, "optimizer": optimizers_of("nanotron"),
         "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),

@@ -35,7 +35,9 @@ from oracles import (
     test_huggingface_families,
     test_huggingface_layer,
     test_megatron_expert_mlps,
+    test_megatron_expert_steps,
     test_megatron_gpt,
+    test_megatron_mlp_moments,
     test_megatron_stage,
 )
 
@@ -60,12 +62,10 @@ COUNTED, ESTIMATED, NOT_YET, CANNOT = "counted", "estimated", "not yet", "cannot
 PARTS = (*ARCHITECTURE, "biases")
 #: Switches of a model that are no choice: letters that an oracle draws, and fields of models.
 SWITCHES: Mapping[str, str] = {"bias": "qkv_bias", "qkn": "qk_norm"}
-#: Where the most that is alive in a step is compared: models of ``huggingface.FAMILIES``, or measured runs.
-PEAKS: Mapping[str, str] = {
-    "huggingface": f"{_file(test_explained)}`, `{_file(test_family_steps)}",
-    "megatron": "tests/test_peak_functional.py",
-    "nanotron": "tests/test_nanotron_runs.py", "torchtitan": "tests/test_torchtitan_counted.py",
-}
+#: Switches that change moments of a step alone.
+SWITCHES_OF_MOMENTS = ("shared_expert_gate",)
+#: Parts that change moments of a step in Megatron-Core, whose attention makes none.
+OF_MOMENTS: Mapping[str, tuple[str, ...]] = {"megatron": ("mlp", "norms", "layers", "biases", "shared_expert_gate")}
 #: Classes of Transformers under two names.
 SAME_CLASSES: Mapping[str, str] = {"kimi_k2": "deepseek_v3"}
 
@@ -120,6 +120,19 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
     }
 
 
+def peaks(saved: Mapping[str, tuple[Oracle, ...]]) -> dict[str, tuple[Oracle, ...]]:
+    """Return the oracles of the most that is alive in a step by implementation, some of which count saved bytes too."""
+    return {
+        "huggingface": (_of(test_explained, huggingface.FAMILIES), _of(test_family_steps, test_family_steps.WALKED)),
+        "megatron": (
+            _parts(test_megatron_mlp_moments, (), test_megatron_mlp_moments.DRAWN),
+            _parts(test_megatron_expert_steps, (), test_megatron_expert_steps.DRAWN),
+        ),
+        "torchtitan": saved["torchtitan"][:1],
+        "nanotron": saved["nanotron"],
+    }
+
+
 def _of(module: object, families: Iterable[str]) -> Oracle:
     return Oracle(_file(module), families=frozenset(families))
 
@@ -150,8 +163,11 @@ def models() -> dict[str, Model]:
     return found
 
 
-def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle], parameters: bool) -> Cell:
-    """Say what of a family is counted in an implementation, by these oracles."""
+def cell(
+    implementation: str, family: str, model: Model, tried: Iterable[Oracle], of_peaks: Iterable[Oracle],
+    parameters: bool,
+) -> Cell:
+    """Say what of a family is counted in an implementation, by oracles of saved bytes and of peaks."""
     for axis, (options, why) in IMPLEMENTATIONS[implementation].lacking.items():
         if (option := {**model.architecture, "biases": model.biases}[axis]) in options:
             return Cell(CANNOT, CANNOT, CANNOT, CANNOT, f"{axis} = {option}: {why}")
@@ -163,26 +179,36 @@ def cell(implementation: str, family: str, model: Model, tried: Iterable[Oracle]
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, own)
     except ValueError as error:
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, str(error).removeprefix("not counted yet: "))
-    fixed = {BY_LETTER[letter].name: value for letter, value in IMPLEMENTATIONS[implementation].fixed.items()}
-    refused = [f"{name} = {int(getattr(model, name))}" for name, value in fixed.items()
-               if int(getattr(model, name, value)) != value]
+    known = IMPLEMENTATIONS[implementation]
+    refused = {letter: f"{name} = {int(getattr(model, name))}" for letter, value in known.fixed.items()
+               if int(getattr(model, name := BY_LETTER[letter].name, value)) != value}
     if refused:
-        return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, ", ".join(refused))
-    parts = {pair for oracle in tried for pair in oracle.parts}
-    wanted = [(axis, chosen[axis]) for axis in PARTS]
-    wanted += [(field, "true") for field in SWITCHES.values() if getattr(model, field) and not model.linear_bias]
-    missing = [" = ".join(pair) for pair in wanted if pair not in parts] if parts else []
-    listed = {name for oracle in tried for name in oracle.families}
-    listed |= {name for name, same in SAME_CLASSES.items() if same in listed}
-    saved = COUNTED if (family in listed if listed else not missing) else ESTIMATED
+        is_there = bool(refused.keys() & known.uncounted.keys())
+        word, why = (NOT_YET, "") if is_there else (CANNOT, ": no layer there has it")
+        return Cell(word, word, word, word, ", ".join(refused.values()) + why)
+    wanted = {(axis, chosen[axis]) for axis in PARTS}
+    wanted |= {(field, "true") for field in SWITCHES.values() if getattr(model, field) and not model.linear_bias}
+    missing = _untried(family, wanted, tried)
+    saved = ESTIMATED if missing else COUNTED
     alive, reason = _peak(implementation, chosen)
-    at_peak = {pair for oracle in tried if oracle.file == PEAKS[implementation] for pair in oracle.parts}
-    tried_there = not at_peak or at_peak.issuperset(wanted) if parts else (
-        family in {*huggingface.FAMILIES, *test_family_steps.WALKED})
-    peak = saved if tried_there else ESTIMATED
+    wanted |= {(field, "true") for field in SWITCHES_OF_MOMENTS if getattr(model, field)}
+    axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values()))
+    unmoved = _untried(family, {pair for pair in wanted if pair[0] in axes}, of_peaks)
+    peak = NOT_YET if not alive else ESTIMATED if unmoved else saved
     why = [f"no oracle tries {', '.join(missing)}"] if missing else []
-    return Cell(COUNTED if parameters else ESTIMATED, saved, peak if alive else NOT_YET, ESTIMATED,
+    if peak == ESTIMATED and not missing:
+        why.append(f"no oracle of peaks tries {', '.join(unmoved)}")
+    return Cell(COUNTED if parameters else ESTIMATED, saved, peak, ESTIMATED,
                 "; ".join([*why, *([reason] if reason else [])]))
+
+
+def _untried(family: str, wanted: Iterable[tuple[str, str]], tried: Iterable[Oracle]) -> list[str]:
+    """List what of a family none of the oracles tries: parts of models, or the family where oracles draw families."""
+    listed = {name for oracle in tried for name in oracle.families}
+    if listed:
+        return [] if SAME_CLASSES.get(family, family) in listed else ["the family"]
+    parts = {pair for oracle in tried for pair in oracle.parts}
+    return [" = ".join(pair) for pair in sorted(set(wanted) - parts)]
 
 
 def _peak(implementation: str, chosen: Mapping[str, str]) -> tuple[bool, str]:
@@ -204,6 +230,7 @@ def _peak(implementation: str, chosen: Mapping[str, str]) -> tuple[bool, str]:
 def rows() -> Iterator[tuple[str, Cell, tuple[str, ...]]]:
     """Yield implementation, cell and the families of which it holds, in the order of the implementations."""
     known, tried = models(), oracles()
+    of_peaks = peaks(tried)
     public = json.loads((DATA / "public_configs.json").read_text())
     counted = {row["config"]["model_type"] for row in public.values() if row["answer"] == "read"}
     counted |= {config["model_type"] for config in CONFIGS.values()}
@@ -216,7 +243,8 @@ def rows() -> Iterator[tuple[str, Cell, tuple[str, ...]]]:
         grouped: dict[Cell, list[str]] = defaultdict(list)
         for family in sorted(FAMILIES):
             model = known.get(family) or known[ALIASES[family]]
-            grouped[cell(implementation, family, model, tried[implementation], family in counted)].append(family)
+            oracles_of = tried[implementation], of_peaks[implementation]
+            grouped[cell(implementation, family, model, *oracles_of, family in counted)].append(family)
         yield from ((implementation, each, tuple(names)) for each, names in sorted(
             grouped.items(), key=lambda item: (*map(order.index, item[0][:4]), item[0].why)))
 
@@ -228,6 +256,7 @@ ALIASES = {"bailing_moe_v2": "bailing_moe", "granitemoeshared": "granitemoe"}
 def tables() -> str:
     """Return the tables of docs/coverage.md."""
     tried = oracles()
+    of_peaks = peaks(tried)
     found: dict[str, list[tuple[Cell, tuple[str, ...]]]] = defaultdict(list)
     for implementation, each, families in rows():
         found[implementation].append((each, families))
@@ -236,5 +265,9 @@ def tables() -> str:
         "|---|---|---|---|---|---|",
         *(f"| {', '.join(f'`{family}`' for family in families)} | {' | '.join(each[:4])} | {each.why or '-'} |"
           for each, families in lines),
-        "", f"Saved bytes: {', '.join(f'`{oracle.file}`' for oracle in tried[name])}. Peak: `{PEAKS[name]}`.",
+        "", f"Saved bytes: {_files(tried[name])}. Peak: {_files(of_peaks[name])}.",
     )) for name, lines in found.items())
+
+
+def _files(oracles_of: Iterable[Oracle]) -> str:
+    return ", ".join(f"`{oracle.file}`" for oracle in oracles_of)

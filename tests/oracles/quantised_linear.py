@@ -111,7 +111,7 @@ class Swiglu(torch.autograd.Function):
     def forward(ctx: Any, inner: Tensor, *_: Any) -> Tensor:
         """Keep the input."""
         ctx.save_for_backward(inner)
-        return inner.new_zeros(len(inner), inner.shape[1] // 2)
+        return inner.new_zeros(*inner.shape[:-1], inner.shape[-1] // 2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -18,6 +18,8 @@ from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
 
 pytestmark = pytest.mark.slow
+#: Parts of models that are drawn, dense layers among them.
+DRAWN = {"layers": ("dense", "experts"), "mlp": ("swiglu",), "norms": ("pre",), "biases": ("qkv",)}
 #: Tensors of sent or received tokens.
 TOKENS = {
     "dispatch.sent", "dispatch.arrived", "experts.gate_up.input", "experts.gate_up", "experts.down.input",

@@ -1,7 +1,7 @@
 """Megatron-Core's dense MLP on one rank: the most that is alive in its backward pass, beyond what was saved.
 
-Its own linear layers, in 16 bits with gradients that are added to a buffer afterwards: hooks free them here. Norms are
-stand-ins (``oracles.fused``).
+Its own linear layers, in 16 bits with gradients that are added to a buffer afterwards: hooks free them here. Norms and
+activations that are compiled on a GPU are stand-ins.
 """
 
 from __future__ import annotations
@@ -13,18 +13,37 @@ import pytest
 import torch
 from counted import MEGATRON_CPU
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer import mlp as megatron_mlp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import BF16, LinearWithNorm, config, one_rank
+from oracles.quantised_linear import Swiglu
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
+
+class SquaredRelu(torch.autograd.Function):
+    """The compiled square of ReLU, which keeps its input."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor) -> Tensor:
+        ctx.save_for_backward(inner)
+        return torch.zeros_like(inner)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.zeros_like(ctx.saved_tensors[0])
+
+
 #: Activations that are one operation, or several, by what the ledger calls them.
 ACTIVATIONS: dict[tuple[str, str], Any] = {
-    ("gelu", "fused"): gelu, ("relu", "fused"): relu, ("swiglu", "unfused"): silu, ("geglu", "unfused"): gelu,
+    ("gelu", "fused"): gelu, ("relu", "fused"): relu, ("relu2", "fused"): SquaredRelu.apply, ("swiglu", "fused"): silu,
+    ("swiglu", "unfused"): silu, ("geglu", "unfused"): gelu,
 }
-LAYERS = {"pre": RowParallelLinear, "both": LinearWithNorm}
+LAYERS: dict[str, Any] = {"pre": RowParallelLinear, "both": LinearWithNorm}
+#: Parts of models that are drawn.
+DRAWN = {"layers": ("dense",), "mlp": tuple(mlp for mlp, _ in ACTIVATIONS), "norms": tuple(LAYERS), "biases": ("qkv",)}
 
 
 def drop_gradient(parameter: Tensor) -> None:
@@ -37,11 +56,13 @@ def drop_gradient(parameter: Tensor) -> None:
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norms: str) -> None:
     mlp, kernel = activation
+    gated, fused = mlp in ("swiglu", "geglu"), activation == ("swiglu", "fused")
     shape = {"h": draw.randint(2, 60), "f": draw.randint(2, 60), "s": draw.randint(2, 60), "b": draw.randint(1, 3),
              "a": 1, "k": 1, "d": 2, "L": 1}
-    with one_rank(shape, draw):
-        settings = config(shape, gated_linear_unit=kernel == "unfused", activation_func=ACTIVATIONS[activation],
-                          bias_activation_fusion=False)
+    with one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(megatron_mlp, "bias_swiglu_impl", Swiglu.apply)
+        settings = config(shape, gated_linear_unit=gated, activation_func=ACTIVATIONS[activation],
+                          bias_activation_fusion=fused)
         block = MLP(settings, MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=LAYERS[norms]))
         for parameter in block.parameters():
             parameter.register_post_accumulate_grad_hook(drop_gradient)
