@@ -1278,6 +1278,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.loss.backward_start": ("loss", "transient", "backward_start", "NOTHING"),
     "stage.loss.loss_backward": ("loss", "transient", "loss_backward", "NOTHING"),
     "stage.loss.head_backward": ("loss", "transient", "head_backward", "NOTHING"),
+    "stage.loss.norm_backward": ("loss", "transient", "norm_backward", "NOTHING"),
     "stage.loss.head_reduce": ("loss", "transient", "head_reduce", "NOTHING"),
     "stage.loss.layer_backward": ("loss", "transient", "layer_backward", "NOTHING"),
     "stage.loss.embedding_backward": ("loss", "transient", "embedding_backward", "NOTHING"),

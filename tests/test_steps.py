@@ -19,6 +19,7 @@ from shardmath.cli.main import exit_code
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.models.model import Model
+from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
 from validation.measured import huggingface, nanotron, one_h100, torchtitan
@@ -224,6 +225,33 @@ def test_steps_that_are_in_no_script_are_refused() -> None:
         account = replayed(configured(**{"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 8, **options}))
         assert account.replay is None
         assert account.replay_unknown.startswith(f"{field} = "), account.replay_unknown
+
+
+def test_no_replay_with_another_peak_than_the_ledgers() -> None:
+    """The cause is named where it is one that is known; else replay and ledger are said to disagree."""
+    narrow = {"name": "narrow", "vocab_size": 1024, "num_attention_heads": 128, "ffn_hidden_size": 256,
+              "moe_ffn_hidden_size": 16, "moe_topk": 1}
+    dense, routed = (Model.named(name).model_dump() for name in ("llama-3.2-1b", "qwen3-30b-a3b"))
+    for field, found in (("ffn_hidden_size", {**dense, **narrow, "moe_ffn_hidden_size": 0, "moe_topk": 0}),
+                         ("moe_ffn_hidden_size", {**routed, **narrow})):
+        refused = replayed(configured(Model(**found), "h100-80gb", num_gpus=8, seq_length=8192, micro_batch_size=2))
+        rule = "must be wider: the backward pass of attention is the peak, of which the ledger has no moment yet"
+        assert refused.replay is None
+        assert refused.replay_unknown == f"{field} = {narrow[field]}: {rule}"
+    few = Model(**{**dense, "name": "few tokens", "vocab_size": 64, "ffn_hidden_size": 64})
+    refused = replayed(configured(few, "h100-80gb", num_gpus=1, implementation="torchtitan", seq_length=4096))
+    assert refused.replay is None
+    assert refused.replay_unknown == ("vocab_size = 64: must be larger: a forward pass of layers or of the last norm"
+                                      " is the peak, no moment of the ledger yet")
+    asked = {"model": "llama-3.2-1b", "gpu": "h100-80gb", "num_gpus": 1, "seq_length": 4096}
+    steps, peak = traced(0, **asked)
+    choices = configured(**asked).job.evaluator.choices
+    refuse_another_peak(steps.trace, choices, {}, peak)
+    for other in (peak - 512, peak + 512):
+        with pytest.raises(InputError) as raised:
+            refuse_another_peak(steps.trace, choices, {}, other)
+        assert str(raised.value) == (f"peak of the replay = {peak}: must be that of the ledger in bytes, {other}: they"
+                                     " disagree, so no replay is shown")
 
 
 def test_explain_shows_the_replay(capsys: pytest.CaptureFixture[str]) -> None:

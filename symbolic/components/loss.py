@@ -40,7 +40,8 @@ _HUGGINGFACE = ("huggingface", "huggingface_freed")
 _HEAD = ("head_backward",)
 #: Moments of PyTorch's own step behind the loss, and those of FSDP2 by its units.
 _BEHIND = (*_HEAD, "layer_backward", "embedding_backward")
-_OF_UNITS = {"root": ("backward_start", "last_reduce"), "ends": ("head_reduce", "last_reduce")}
+_NORM = ("norm_backward",)
+_OF_UNITS = {"root": ("backward_start", *_NORM, "last_reduce"), "ends": ("head_reduce", "last_reduce")}
 
 
 def _vocab_parallel() -> tuple[Tensor, ...]:
@@ -124,7 +125,8 @@ def _returned() -> tuple[Tensor, ...]:
 
     return (
         row("returned_logits", (), peak=BY_NAME["peak"].without("torch")),
-        row("held_by_caller", _BEHIND, peak=("torch",), data_parallel=BY_NAME["data_parallel"].without("fsdp")),
+        row("held_by_caller", (*_BEHIND, *_NORM), peak=("torch",),
+            data_parallel=BY_NAME["data_parallel"].without("fsdp")),
         *(row(f"held_by_caller_{units}", (*_BEHIND, *sites), peak=("torch",), data_parallel=("fsdp",), units=(units,))
           for units, sites in _OF_UNITS.items()),
     )

@@ -87,11 +87,11 @@ def _norm(row: str, output: str, kind: str = "norm") -> str:
 
 def _norm_backward(row: str, freed: str, result: str, kind: str = "norm") -> str:
     """Return the words of its backward pass: ``freed`` frees the gradient of its output."""
-    return (f"+{kind}.gradient +{kind}.weighted grad:{row}.weight -{kind}.weighted {freed} free:{row}.normalised"
+    return (f"+{kind}.gradient +{kind}.weighted grad:{row}.weight -{kind}.weighted added {freed} free:{row}.normalised"
             f" +{kind}.fp32 -{kind}.gradient +{kind}.fp32 +{kind}.sum +{kind}.statistic -{kind}.fp32 -{kind}.fp32"
             + 3 * f" +{kind}.statistic" + 3 * f" -{kind}.statistic"
             + f" free:{row}.rms +{kind}.fp32 -{kind}.statistic" + 3 * f" +{kind}.fp32" + 3 * f" -{kind}.fp32"
-            + f" free:{row}.input_fp32 -{kind}.fp32 {result} -{kind}.sum added")
+            + f" free:{row}.input_fp32 -{kind}.fp32 {result} -{kind}.sum")
 
 
 def _projected(name: str) -> str:

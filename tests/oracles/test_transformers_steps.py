@@ -20,11 +20,11 @@ pytestmark = pytest.mark.slow
 
 
 def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
-    """Draw a model whose vocabulary is as large as real ones are, beside its width, and a run of it."""
+    """Draw a model with a vocabulary of half its width up to that of real ones, and a run of it."""
     k, each, heads = draw.choice((1, 2, 4)), draw.choice((1, 2, 4)), draw.choice((32, 64))
     hidden = k * each * draw.choice((32, 64, 96))
     shape = {"k": k, "a": k * each, "d": heads, "h": hidden, "f": 32 * draw.randint(4, 60), "b": draw.choice((1, 2)),
-             "s": 512 * draw.choice((1, 2)), "u": draw.choice((8, 32)) * hidden, "L": draw.randint(2, 5),
+             "s": 512 * draw.choice((1, 2)), "u": draw.choice((1, 2, 16, 64)) * hidden // 2, "L": draw.randint(2, 5),
              "tied": draw.randint(0, 1)}
     run = {"full": draw.random() < 0.3, "holds": draw.random() < 0.5, "microbatches": draw.choice((1, 1, 2))}
     return draw.choice(("llama", "qwen2", "qwen3")), shape, run

@@ -12,7 +12,6 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
-from shardmath.steps.answers import Replay
 from shardmath.steps.reserved import replayed_rank
 from shardmath.steps.step import refuse_unreplayed
 
@@ -48,7 +47,6 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
         values = job.on_rank(account.peak_rank)
         numbers = terms_at(job.evaluator.terms, values)
         answer = replayed_rank(job.evaluator, values, numbers, settings or Settings())
-        _refuse_another_peak(answer, values, account.peak_bytes)
     except InputError as error:
         if settings is not None:
             rule = f"must not be given, as nothing is replayed with {error.field} = {error.value}"
@@ -56,10 +54,3 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
         return replace(account, replay_unknown=str(error))
     return replace(account, replay=answer)
 
-
-def _refuse_another_peak(answer: Replay, values: Mapping[str, int], peak_bytes: int) -> None:
-    """Raise InputError for a replay with a peak that no moment of the ledger has: attention behind a narrow MLP."""
-    if answer.allocated_bytes != peak_bytes:
-        field = "moe_ffn_hidden_size" if values["num_experts"] else "ffn_hidden_size"
-        rule = "must be wider: the backward pass of attention is the peak, of which the ledger has no moment yet"
-        raise InputError(field, values[field], rule)

@@ -11,6 +11,7 @@ from shardmath.allocator.trace import Replay as Replayed
 from shardmath.allocator.trace import replay
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.steps.answers import Replay
+from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
 
@@ -42,8 +43,12 @@ def replayed_rank(
     evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
     shard: int = 0,
 ) -> Replay:
-    """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them."""
+    """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them.
+
+    Raises InputError for steps whose own peak is not that of the account, to the byte.
+    """
     steps, answer, capacity, fits = replayed_steps(evaluator, values, account, settings, shard)
+    refuse_another_peak(steps.trace, evaluator.choices, values, int(account["stage.total"]))
     fullest, statistics = answer.fullest, answer.allocator.statistics
     return Replay(
         reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,

@@ -71,7 +71,7 @@ class Player:
         Tensors that only pass do so where the work of the point is ``here_too``, on this rank and chunk.
         """
         if here_too or self.units is None:
-            self._layer = point
+            self._layer = self._trace.point = point
             at = _Point(self._moment[point], saves, {} if held is None else held, here_too)
             for event in self._rows.scripts[point]:
                 self._event(event, at)

@@ -23,6 +23,9 @@ class Trace:
         self.events: list[Event] = []
         self.now = self.peak = 0
         """Bytes as they are asked for, without rounding: now, and most of all."""
+        self.point = self.peak_point = ""
+        """Point of the step: now, and where most is in use."""
+        self._peak_event = 0
         self._lag, self._count = lag, 0
         self._sizes: dict[int, int] = {}
         self._deferred: deque[int] = deque()
@@ -38,8 +41,20 @@ class Trace:
         if size:
             self.events.append(Event(Action.ALLOCATE, key, size, stream, row))
             self.now += size
-            self.peak = max(self.peak, self.now)
+            if self.now > self.peak:
+                self.peak, self.peak_point, self._peak_event = self.now, self.point, len(self.events)
         return key
+
+    @property
+    def rows_at_peak(self) -> frozenset[str]:
+        """Rows of the tensors that are in use where most is."""
+        held: dict[int, str] = {}
+        for event in self.events[: self._peak_event]:
+            if event.action is Action.ALLOCATE:
+                held[event.key] = event.row
+            elif event.action is Action.FREE:
+                held.pop(event.key)
+        return frozenset(held.values())
 
     def size(self, key: int) -> int:
         """Return the bytes of a tensor that is in use."""
