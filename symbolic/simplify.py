@@ -224,7 +224,13 @@ def derivation(terms: TermSet, name: str, fixed: Mapping[str, int]) -> tuple[Ste
 @cache
 def _derivation(terms: TermSet, name: str, fixed: frozenset[tuple[str, int]]) -> tuple[Step, ...]:
     rules = () if terms[name].owner == terms.name else RULES
-    first, *others = simplify(spelled_out(terms, terms[name].expression, dict(fixed)), rules, terms[name].symbol)
+    return _shown(spelled_out(terms, terms[name].expression, dict(fixed)), rules, terms[name].symbol)
+
+
+@cache
+def _shown(written: Expr, rules: tuple[Rule, ...], defines: Symbol) -> tuple[Step, ...]:
+    """Return the steps that a reader sees as steps; sets of terms share most of their formulas."""
+    first, *others = simplify(written, rules, defines)
     shown = [first]
     for step in others:
         if _in_no_order(step.expression) != _in_no_order(shown[-1].expression):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from sympy import Add, Expr, Integer, Mul, Piecewise, Pow, Rational, Symbol, true
 from sympy.logic.boolalg import Boolean
@@ -40,7 +41,8 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
 
     def pieces(self, expr: Expr) -> list[str]:
         """Print an expression cut before its summands."""
-        return self._summands(in_reading_order(expr))
+        units = ((symbol, self._units[symbol]) for symbol in expr.free_symbols & self._units.keys())
+        return [*_pieces(expr, frozenset(units))]
 
     def emptyPrinter(self, expr: Expr) -> str:
         """Refuse what has no form here."""
@@ -164,6 +166,14 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
             for part in sorted(expr.args, key=lambda part: part.sort_key())
         ]
         return f"<mtext> {word} </mtext>".join(texts)
+
+
+@cache
+def _pieces(expr: Expr, units: frozenset[tuple[Symbol, str]]) -> tuple[str, ...]:
+    """Print an expression over terms with these units once: sets of terms share most of their formulas."""
+    printer = MathmlPrinter()
+    printer._units = dict(units)
+    return tuple(printer._summands(in_reading_order(expr)))
 
 
 def _letter(latex: str) -> str:

@@ -44,7 +44,7 @@ class Bar:
             self._task = self._shown.add_task(self._unit, total=total, completed=self._before, done="")
         if self._task is not None:
             share = f"{done:,}" if total is None else f"{done:,} of {total:,}"
-            self._shown.update(self._task, completed=done, done=share)
+            self._shown.update(self._task, completed=done, total=total, done=share)
 
 
 @contextmanager
@@ -73,4 +73,6 @@ def progress(unit: str) -> Iterator[Bar | None]:
 def _rate(each_second: float) -> Text:
     from rich.text import Text
 
+    if each_second < 1e5:  # a few things that each take long
+        return Text(f"{each_second:,.0f}/s" if each_second >= 10 else f"{each_second:.1f}/s")
     return Text(f"{each_second / 1e9:.2f} billion/s" if each_second >= 1e9 else f"{each_second / 1e6:.1f} million/s")

@@ -99,6 +99,12 @@ def silence() -> None:
         _running.pop().stop()
 
 
+def mute() -> None:
+    """Show nothing from now on, in a copy of a process that has lines of its own."""
+    _running.clear()
+    _quiet[0] = True
+
+
 def say(text: str) -> None:
     """Print a line of the answer on the standard output, in the place of the line of the command."""
     silence()

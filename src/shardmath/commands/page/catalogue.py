@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -158,11 +158,8 @@ def _untimed(evaluator: Evaluator) -> str:
     return ""
 
 
-def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]:
-    """Unit, limits and meaning of every parameter that an evaluator takes, by name."""
-    taken = {name for evaluator in evaluators
-             for module in (evaluator.terms, *([evaluator.times] if evaluator.is_timed else []))
-             for name in module.INPUTS}
+def parameter_data(taken: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Unit, limits and meaning of every parameter of those ``taken``, by name."""
     return {
         name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": legal_range(name)}
         for name, (_, unit, _, _, kind, meaning) in PARAMETERS.items() if name in taken

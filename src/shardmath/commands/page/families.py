@@ -105,7 +105,7 @@ def family_data(family: type[Family]) -> dict[str, Any]:
         "kinds": [kind.__name__ for kind in kinds], "fields": fields_of(family),
         "before": [*reversed(family.__pydantic_decorators__.model_validators)],
         "own": {name: getattr(family, name) for name in dict.fromkeys(
-            name for kind in kinds for name in getattr(kind, "__class_vars__", ()))
+            name for kind in kinds for name in sorted(getattr(kind, "__class_vars__", ())))
             if isinstance(getattr(family, name), bool | int)},
         "derived": family.derived_from,
     }

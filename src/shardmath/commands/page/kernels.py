@@ -82,9 +82,7 @@ def variants_of(
         return
 
     def layouts(parts: Any) -> list[dict[str, Any]]:
-        functions: dict[str, int] = {}
-        plain = [part_data(space, part, model, cluster.node_size, functions) for space, part in parts]
-        return [{"functions": [*functions]}, *({**item, "evaluator": ""} for item in plain)]
+        return [{**part_data(space, part, model, cluster.node_size), "evaluator": ""} for space, part in parts]
 
     of_usual = layouts(usual)
     for change in changes:

@@ -37,17 +37,11 @@ def parts_of(
     return tuple((space, part) for space in spaces for part in space.parts())
 
 
-def part_data(
-    space: Space, part: Part, model: Model, node_size: int, formulas: dict[str, int],
-) -> dict[str, Any]:
-    """Return a part for the page: candidates of every axis as a rule or a list, modes, and places of its formulas.
-
-    New ``formulas`` in JavaScript are added to those known, with their places.
-    """
-    def placed(name: str, text: str) -> tuple[str, list[str], int]:
+def part_data(space: Space, part: Part, model: Model, node_size: int) -> dict[str, Any]:
+    """Return a part for the page: candidates of every axis as a rule or a list, modes, and its functions as text."""
+    def function(name: str, text: str) -> tuple[str, list[str], str]:
         names, printed = in_javascript(text)
-        function = f"({{ {', '.join(names)} }}) => {printed}"
-        return name, names, formulas.setdefault(function, len(formulas))
+        return name, names, f"({{ {', '.join(names)} }}) => {printed}"
 
     modes = next(axis for axis in part.axes if axis.name == "recompute")
     return {
@@ -59,8 +53,8 @@ def part_data(
             for place, label in enumerate(modes.labels)
         },
         "fixed": {name: part.fixed[name] for name in single_sizes(space)},
-        "derived": [placed(name, text) for name, text in part.derived.items()],
-        "constraints": [placed(item.name, item.text) for item in part.constraints],
+        "derived": [function(name, text) for name, text in part.derived.items()],
+        "constraints": [function(item.name, item.text) for item in part.constraints],
     }
 
 

@@ -5,31 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from shardmath.account.time import EQUAL
 from shardmath.commands.page.catalogue import (
-    evaluator_data,
     gpu_data,
-    is_drawn,
     model_data,
     models,
     parameter_data,
     risk_data,
 )
-from shardmath.commands.page.exports import format_data, refusals, usual_fields, writer_script
+from shardmath.commands.page.exports import format_data, usual_fields, writer_script
 from shardmath.commands.page.families import config_data, family_models, reader_script
 from shardmath.commands.page.imports import flag_data, program_data
-from shardmath.commands.page.kernels import Asked, combination_of, kernel_data, variants_of
+from shardmath.commands.page.kernels import Asked, kernel_data
 from shardmath.commands.page.settings import setting_data
-from shardmath.commands.page.spaces import part_data, parts_of
-from shardmath.commands.page.typesetting import formulas_of, script_of, source_data
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.commands.page.shares import Asking, Derived, Progress, Share, shares_of
+from shardmath.commands.page.typesetting import source_data
 from shardmath.configuration.defaults import default_implementation, default_seq_length
-from shardmath.errors import InputError
-from shardmath.formats.writers import WRITERS
 from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, SHORT, SPENT
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
@@ -43,7 +38,6 @@ _CLUSTER = "h100-80gb"
 _START = "llama-3.1-70b"
 #: Implementations of models that stand for families of files; torchtitan needs eleven sets of formulas for each.
 _OF_FAMILIES = ("megatron", "huggingface")
-Progress = Callable[[int, int], None]
 
 
 def page(
@@ -59,26 +53,23 @@ def page(
     from shardmath.files.rendering import rendered
 
     chosen = models(asked, only)
-    cluster = Cluster.named(_CLUSTER)
-    evaluators: dict[str, Evaluator] = {}
+    families = [] if only else family_models(chosen)
+    first = chosen[0] if asked else next(model for model in chosen if model.name == _START)
+    asking = Asking(chosen, families, _OF_FAMILIES, first, kernels or {}, Cluster.named(_CLUSTER))
+    shares = shares_of(asking, [*IMPLEMENTATIONS], progress)
     parts: dict[str, int] = {}
     functions: dict[str, int] = {}
-    listed = [_with_parts(model, cluster, evaluators, parts, functions) for model in chosen]
-    families = [] if only else family_models(chosen)
-    listed += [{**_with_parts(model, cluster, evaluators, parts, functions, _OF_FAMILIES), "of_family": True}
-               for model in families]
-    first = chosen[0] if asked else next(model for model in chosen if model.name == _START)
-    variants = _variants(first, cluster, kernels or {}, evaluators)
+    listed = [_with_parts(model, shares, parts, functions) for model in chosen]
+    listed += [{**_with_parts(model, shares, parts, functions), "of_family": True} for model in families]
+    variants = {name: share.variants for name, share in shares.items() if share.variants}
+    derived = _in_order([*chosen, *families], shares)
     lines = Lines()
+    described = {name: item.data for name, item in derived.items()}
     scripts: dict[str, list[int]] = {}
-    described: dict[str, dict[str, Any]] = {}
     formulas: dict[str, dict[str, int]] = {}
-    for done, (name, evaluator) in enumerate(evaluators.items()):
-        if progress is not None:
-            progress(done, len(evaluators))
-        described[name] = evaluator_data(evaluator)
-        scripts[name] = lines.of(script_of(evaluator, is_drawn(described[name])))
-        formulas[name] = {term: lines.place(json.dumps(item)) for term, item in formulas_of(evaluator).items()}
+    for name, item in derived.items():
+        scripts[name] = lines.of(item.script)
+        formulas[name] = {term: lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
     scripts |= {"writers": lines.of(writer_script()), "readers": lines.of(reader_script())}
     data = {
         "start": first.name,
@@ -86,7 +77,7 @@ def page(
         "models": listed,
         "parts": [json.loads(part) for part in parts],
         "gpus": gpu_data(), "risks": risk_data(),
-        "parameters": parameter_data(evaluators.values()),
+        "parameters": parameter_data(frozenset().union(*(item.inputs for item in derived.values()))),
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "settings": setting_data(),
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
@@ -99,7 +90,7 @@ def page(
         "flags": flag_data(), "programs": program_data(),
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
-        "unwritten": _unwritten([*chosen, *families], first, variants),
+        "unwritten": _unwritten([*chosen, *families], shares),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
     return with_policy(rendered("page/page.html", {
@@ -109,43 +100,41 @@ def page(
 
 
 def _with_parts(
-    model: Model, cluster: Cluster, evaluators: dict[str, Evaluator], parts: dict[str, int],
-    functions: dict[str, int], implementations: Iterable[str] = IMPLEMENTATIONS,
+    model: Model, shares: Mapping[str, Share], parts: dict[str, int], functions: dict[str, int],
 ) -> dict[str, Any]:
     """Return a model with the places of its parts by implementation; what is new is added to what is known."""
     places: dict[str, list[int]] = {}
-    for implementation in implementations:
-        try:
-            own = parts_of(model, cluster, implementation)
-        except InputError:  # the framework has no such model
-            continue
-        for space, part in own:
-            evaluators[part.evaluator.name] = part.evaluator
-            text = json.dumps(part_data(space, part, model, cluster.node_size, functions))
+    for implementation, share in shares.items():
+        for part in share.parts.get(model.name, ()):
+            text = json.dumps(_with_places(part, functions))
             places.setdefault(implementation, []).append(parts.setdefault(text, len(parts)))
     return {**model_data(model), "parts": places, "implementation": default_implementation(model),
             "seq_length": default_seq_length(model)}
 
 
-def _variants(
-    model: Model, cluster: Cluster, kernels: Asked, evaluators: dict[str, Evaluator],
-) -> dict[str, dict[str, dict[str, str]]]:
-    """Return names of evaluators with other kernels by that of the usual one, by combination, by implementation."""
-    variants: dict[str, dict[str, dict[str, str]]] = {}
-    for implementation in IMPLEMENTATIONS:
-        for key, changed in variants_of(model, cluster, implementation, kernels):
-            variants.setdefault(implementation, {})[key] = {usual: item.name for usual, item in changed.items()}
-            evaluators |= {item.name: item for item in changed.values()}
-    return variants
+def _with_places(part: Mapping[str, Any], functions: dict[str, int]) -> dict[str, Any]:
+    """Return a part with the places of its functions; new ones are added to those known."""
+    def placed(name: str, names: Sequence[str], function: str) -> tuple[str, Sequence[str], int]:
+        return name, names, functions.setdefault(function, len(functions))
+
+    return {**part, **{key: [placed(*item) for item in part[key]] for key in ("derived", "constraints")}}
 
 
-def _unwritten(models: Iterable[Model], first: Model, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _in_order(models: Iterable[Model], shares: Mapping[str, Share]) -> dict[str, Derived]:
+    """Return what was derived, beginning with the first model: those of one model share most lines."""
+    names = [part["evaluator"] for model in models for share in shares.values()
+             for part in share.parts.get(model.name, ())]
+    names += [name for share in shares.values() for changed in share.variants.values() for name in changed.values()]
+    derived = {name: item for share in shares.values() for name, item in share.derived.items()}
+    return {name: derived[name] for name in names}
+
+
+def _unwritten(models: Iterable[Model], shares: Mapping[str, Share]) -> dict[str, Any]:
     """Return why formats cannot say models, by model, implementation, format and combination of kernels."""
     reasons: dict[str, dict[str, Any]] = {}
     for model in models:
-        for implementation in sorted({format.implementation for format in WRITERS.values()}):
-            keys = ["", *(variants.get(implementation, {}) if model == first else ())]
-            if known := refusals(model, implementation, map(combination_of, keys)):
+        for implementation in sorted(shares):
+            if known := shares[implementation].unwritten.get(model.name):
                 reasons.setdefault(model.name, {})[implementation] = known
     return reasons
 
