@@ -78,22 +78,19 @@ def shares_of(asking: Asking, implementations: Sequence[str], progress: Progress
     """
     for implementation in implementations:
         combinations(implementation, asking.kernels)
-    cores = min(os.cpu_count() or 1, len(implementations))
-    if cores == 1 or sys.platform != "linux":  # elsewhere a copy of a running process is not safe
+    if (os.cpu_count() or 1) == 1 or sys.platform != "linux":  # elsewhere a copy of a running process is not safe
         counted = _Counted(1, progress)
         lists = {implementation: _listed(asking, implementation) for implementation in implementations}
         counted(0, sum(len(listed.evaluators) for listed in lists.values()))
         return {implementation: _derived(asking, implementation, listed, counted)
                 for implementation, listed in lists.items()}
-    return _side_by_side(asking, implementations, cores, _Counted(len(implementations), progress))
+    return _side_by_side(asking, implementations, _Counted(len(implementations), progress))
 
 
-def _side_by_side(
-    asking: Asking, implementations: Sequence[str], cores: int, counted: _Count,
-) -> dict[str, Share]:
+def _side_by_side(asking: Asking, implementations: Sequence[str], counted: _Count) -> dict[str, Share]:
     context = get_context("fork")
     notes = context.SimpleQueue()
-    with ProcessPoolExecutor(cores, context, _alone, (notes,)) as pool:
+    with ProcessPoolExecutor(len(implementations), context, _alone, (notes,)) as pool:  # all say early how many
         shares = {name: pool.submit(_share, asking, name) for name in implementations}
         waiting: set[Future[Share]] = {*shares.values()}
         while waiting:
