@@ -1,5 +1,7 @@
 // The layouts worth trying, from a worker that is asked anew when the job changes.
-let worker, searchedFor;
+let worker, searchedFor, waiting;
+// Milliseconds without another job before one is searched: a slider that moves asks for many.
+const CALM = 120;
 const NOTHING = { choices: [], fastest: [], nearest: [] };
 let ranked = NOTHING;
 
@@ -12,7 +14,7 @@ function jobOf({ model, gpu, network, risk, implementation, kernels, numbers, se
 function search(again = false) {
   const job = jobOf(state);
   if (job === searchedFor && !again) return showRanking();
-  worker?.terminate();
+  giveWorkerUp();
   searchedFor = job;
   ranked = NOTHING;
   setStale(true);
@@ -20,6 +22,11 @@ function search(again = false) {
   const unknown = timeUnknown(state, values);
   if (unknown) return giveUp(`Layouts are ranked by step time, which is not computed: ${unknown}.`);
   showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
+  waiting = setTimeout(searchBeside, CALM);
+  return undefined;
+}
+
+function searchBeside() {
   worker = workerFor(state);
   worker.onmessage = ({ data }) => {
     if (!shardmath[evaluatorName(state)]) return; // another model is being loaded, and a search of its own follows
@@ -27,11 +34,15 @@ function search(again = false) {
     if (data.choices) answer(data);
   };
   worker.onerror = (event) => giveUp(`The search failed: ${event.message}.`);
-  return undefined;
+}
+
+function giveWorkerUp() {
+  clearTimeout(waiting);
+  worker?.terminate();
 }
 
 function stopSearch() {
-  worker?.terminate();
+  giveWorkerUp();
   giveUp(ranked.choices.length ? "Stopped: these are the best so far." : "Stopped.");
 }
 
