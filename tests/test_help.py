@@ -60,11 +60,21 @@ def options_of(name: str) -> list[click.Option]:
 @pytest.mark.parametrize("width", [80, 100])
 def test_help_is_short_and_has_an_option_in_a_line(name: str, width: int) -> None:
     lines = CliRunner().invoke(cli, [name, "--help"], terminal_width=width).output.splitlines()
-    assert len(lines) <= 60
+    assert len(lines) < 60
     assert max(map(len, lines)) <= width
     options = [line for line in lines if re.match(r"  -", line)]
     left = [line for line in lines if line.startswith("Not shown: ")]
     assert len(options) == len(options_of(name)) - sum(map(int, re.findall(r"\d+", "".join(left))))
+
+
+@pytest.mark.parametrize("name", ["", *cli.commands])
+def test_help_fits_80_columns_and_begins_with_two_examples(name: str) -> None:
+    asked = [*filter(None, [name]), "--help"]
+    lines = CliRunner().invoke(cli, asked, prog_name="shardmath", terminal_width=80).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 60
+    examples = [line for line in lines if line.startswith(f"  $ {' '.join(filter(None, ['shardmath', name]))}")]
+    assert len(examples) == (0 if name == "mcp" else 2)  # a server that another program starts
 
 
 def test_switches_that_can_be_set_off_say_so() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shardmath.cli.titled import Exampled
 from shardmath.errors import InputError, nearest_names
 from shardmath.reports.answers import answer
 
@@ -19,7 +20,7 @@ _words = click.argument("words", nargs=-1, metavar="[WORD]...")
 _as_json = click.option("--json", is_flag=True, help="Print JSON, with sources and notes.")
 
 
-@click.command(short_help="List models.")
+@click.command(cls=Exampled, short_help="List models.", examples=("qwen3", "mixtral --json"))
 @_words
 @_as_json
 def models(words: tuple[str, ...], json: bool) -> None:
@@ -46,7 +47,7 @@ def models(words: tuple[str, ...], json: bool) -> None:
     print_table(titles, rows, right=range(1, 8), spare=("source",))
 
 
-@click.command(short_help="List GPUs.")
+@click.command(cls=Exampled, short_help="List GPUs.", examples=("h100", "nvlink --json"))
 @_words
 @_as_json
 def gpus(words: tuple[str, ...], json: bool) -> None:
@@ -73,7 +74,7 @@ def gpus(words: tuple[str, ...], json: bool) -> None:
     print_table(titles, rows, right=range(1, 10), spare=("PCIe", "joins"))
 
 
-@click.command(short_help="List networks.")
+@click.command(cls=Exampled, short_help="List networks.", examples=("infiniband", "--json"))
 @_words
 @_as_json
 def networks(words: tuple[str, ...], json: bool) -> None:

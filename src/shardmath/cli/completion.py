@@ -6,6 +6,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from shardmath.cli.names import names_of
+from shardmath.cli.titled import Exampled
 from shardmath.errors import InputError, nearest_names
 
 _VARIABLE = "_SHARDMATH_COMPLETE"
@@ -49,11 +50,11 @@ _HELP = """Print a script for SHELL (bash, zsh or fish) that completes commands,
 \b
 bash: put  eval "$(shardmath completion bash)"  into ~/.bashrc
 zsh:  put  eval "$(shardmath completion zsh)"  into ~/.zshrc
-fish: shardmath completion fish >~/.config/fish/completions/shardmath.fish
 """
 
 
-@click.command(help=_HELP, short_help="Print the shell-completion script.")
+@click.command(cls=Exampled, help=_HELP, short_help="Print the shell-completion script.", examples=(
+    "bash", "fish >~/.config/fish/completions/shardmath.fish"))
 @click.argument("shell", shell_complete=names_of(lambda: SHELLS))
 def completion(shell: str) -> None:
     """Print the script of a shell."""

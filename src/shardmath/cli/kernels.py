@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardmath.cli.titled import Exampled
 from shardmath.errors import InputError, nearest_names
 from shardmath.reports.answers import answer
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from shardmath.configuration.kernel_axes import KernelAxis, KernelOption
 
 
-@click.command(short_help="List axes of kernels and their options.")
+@click.command(cls=Exampled, short_help="List axes of kernels and their options.", examples=(
+    "attention", "liger --json"))
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--json", is_flag=True, help="Print JSON, with the implementations that have each option.")
 def kernels(words: tuple[str, ...], json: bool) -> None:

@@ -51,11 +51,11 @@ _BROKEN_PIPE = 1
 
 
 #: The help of the whole command; click keeps the lines of a paragraph that begins with a backspace.
-_HELP = """Find the parallel layouts that fit a Llama model into GPU memory, and the formula behind every byte.
+_HELP = """Find the parallel layouts that fit a language model into GPU memory, and the formula behind every byte.
 
 \b
-$ shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512
-$ shardmath explain llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16
+$ shardmath recommend llama-3.1-70b --gpu h100-80gb --gpus 64 --gbs 512
+$ shardmath explain llama-3.1-8b --gpu a100-40gb --gpus 16 --tp 4 --pp 2
 """
 _CODES = """Exit codes: 0 answered; 1 the reader of the output ended early; 2 bad input, in one line; 3 nothing fits
 (check, and --fail-if-nothing-fits); 128 + n ended by signal n."""

@@ -15,8 +15,8 @@ from shardmath.reports.answers import answer
 
 
 @click.command(cls=Titled, short_help="Show the few layouts worth trying, with reasons.", examples=(
-    "llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512",
-    "llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 128 --write megatron",
+    "llama-3.1-70b --gpu h100-80gb --gpus 64 --gbs 512",
+    "llama-3.1-8b --gpu h100-80gb --gpus 16 --gbs 128 --write megatron",
 ), work="searching layouts")
 @click.argument("model", shell_complete=model_names)
 @job_options
@@ -33,8 +33,8 @@ def recommend(
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
-    Every legal layout is evaluated, including several chunks of layers per pipeline rank. The search is repeated with
-    changed inputs, to show which of them change the answer.
+    Every legal layout is evaluated. The search is repeated with changed inputs, to show which of them change the
+    answer.
     """
     from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
     from shardmath.commands.recommend import recommend as advise

@@ -8,10 +8,11 @@ import sys
 import click
 
 from shardmath.cli.names import names_of
+from shardmath.cli.titled import Exampled
 from shardmath.reports.answers import VERSIONS, schema_name
 
 
-@click.command(short_help="Print the JSON Schema of an answer.")
+@click.command(cls=Exampled, short_help="Print the JSON Schema of an answer.", examples=("", "explain"))
 @click.argument("document", required=False, shell_complete=names_of(lambda: VERSIONS))
 @click.option("--markdown", is_flag=True, help="Print the tables of docs/json.md.")
 def schema(document: str | None, markdown: bool) -> None:

@@ -11,7 +11,7 @@ import click
 
 from shardmath.reports.waiting import hushed, waiting
 
-__all__ = ["Titled", "under"]
+__all__ = ["Exampled", "Titled", "under"]
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -22,13 +22,32 @@ _TITLES = (
 )
 
 
-class Titled(click.Command):
+class Exampled(click.Command):
+    """A command whose help begins with examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        """Keep ``examples``, the arguments of the command as a person types them."""
+        super().__init__(*arguments, **options)
+        self.examples = tuple(examples)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the usage line, then the examples."""
+        super().format_usage(ctx, formatter)
+        if self.examples:
+            formatter.write_paragraph()
+            for example in self.examples:
+                lines = wrap(f"$ {ctx.command_path} {example}", formatter.width - 4, subsequent_indent="    ",
+                             break_long_words=False, break_on_hyphens=False)
+                formatter.write("".join(f"  {line} \\\n" for line in lines[:-1]) + f"  {lines[-1]}\n")
+
+
+class Titled(Exampled):
     """A command with examples, and with options under titles."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), work: str = "", **options: Any) -> None:
-        """Keep ``examples``, the arguments of the command as a person types them, and ``work``, what may take long."""
+    def __init__(self, *arguments: Any, work: str = "", **options: Any) -> None:
+        """Keep ``work``, what may take long."""
         super().__init__(*arguments, **options)
-        self.examples, self.work = tuple(examples), work
+        self.work = work
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError that names everything that must be given and is not."""
@@ -43,16 +62,6 @@ class Titled(click.Command):
         """Run the command; a line says what it works on, unless it is to be quiet."""
         with hushed(ctx.meta.get(_HUSHED, False)), waiting(self.work) if self.work else nullcontext():
             return super().invoke(ctx)
-
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the usage line, then the examples."""
-        super().format_usage(ctx, formatter)
-        if self.examples:
-            formatter.write_paragraph()
-            for example in self.examples:
-                lines = wrap(f"$ {ctx.command_path} {example}", formatter.width - 4, subsequent_indent="    ",
-                             break_long_words=False, break_on_hyphens=False)
-                formatter.write("".join(f"  {line} \\\n" for line in lines[:-1]) + f"  {lines[-1]}\n")
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` behind ``--help`` where something is left out there."""

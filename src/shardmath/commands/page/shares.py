@@ -64,7 +64,7 @@ class Share(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """What an implementation has to derive."""
+    """Parts, variants and evaluators that are to be derived of an implementation."""
 
     parts: dict[str, list[dict[str, Any]]]
     variants: dict[str, dict[str, str]]
