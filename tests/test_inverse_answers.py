@@ -22,6 +22,8 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
                                "global_batch_size": 768}),
     "torchtitan": ("llama-3.1-8b", {"implementation": "torchtitan", "num_gpus": 64, "recompute": "full"}),
     "huggingface": ("qwen2.5-0.5b", {"implementation": "huggingface", "seq_length": 2048}),
+    "experts": ("qwen3-30b-a3b", {"num_gpus": 32, "seq_length": 4096}),
+    "expert_parallel": ("qwen3-30b-a3b", {"num_gpus": 64, "expert_parallel": 8, "recompute": "full"}),
     "nanotron": ("llama-3.2-1b", {"implementation": "nanotron", "tensor_parallel": 2, "num_gpus": 16}),
 }
 #: What goes along is an argument of ``explain`` for these, and part of the model for the others.
@@ -57,6 +59,15 @@ def test_explain_says_the_same_at_the_answer_and_beyond(name: str) -> None:
                 assert account(name, answer, bound.value) == (bound.peak, bound.rank, bound.moment, fits), answer
                 seen += 1
     assert seen >= 7
+
+
+@pytest.mark.slow
+def test_what_no_number_of_gpus_mends_is_shown_as_it_was_asked() -> None:
+    model, arguments = CONFIGURATIONS["experts"]
+    answer = fit(model, "h100-80gb", "num_gpus", **arguments)["num_gpus"]
+    assert answer.at is None
+    assert answer.beyond is not None
+    assert (answer.beyond.value, answer.beyond.peak) == (32, explain(model, "h100-80gb", **arguments).peak.total)
 
 
 def test_the_limit_is_that_of_the_verdict() -> None:

@@ -51,6 +51,17 @@ def test_rows_are_what_single_configurations_are(symbol: str, values: dict[str, 
 
 
 @pytest.mark.slow
+def test_a_limit_that_moves_with_the_symbol_is_that_of_the_answer() -> None:
+    asked: dict[str, Any] = {"implementation": "torchtitan", "seq_length": 2048}
+    sizes = [8, 64]
+    answers = fit_rows({"data_parallel": sizes}, "num_layers", "llama-3.2-1b", "h100-80gb", **asked).read_all()
+    alone = [fit("llama-3.2-1b", "h100-80gb", "num_layers", formulas=False, num_gpus=size, **asked)["num_layers"].at
+             for size in sizes]
+    assert [(row["num_layers"], row["peak"]) for row in answers.to_pylist()] == [
+        (one.value, one.peak) for one in alone if one is not None]
+
+
+@pytest.mark.slow
 def test_memory_may_differ_from_row_to_row() -> None:
     sizes = np.array([24, 40, 80, 141]) * 2**30
     answers = fit_rows({"gpu_memory": sizes}, "micro_batch_size", "llama-3.2-1b", share="1.0", tensor_parallel=4,

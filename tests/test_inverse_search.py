@@ -6,6 +6,11 @@ import pytest
 from inverse_cases import KINDS, Case, cases, searched
 from oracles.extent import FULL, SEED
 
+from shardmath.compiler.inverses import solve
+from shardmath.compiler.inverses.laurent import NoClosedFormError, constant
+from shardmath.compiler.inverses.legal import LegalValues
+from shardmath.compiler.inverses.pieces import Piece
+
 #: Kinds whose evaluators are in the package.
 STORED = {kind: KINDS[kind] for kind in ("megatron", "huggingface", "torchtitan", "nanotron")}
 #: Values beside an answer that are evaluated on fractions.
@@ -36,6 +41,15 @@ def check_neighbours(case: Case, random: Random) -> bool:
     for value in beyond:
         assert case.peak(value) > case.limit, (case, value)
     return found is not None
+
+
+def test_bounds_with_too_many_values_between_them_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve, "_MOST_TRIED", 5)
+    wide = (Piece(1, 1000, constant(0), constant(20)),)
+    asked = solve.Asked(lambda first, last: tuple(piece.within(first, last) for piece in wide), lambda at: 15,
+                        LegalValues([], "x"), 10)
+    with pytest.raises(NoClosedFormError, match="more than 5 values open"):
+        solve.extreme(asked, 1, 1000, largest=True)
 
 
 @pytest.mark.slow

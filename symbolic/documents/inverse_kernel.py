@@ -19,11 +19,12 @@ from shardmath.compiler.inverses.coefficients import Polynomials
 from shardmath.compiler.printers.nodes import PYTHON
 
 from ..parameters import PARAMETERS
+from ..verdict import MOST
 from .inverted import NAMES
 from .kernel import ESTIMATE, lines
 
-#: Names of outputs: 1 where the rules that speak of the symbol are met, and what must divide it.
-LEGAL, STEP = "legal", "step{}"
+#: Names of outputs: the limit of the estimate, 1 where the rules that speak of the symbol are met, what must divide it.
+LIMIT, LEGAL, STEP = "limit", "legal", "step{}"
 
 
 def inverse_kernel(
@@ -46,7 +47,7 @@ def inverse_kernel(
     counts = Polynomials(graph, symbols, lambda node: node).of(estimate)
     changing = [rule for rule in rules if not symbols.keys().isdisjoint(ordered([rule]))]
     outputs = {
-        ESTIMATE: estimate, **{NAMES[power]: node for power, node in sorted(counts.items())},
+        ESTIMATE: estimate, LIMIT: known.named(MOST), **{NAMES[power]: node for power, node in sorted(counts.items())},
         LEGAL: graph.select(graph.logic(ops.AND, changing), graph.number(1), graph.number(0)),
         **{STEP.format(number): node for number, node in enumerate(_steps(graph, changing, name))},
     }

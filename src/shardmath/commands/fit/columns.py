@@ -41,11 +41,12 @@ def evaluated(kernel: ModuleType, values: Mapping[str, Any], varying: Sequence[s
     return run
 
 
-def largest_stepped(run: Evaluated, count: int, limit: Column, last: int) -> Column:
+def largest_stepped(run: Evaluated, count: int, limit: Column | None, last: int) -> Column:
     """For every row the largest legal value up to ``last`` that fits, 0 where none does.
 
-    Legal values are multiples of what must divide the symbol. The peak rises with the symbol, so that a value that
-    fits next to one that does not is the answer; the closed form says where to look.
+    Legal values are multiples of what must divide the symbol. The peak rises with the symbol, and faster than its
+    limit, so that a value that fits next to one that does not is the answer; the closed form says where to look.
+    Without a ``limit`` of the peak it is that of the verdict, which may move with the symbol.
     """
     every = np.arange(count)
     largest = run(every, np.ones(count))
@@ -59,10 +60,11 @@ def largest_stepped(run: Evaluated, count: int, limit: Column, last: int) -> Col
             break
         here = at[rows]
         largest = run(rows, here)
-        fits = (largest["peak"] <= limit[rows]) & (largest["legal"] == 1)
+        most = largest["limit"] if limit is None else limit[rows]
+        fits = (largest["peak"] <= most) & (largest["legal"] == 1)
         low[rows] = np.where(fits, here, low[rows])
         high[rows] = np.where(fits, high[rows], here)
-        closed = _solved(largest, limit[rows]) if number < _CLOSED_STEPS else (low[rows] + high[rows]) / 2
+        closed = _solved(largest, most) if number < _CLOSED_STEPS else (low[rows] + high[rows]) / 2
         inside = step[rows]
         guess = np.floor(closed / inside) * inside
         at[rows] = np.clip(guess, low[rows] + inside, np.maximum(high[rows] - inside, low[rows] + inside))

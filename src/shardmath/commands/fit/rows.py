@@ -21,11 +21,9 @@ from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
 from shardmath.commands.fit.compiled import inverse_for
 from shardmath.commands.fit.run import share_of
-from shardmath.compiler.columns import term_column
 from shardmath.configuration.risk import RISK
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.files.writing import whole_file
-from shardmath.generated.definitions import LIMITS
 from shardmath.input.parameters import limits, long_name
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -160,22 +158,20 @@ class _Work:
         computed = [pa.array(column.astype(np.int64), mask=missing) for column in (answer, peak)]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
-    def _limit(self, values: Mapping[str, Any], count: int) -> Column:
-        """Return bytes that the peak of each row must not exceed, with the symbol at 1."""
+    def _limit(self, values: Mapping[str, Any], count: int) -> Column | None:
+        """Return bytes that the peak of each row must not exceed; None if the verdict says it."""
         if self.share is None:
-            most = term_column(self.inputs.evaluator.terms, LIMITS[0], values)
-        else:
-            memory = np.asarray(values["gpu_memory"], dtype=np.float64)
-            most = np.floor(memory * self.share.numerator / self.share.denominator)
-        return np.broadcast_to(most, (count,))
+            return None
+        memory = np.asarray(values["gpu_memory"], dtype=np.float64)
+        return np.broadcast_to(np.floor(memory * self.share.numerator / self.share.denominator), (count,))
 
-    def _answer(self, run: Evaluated, count: int, limit: Column, values: Mapping[str, Any]) -> Column:
+    def _answer(self, run: Evaluated, count: int, limit: Column | None, values: Mapping[str, Any],
+                ) -> Column:
         if not self._divides:
             return largest_stepped(run, count, limit, limits(self.solve)[1])
         other = "data_parallel" if self.solve == "micro_batch_size" else "micro_batch_size"
         whole = np.broadcast_to(np.asarray(values["global_batch_size"] / values[other], dtype=float), (count,))
-        most = None if self.share is None else limit
-        return listed(run, count, most, whole, largest=self.solve == "micro_batch_size")
+        return listed(run, count, limit, whole, largest=self.solve == "micro_batch_size")
 
     def _complete(self, columns: Mapping[str, Any]) -> Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]:
         def complete(at: Column, rows: NDArray[np.intp]) -> Mapping[str, Any]:

@@ -27,7 +27,6 @@ from shardmath.commands.fit.symbols import (
 from shardmath.compiler.evaluators import terms_at
 from shardmath.compiler.inverses.laurent import NoClosedFormError
 from shardmath.compiler.inverses.posed import Question
-from shardmath.compiler.inverses.solve import Extreme
 from shardmath.configuration.job import Job
 from shardmath.configuration.risk import risk_of
 from shardmath.configuration.settings import OFFLOADED
@@ -42,6 +41,7 @@ from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
 _WHOLE = 10**6
+PEAK = "peak"
 CLOSED = "closed form"
 TRIED = "one by one"
 
@@ -192,19 +192,18 @@ def _least(enough: Callable[[int], bool], largest: int) -> int:
 
 def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
     evaluator, values = asked.job.evaluator, asked.job.values
-    question, *of_hosts = (
-        Question(asked.source, term, {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
-                 solved.multiples)
-        for term in ("peak", *([OFFLOADED] if asked.hosts else []))
-    )
+    at_first = {**values, "pipeline_rank": 0}
 
-    def limit_at(value: int) -> Fraction:
-        along = {name: int(times * value) for name, times in solved.multiples.items()}
-        return asked.limit({**values, solved.name: value, **along})
+    def question_of(term: str, less: str | None = None) -> Question:
+        return Question(asked.source, term, at_first, solved.name, solved.first, solved.last, solved.multiples, less)
 
+    of_peak = question_of(PEAK)
+    question, limit = (question_of(PEAK, LIMITS[0]), 0) if asked.share is None else (of_peak, asked.limit(values))
+    of_host = question_of(OFFLOADED) if asked.hosts else None
     try:
-        closed = _within(question, limit_at, largest=solved.largest)
-        held = [item.answer(asked.hosts, largest=solved.largest) for item in of_hosts]
+        closed = question.answer(limit, largest=solved.largest)
+        held = None if of_host is None else of_host.answer(asked.hosts, largest=solved.largest)
+        piece = None if closed is None else of_peak.piece(closed.value)
     except NoClosedFormError as error:
         raise InputError("solve", solved.symbol, f"must have a closed form in this configuration: {error}") from None
 
@@ -217,54 +216,30 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
 
     unit = unit_of(solved.symbol)
     if closed is None:
-        start = question.first if solved.largest else question.last
-        nearest = question.legal.next(start, question.last if solved.largest else question.first)
+        start = question.first if solved.largest else values[solved.name]  # more GPUs than there are say nothing
+        nearest = question.legal.next(start, question.last)
         outside = bound(nearest)
         return FitAnswer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
             solved.name, outside, solved.multiples, largest=solved.largest))
+    assert piece is not None
     beyond = question.neighbour(closed.value, above=solved.largest)
-    if any(item is None for item in held):
-        return FitAnswer(solved.symbol, unit, solved.largest, None, None, CLOSED, by_host=True)
-    binding = (min if solved.largest else max)([closed, *filter(None, held)], key=lambda item: item.value)
-    too_large = question.exact(binding.value) > limit_at(binding.value)
-    if too_large or (of_hosts and of_hosts[0].exact(binding.value) > asked.hosts):
-        rule = "must have a peak and bytes on hosts that rise with it: what fits both is not counted yet elsewhere"
-        raise InputError("solve", solved.symbol, rule)
-    if binding is not closed:
-        beyond = of_hosts[0].neighbour(binding.value, above=solved.largest)
-        return FitAnswer(solved.symbol, unit, solved.largest, bound(binding.value), bound(beyond), CLOSED,
-                         others_fit=closed.others_fit, by_host=True)
-    piece, at = closed.piece, bound(closed.value)
+    if of_host is not None:
+        if held is None:
+            return FitAnswer(solved.symbol, unit, solved.largest, None, None, CLOSED, by_host=True)
+        binding = (min if solved.largest else max)(closed, held, key=lambda item: item.value)
+        if question.exact(binding.value) > limit or of_host.exact(binding.value) > asked.hosts:
+            rule = "must have a peak and bytes on hosts that rise with it: what fits both is not counted yet elsewhere"
+            raise InputError("solve", solved.symbol, rule)
+        if binding is not closed:
+            beyond = of_host.neighbour(binding.value, above=solved.largest)
+            return FitAnswer(solved.symbol, unit, solved.largest, bound(binding.value), bound(beyond), CLOSED,
+                             others_fit=closed.others_fit, by_host=True)
+    at = bound(closed.value)
     return FitAnswer(
         solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
         {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, closed.tried,
         closed.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
     )
-
-
-def _within(question: Question, limit_at: Callable[[int], Fraction], *, largest: bool) -> Extreme | None:
-    """Return the last value whose peak is within a limit that only falls while the symbol grows.
-
-    It is the same for most symbols. A second rank has a communicator, and reserved memory may have bytes of a moment.
-    """
-    high = limit_at(question.first)
-    best = question.answer(high, largest=largest)
-    if best is None or question.exact(best.value) <= limit_at(best.value):
-        return best
-    low = limit_at(best.value)
-    best = question.answer(low, largest=largest)
-    while high - low > 1:
-        if best is not None:
-            beyond = question.neighbour(best.value, above=largest)
-            if beyond is None or question.exact(beyond) > limit_at(beyond):
-                break
-        middle = Fraction((low + high) // 2)
-        candidate = question.answer(middle, largest=largest)
-        if candidate is not None and question.exact(candidate.value) <= limit_at(candidate.value):
-            best, low = candidate, middle
-        else:
-            high = middle
-    return best
 
 
 def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:

@@ -7,9 +7,9 @@ from fractions import Fraction
 from math import lcm
 
 from ..expressions import ops
+from ..expressions.differences import difference, plain
 from ..expressions.differences import number as number_of
-from ..expressions.differences import plain
-from ..expressions.graph import Node, ordered
+from ..expressions.graph import Graph, Node, ordered_without
 from .laurent import Laurent, NoClosedFormError, constant
 from .pieces import (
     Pieces,
@@ -29,24 +29,26 @@ from .pieces import (
 )
 
 
-def enclosed(root: Node, name: str, first: int, last: int) -> Pieces:
+def enclosed(graph: Graph, root: Node, name: str, first: int, last: int) -> Pieces:
     """Return the bounds of ``root``, in ``name`` alone, at the integers from ``first``, at least 1, to ``last``.
+
+    ``graph`` is that of ``root``.
 
     Raises NoClosedFormError where there are none.
     """
-    return _Enclosure(name, first, last).pieces(root)
+    return _Enclosure(graph, name, first, last).pieces(root)
 
 
 class _Enclosure:
     """Pieces and truths of the nodes of one graph on one stretch of integers."""
 
-    def __init__(self, name: str, first: int, last: int) -> None:
-        self.name, self.first, self.last = name, first, last
+    def __init__(self, graph: Graph, name: str, first: int, last: int) -> None:
+        self.graph, self.name, self.first, self.last = graph, name, first, last
         self._values: dict[Node, Pieces] = {}
         self._truths: dict[Node, Truth] = {}
         self._unknown: dict[Node, NoClosedFormError] = {}
         self._rules: dict[str, Callable[[Node], Pieces]] = {
-            ops.ADD: lambda node: added(self._of(node.args)),
+            ops.ADD: self._sum,
             ops.MUL: self._product,
             ops.DIV: lambda node: divided(*self._of(node.args)),
             ops.CEIL_DIV: self._quotient, ops.FLOOR_DIV: self._quotient, ops.LCM: self._multiple,
@@ -56,7 +58,7 @@ class _Enclosure:
         }
 
     def pieces(self, root: Node) -> Pieces:
-        for node in ordered([root]):
+        for node in ordered_without([root], self._values.keys() | self._truths.keys() | self._unknown.keys()):
             if node.is_condition:
                 self._truths[node] = self._truth(node)
             elif node.op == ops.NUMBER:
@@ -83,6 +85,14 @@ class _Enclosure:
             if node in self._unknown:
                 raise self._unknown[node]
         return [self._values[node] for node in nodes]
+
+    def _sum(self, node: Node) -> Pieces:
+        """Return a sum; a rounding that is added in one part and taken away in another does not widen it."""
+        parts = self._of(node.args)
+        if sum(not piece.is_exact for pieces in parts for piece in pieces) > 1:
+            counts = difference(self.graph, node)
+            parts = [multiplied(self._polynomial(constant(count)), self.pieces(part)) for part, count in counts.items()]
+        return added(parts or [self._polynomial({})])
 
     def _product(self, node: Node) -> Pieces:
         """Return a product; a quotient rounded up times its divisor is a padding, which adds less than the divisor."""

@@ -14,7 +14,7 @@ from ..expressions.graph import Graph, Node, exact, ordered
 from .enclosure import enclosed
 from .laurent import NoClosedFormError
 from .legal import LegalValues
-from .pieces import Pieces, joined
+from .pieces import Piece, Pieces, joined
 from .solve import Asked, Extreme, extreme
 
 #: Stretches without bounds that are cut in two, at most; on a single integer everything is a number.
@@ -30,21 +30,24 @@ def read(source: str) -> Formulas:
 class Question:
     """A term and its rules as functions of ``name``, with all other values known.
 
-    ``source`` is that of an evaluator, ``values`` are by name. ``multiples`` are names that go with ``name``, each with
+    ``source`` is that of an evaluator, ``values`` are by name; of the term another one, ``less``, is taken away if it
+    is named. ``multiples`` are names that go with ``name``, each with
     what it is multiplied with. A legal value is one that meets the rules, is within ``first`` and ``last``, and leaves
     integers of them. Raises NoClosedFormError where a value is missing.
     """
 
     def __init__(
         self, source: str, term: str, values: Mapping[str, int], name: str, first: int, last: int,
-        multiples: Mapping[str, Fraction] | None = None,
+        multiples: Mapping[str, Fraction] | None = None, less: str | None = None,
     ) -> None:
         known = read(source)
         self.name, self.first, self.last = name, max(1, first), last
         self.multiples = dict(multiples or {})
         self.graph, self._cuts = Graph(), 0
         rules = [node for _, node in known.rules]
-        self.root, *conditions = self._folded([known.named(term), *rules], values)
+        self.root, off, *conditions = self._folded([known.named(term), known.named(less or term), *rules], values)
+        if less is not None:
+            self.root = self.graph.add((self.root, self.graph.mul((self.graph.number(-1), off))))
         unit = _whole(self.multiples.values())
         self.legal = LegalValues(conditions, name, unit)
 
@@ -54,7 +57,7 @@ class Question:
         Raises NoClosedFormError where too many of these are needed.
         """
         try:
-            return enclosed(self.root, self.name, first, last)
+            return enclosed(self.graph, self.root, self.name, first, last)
         except NoClosedFormError:
             self._cuts += 1
             if first == last or self._cuts > _MOST_CUTS:
@@ -70,6 +73,11 @@ class Question:
             raise NoClosedFormError(f"no value with {self.name} = {at}") from None
         assert isinstance(number, Fraction)
         return plain(number)
+
+    def piece(self, at: int) -> Piece:
+        """Return the bounds that hold at a value. Raises NoClosedFormError where there are none."""
+        self._cuts = 0
+        return next(piece for piece in self.enclosed(self.first, self.last) if piece.first <= at <= piece.last)
 
     def answer(self, limit: Rational, *, largest: bool) -> Extreme | None:
         """Return the largest or smallest legal value with which the term is at most ``limit``."""

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from ..expressions.differences import Rational
-from .laurent import Laurent, combined, constant, signs, value
+from .laurent import Laurent, NoClosedFormError, combined, constant, signs, value
 from .pieces import Piece, Pieces
 
 Part = TypeVar("Part")
 
 #: Legal values that are tried one by one before bounds of a smaller stretch are asked for.
 _TRIED = 8
+#: Legal values that are evaluated in all, at most: where bounds lie far apart there may be any number between them.
+_MOST_TRIED = 50_000
 
 
 class Legal(Protocol):
@@ -58,7 +60,8 @@ class Extreme:
 def extreme(asked: Asked, first: int, last: int, *, largest: bool) -> Extreme | None:
     """Return the largest, or the smallest, legal value from ``first`` to ``last`` that fits; None if none does.
 
-    No order is assumed: everything beyond the answer is known not to fit.
+    No order is assumed: everything beyond the answer is known not to fit. Raises NoClosedFormError where the bounds
+    leave too many values between them.
     """
     search = _Search(asked, largest)
     place = search.within(first, last)
@@ -108,6 +111,8 @@ class _Search:
     def _fits(self, piece: Piece, at: int) -> bool:
         if value(piece.high, at) <= self.asked.limit:
             return True
+        if self.tried == _MOST_TRIED:
+            raise NoClosedFormError(f"its bounds leave more than {_MOST_TRIED:,} values open")
         self.tried += 1
         return self.asked.exact(at) <= self.asked.limit
 
