@@ -22,7 +22,7 @@ def page(models: tuple[str, ...], output: str, only: bool, kernels: tuple[str, .
     """Write an offline HTML page: memory, step time and the best layouts of any job, with the formula of each number.
 
     The page has all models of `shardmath models`, and every MODEL of the command line: a name, or the path of a
-    config.json. The first page takes some minutes: its formulas are derived and kept for the next one.
+    config.json. The first page takes minutes: its formulas are derived and kept for the next one.
     """
     from shardmath.commands.page import page as written
     from shardmath.files.writing import whole_file
