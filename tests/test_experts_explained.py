@@ -123,7 +123,7 @@ def test_a_region_is_recomputed_however_it_is_asked_for() -> None:
         ({"tensor_parallel": 2, "sequence_parallel": False}, "sequence_parallel = 0: must be 1: experts and tensor"),
         ({"expert_capacity_percent": 100, "expert_load_percent": 120}, "expert_capacity_percent = 100: leaves no"),
         ({"recompute": "full", "recompute_moe_act": 1}, "recompute = 'full+moe_act': must be none, full, or some of"),
-        ({"recompute": "mla_up_proj"}, "recompute_mla_up_proj = 1: must be 0: mixtral-8x7b-v0.1 lacks heads = latent"),
+        ({"recompute": "mla_up_proj"}, "must have recompute_mla_up_proj = 0: mixtral-8x7b-v0.1 lacks heads = latent"),
         ({"implementation": "huggingface", "expert_parallel": 2, "data_parallel": 2},
          "data_parallel = 2: must be that of one batch without data_parallel = fsdp"),
     ],

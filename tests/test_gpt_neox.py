@@ -67,7 +67,7 @@ def test_whole_heads_have_wider_tables_and_nothing_else() -> None:
 
 def test_megatron_core_refuses_the_published_models() -> None:
     for model in (NEOX, PYTHIA):
-        with pytest.raises(InputError, match=r"^residual = 'parallel': must be an option that megatron has: "):
+        with pytest.raises(InputError, match=r"^implementation = 'megatron': .* residual = parallel: "):
             explain(model, "h100-80gb", implementation="megatron")
 
 
@@ -78,8 +78,8 @@ def test_frameworks_without_it_refuse_it(implementation: str) -> None:
     with pytest.raises(InputError) as refused:
         explain(model, "h100-80gb", implementation=implementation)
     assert str(refused.value) == (
-        f"residual = 'parallel': must be an option that {implementation} has: an MLP reads what attention has been"
-        " added to there; nearest legal: sequential"
+        f"implementation = '{implementation}': must be one that has llama-3.2-1b, with residual = parallel: an MLP"
+        " reads what attention has been added to there; nearest legal: huggingface"
     )
 
 

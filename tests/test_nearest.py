@@ -111,9 +111,9 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "several": ({"tensor_parallel": 3, "pipeline_parallel": 7, "num_gpus": 16},
                 "nearest legal: tensor_parallel 2 with pipeline_parallel 8"),
     "the stage that was asked for": ({"zero_stage": 3, "implementation": "nanotron"},
-                                     "nearest legal: zero_stage 1"),
+                                     "nearest legal: 1"),
     "the option that was asked for": ({"gradients": "bf16", "implementation": "nanotron"},
-                                      "nearest legal: gradients fp32"),
+                                      "nearest legal: fp32"),
     "one chunk for a prime number of layers": (
         {"model": "deepseek-v3", "tensor_parallel": 8, "pipeline_parallel": 8, "virtual_pipeline": 2,
          "expert_parallel": 8, "num_gpus": 64}, "nearest legal: pipeline_parallel 1 with virtual_pipeline 1"),

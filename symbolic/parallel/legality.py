@@ -347,7 +347,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),
              f"must be {value}: " + (f"{implementation.uncounted[letter]} is not counted yet"
                                      if letter in implementation.uncounted else
-                                     f"{implementation.title} has nothing else"))
+                                     f"{implementation.framework} has nothing else"))
         for letter, value in fixed.items() if letter in _SETTABLE or _mentions(needed, letter)
     )
     taken = {rule.name for rule in own}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -16,7 +16,7 @@ from shardmath.account.placement import Placement
 from shardmath.account.stages import StageOnGpu
 from shardmath.account.time import StepTime, any_cluster
 from shardmath.configuration.job import Job
-from shardmath.configuration.nearest import nearest_legal
+from shardmath.configuration.nearest import as_it_was_asked, nearest_legal
 from shardmath.configuration.run import Run, run_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
@@ -86,16 +86,15 @@ def advised(function: Asking[Arguments, Configuration]) -> Asking[Arguments, Con
             return function(*arguments, **options)
         except InputError as error:
             blamed = error
-        raise blamed.advised(lambda: _nearest(blamed, function, arguments, options))
+        named = {**dict(zip(signature(function).parameters, arguments, strict=False)), **options}
+        asked = as_it_was_asked(blamed, named)
+        raise asked.advised(lambda: _nearest(asked, function, named))
 
     return call
 
 
-def _nearest(
-    error: InputError, function: Callable[..., object], arguments: Sequence[object], options: Mapping[str, Any],
-) -> str | None:
+def _nearest(error: InputError, function: Callable[..., object], named: Mapping[str, Any]) -> str | None:
     """Return the values that ``advised`` names."""
-    named = {**dict(zip(signature(function).parameters, arguments, strict=False)), **options}
     if not {"model", "gpu"} <= named.keys():
         return error.nearest
     with catch_warnings():

@@ -261,7 +261,9 @@ def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
     try:
         refuse_impossible(chosen.choices)
     except ValueError as refused:
-        asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
+        said = str(refused).lower().replace("-", "_")
+        spoken_of = {axis for axis, option in changed.items() if axis in said or option in said}
+        asked = ", ".join(f"{axis}={changed[axis]}" for axis in sorted(spoken_of or changed))
         rule = f"must be a combination that has been counted; {refused}"
         raise InputError("kernel", asked, rule, " or ".join(_counted_without(implementation, changed))) from refused
     return chosen

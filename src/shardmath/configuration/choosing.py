@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardmath.compiler.evaluators import Evaluator, changed_choices, find
+from shardmath.configuration.defaults import has_architecture
 from shardmath.configuration.settings import SELECTIVE
 from shardmath.errors import InputError
 from shardmath.generated.definitions import (
@@ -82,7 +83,16 @@ def evaluator_for(
         if "ops" not in options_of(implementation, "recompute_saves"):
             raise InputError("recompute", SELECTIVE, f"must be a mode of {implementation}", "core_attention")
         chosen["recompute_saves"] = "ops"
-    return find(implementation, {**chosen, **(kernels or {})})
+    own = kernels or {}
+    try:
+        return find(implementation, {**chosen, **own})
+    except InputError as refused:
+        if model is None or refused.field in own or refused.field not in ARCHITECTURE:
+            raise
+        why = refused.rule.partition(": ")[2] or "not counted yet there"
+        rule = f"must be one that has {model.name}, with {refused.field} = {refused.value}: {why}"
+        has = (name for name in IMPLEMENTATIONS if has_architecture(name, model))
+        raise InputError("implementation", implementation, rule, " or ".join(has)) from refused
 
 
 def choices_of(implementation: str, model: Model) -> dict[str, str]:

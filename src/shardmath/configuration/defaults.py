@@ -44,9 +44,10 @@ def default_seq_length(model: Model | None) -> int:
 def default_implementation(model: Model | None) -> str:
     """Return the first implementation that has the architecture of ``model``; the first of all where none has."""
     first, *others = IMPLEMENTATIONS
-    return next((name for name in (first, *others) if model is None or _has(name, model)), first)
+    return next((name for name in (first, *others) if model is None or has_architecture(name, model)), first)
 
 
-def _has(implementation: str, model: Model) -> bool:
+def has_architecture(implementation: str, model: Model) -> bool:
+    """Tell whether layers as those of ``model`` are counted in an implementation."""
     allowed = IMPLEMENTATIONS[implementation]["allowed"]
     return all(model.architecture[axis] in allowed.get(axis, (model.architecture[axis],)) for axis in ARCHITECTURE)

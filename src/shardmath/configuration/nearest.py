@@ -37,6 +37,7 @@ _BEHIND: Mapping[str, str] = {
     "gradient_bytes": "gradients", **dict.fromkeys(("recompute_full", *RECOMPUTE_REGIONS.values()), "recompute"),
     **dict.fromkeys(SWITCHES, "zero_stage"),
 }
+_MUST_BE = "must be "
 #: Values of arguments that are no parameters.
 _OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "gradients": tuple(GRADIENT_BYTES), "recompute": tuple(RECOMPUTE_MODES),
@@ -62,6 +63,16 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
     sets = [f"{name} {value}" for name, value in search.together().items()]
     named = " with ".join(part for part in (*sets[:1], ", ".join(sets[1:])) if part)
     return named or (error.nearest if _is_outside(error) else None)
+
+
+def as_it_was_asked(error: InputError, arguments: Mapping[str, Any]) -> InputError:
+    """Return ``error`` on the argument that a person gave, where it blames a switch that stands behind it."""
+    behind = _BEHIND.get(error.field)
+    was_given = behind is not None and arguments.get(behind) is not None and error.field not in arguments
+    if behind is None or not was_given or not error.rule.startswith(_MUST_BE):
+        return error
+    rule = f"must have {error.field} = {error.rule.removeprefix(_MUST_BE)}"
+    return InputError(behind, arguments[behind], rule, error.nearest)
 
 
 def _is_outside(error: InputError) -> bool:

@@ -78,13 +78,18 @@ def shares_of(asking: Asking, implementations: Sequence[str], progress: Progress
     """
     for implementation in implementations:
         combinations(implementation, asking.kernels)
-    if (os.cpu_count() or 1) == 1 or sys.platform != "linux":  # elsewhere a copy of a running process is not safe
+    if (os.cpu_count() or 1) == 1 or not is_safe_to_copy():
         counted = _Counted(1, progress)
         lists = {implementation: _listed(asking, implementation) for implementation in implementations}
         counted(0, sum(len(listed.evaluators) for listed in lists.values()))
         return {implementation: _derived(asking, implementation, listed, counted)
                 for implementation, listed in lists.items()}
     return _side_by_side(asking, implementations, _Counted(len(implementations), progress))
+
+
+def is_safe_to_copy() -> bool:
+    """Tell whether a copy of the running process works: not elsewhere than on Linux, nor beside the threads of JAX."""
+    return sys.platform == "linux" and "jax" not in sys.modules
 
 
 def _side_by_side(asking: Asking, implementations: Sequence[str], counted: _Count) -> dict[str, Share]:
