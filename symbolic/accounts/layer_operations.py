@@ -66,10 +66,11 @@ class Operations:
                            backward=lambda walk, gradients: [walk.share(gradients[0]), walk.share(gradients[0])])
 
     def simple(self, name: str, value: Value, shape: Shape | None = None, bytes: int | None = None, *,
-               saved: list[Storage] | None = None, temporaries: int = 0, passed: bool = False) -> Value:
+               saved: list[Storage] | None = None, temporaries: int = 0, passed: bool = False, view: bool = False,
+               ) -> Value:
         """Record an operation of one input whose backward pass makes its gradient, and temporaries of its size.
 
-        ``passed``: the gradient is that of the output.
+        ``passed``: the gradient is that of the output. ``view``: the output is a view of the input.
         """
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             if passed:
@@ -80,7 +81,10 @@ class Operations:
             for each in reversed(passing):
                 walk.drop(each)
             return [result]
-        return self.value(name, [value], shape or value.shape, bytes or value.bytes, backward=backward, saved=saved)
+        out = self.value(name, [value], shape or value.shape, bytes or value.bytes, backward=backward, saved=saved)
+        if view:
+            out.storage = value.storage
+        return out
 
     def cast(self, value: Value, bytes: int) -> Value:
         """Copy in another precision."""
@@ -131,7 +135,8 @@ class Operations:
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             walk.parameter(sized(LOW * self.weights[weight]))
             return []
-        return self.multiply(value, self.value("weight", [], value.shape[-1:], value.bytes, backward=backward))
+        own = value.shape[-2:] if weight.endswith("heads_weight") else value.shape[-1:]
+        return self.multiply(value, self.value("weight", [], own, value.bytes, backward=backward))
 
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         """Multiply with a matrix, and add a bias, which may be part of one that several projections have."""
@@ -149,9 +154,7 @@ class Operations:
 
     def slice(self, value: Value, shape: Shape) -> Value:
         """Take a part, a view whose gradient stands among zeros."""
-        part = self.simple("slice", value, shape)
-        part.storage = value.storage
-        return part
+        return self.simple("slice", value, shape, view=True)
 
     def joined(self, shape: Shape, parts: list[Value]) -> Value:
         """Put parts together, of whose gradient each has a view."""

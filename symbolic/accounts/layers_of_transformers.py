@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sympy import Integer
+from sympy import Expr, Integer
 
 from ..dimensions import (
     FFN,
@@ -73,6 +73,8 @@ class Layer(Operations):
     def _of_norm(self, value: Value, name: str, shape: Shape) -> Value:
         kernel, normalisation, tokens = self.choices["norm"], self.choices["normalisation"], shape[:-1]
         weight = f"{name}weight" if name.endswith("_") else f"{name}.weight"
+        if normalisation == "layer" and name.endswith("heads_"):
+            return self._norms_of_heads(value, weight)
         if normalisation in ("layer", "layer_plain"):
             return self._layer_norm(value, name)
         wide = self.cast(value, HIGH)
@@ -108,6 +110,24 @@ class Layer(Operations):
         out = self.value("norm", [value], value.shape, value.bytes, backward=backward, saved=saved)
         return self.cast(out, LOW) if plain else out
 
+    def _norms_of_heads(self, value: Value, weight: str) -> Value:
+        """Record a LayerNorm for each head: those of all but the first, then that, go backward and free statistics."""
+        *tokens, heads, features = value.shape
+        number, = local_shape((heads,))
+        each = product(*local_shape((*tokens, features)))
+        of_all = sized(LOW * number * each)
+        split = self.tape.record("split", [value], [], lambda walk, gradients: [walk.make(of_all)], 2)
+        parts = []
+        for place, count in enumerate((Integer(1), number - 1)):
+            def backward(walk: Walk, gradients: list[Storage], count: Expr = count) -> list[Storage]:
+                made = walk.make(sized(LOW * count * each))
+                walk.parameter(sized(LOW * count * self.weights[weight] / number))
+                return [made]
+            statistics = [Storage(sized(HIGH * count * product(*local_shape(tuple(tokens))))) for _ in range(2)]
+            part = Value(value.storage, value.shape, LOW, split, place)
+            parts.append(self.value("norm", [part], value.shape, backward=backward, saved=[value.storage, *statistics]))
+        return self.joined(value.shape, parts)
+
     def attention(self, value: Value) -> Value:
         """Record attention with one kernel, and its projections."""
         query, key, values = self._projected(value)
@@ -132,16 +152,35 @@ class Layer(Operations):
         parts = (("q", QUERY), ("k", KEY), ("v", KEY))
         if self.choices["projections"] == "fused":
             whole = self.linear(value, "attention.qkv.weight", (*TOKENS, QKV_FEATURES), "attention.qkv.bias")
+            if self.choices["biases"] == "linear":  # GPT-2 and GPT-NeoX
+                return self._split(whole)
             slices = [self.slice(whole, shape) for _, shape in parts]
             outs = [self._in_order(name, part) for (name, _), part in zip(parts, slices, strict=True)]
         else:
-            outs = [self._in_order(name, self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias"))
-                    for name, shape in parts]
+            def projected(name: str, shape: Shape) -> Value:
+                return self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
+            if self.choices["qk_norms"] == "heads":  # behind all projections
+                made = [projected(*part) for part in parts]
+                outs = [self._in_order(name, each) for (name, _), each in zip(parts, made, strict=True)]
+            else:
+                outs = [self._in_order(name, projected(name, shape)) for name, shape in parts]
         return outs[0], outs[1], outs[2]
 
+    def _split(self, whole: Value) -> tuple[Value, Value, Value]:
+        """Record one split into views of queries, keys and values, whose gradients it joins, by heads or features."""
+        if self.choices["positions"] != "learned":
+            whole = self.simple("heads", whole, view=True)
+        parts = self.tape.record("split", [whole], [], lambda walk, gradients: [walk.make(whole.storage.size)], 3)
+        query, key, value = (Value(whole.storage, shape, LOW, parts, place)
+                             for place, shape in enumerate((QUERY, KEY, KEY)))
+        return query, key, value
+
     def _in_order(self, name: str, value: Value) -> Value:
-        """Record the order of heads of queries and keys, and their norms: of each head, or of all before."""
-        if name == "v":
+        """Record the order of heads of queries and keys, and their norms: of each head, or of all before.
+
+        Without a rotation nothing changes the order; OPT scales its queries.
+        """
+        if name == "v" or (name == "k" and self.choices["positions"] == "learned"):
             return value
         norms = self.choices["qk_norms"] if self.normed else ""
         if norms == "width":
@@ -155,6 +194,8 @@ class Layer(Operations):
     def _turned(self, query: Value, key: Value) -> tuple[Value, Value]:
         """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again."""
         rope = self.choices["rope"]
+        if self.choices["positions"] == "learned":
+            return query, key
         if rope.startswith("joined"):
             parts = [[self.simple("slice", value, value.shape[:-1] + part) for part in ((ROTARY_DIM,), (HEAD_DIM,))]
                      for value in (query, key)]
@@ -236,7 +277,21 @@ def _relu2(layer: Layer, value: Value) -> Value:
     return layer.simple("power", root, saved=[root.storage], temporaries=2)
 
 
+def _gelu_fast(layer: Layer, value: Value) -> Value:
+    half, scaled, cubic = (layer.simple("scaled", value) for _ in range(3))
+    argument = layer.multiply(scaled, layer.simple("shift", layer.multiply(cubic, value), passed=True))
+    tangent = Storage(value.storage.size)
+    inner = layer.simple("tanh", argument, saved=[tangent])
+    return layer.multiply(half, layer.simple("shift", inner, passed=True))
+
+
+def _gelu_python(layer: Layer, value: Value) -> Value:
+    half, argument = (layer.simple("scaled", value) for _ in range(2))
+    inner = layer.simple("erf", argument, saved=[argument.storage], temporaries=4)
+    return layer.multiply(half, layer.simple("shift", inner, passed=True))
+
+
 #: Activations of MLPs without a gate.
 ACTIVATIONS: Mapping[str, Callable[[Layer, Value], Value]] = {
-    "gelu": _gelu, "new": _gelu_new, "relu": _relu, "relu2": _relu2,
+    "gelu": _gelu, "new": _gelu_new, "fast": _gelu_fast, "python": _gelu_python, "relu": _relu, "relu2": _relu2,
 }

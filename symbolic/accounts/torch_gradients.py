@@ -10,7 +10,7 @@ from typing import Any
 
 from sympy import Expr, Ge, Integer
 
-from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
@@ -30,7 +30,7 @@ from .torch_gathered import (
     reduced_ends,
 )
 
-Lr, tied, p = symbols("Lr tied p")
+Lr, tied, p, b = symbols("Lr tied p b")
 
 #: 1 if the head is the embedding itself.
 _TIED = tied * Iverson(p <= 1)
@@ -46,9 +46,12 @@ def _whole(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
     """Return elements of gradients of final norm and head, where a tied head is the embedding itself."""
-    own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
-    shared = _TIED * outside(terms, implementation, "parameters", Place.FIRST)
-    return own + shared
+    return outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms)
+
+
+def _tied_head(terms: TermSet) -> Expr:
+    """Return elements of a head that is the embedding itself."""
+    return product(_TIED, terms["embedding.parameters"].symbol)
 
 
 def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
@@ -61,8 +64,7 @@ def _made_before_the_norm(terms: TermSet, implementation: Implementation) -> Exp
     if implementation.choices["data_parallel"] == "fsdp":
         return COMPUTE * (_made_by_the_head(terms, implementation) - norm)
     own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP) - norm
-    shared = _TIED * outside(terms, implementation, "parameters", Place.FIRST)
-    return gradient_bytes(implementation.choices) * ((1 - ACCUMULATED) * own + shared)
+    return gradient_bytes(implementation.choices) * ((1 - ACCUMULATED) * own + _tied_head(terms))
 
 
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -84,7 +86,7 @@ def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
     """Without sharding: gradients of the head and of the layers passed, less the saved tensors of those."""
     each = gradient_bytes(implementation.choices)
     own = each * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
-    shared = each * _TIED * outside(terms, implementation, "parameters", Place.FIRST)
+    shared = each * _tied_head(terms)
     layer = each * per_layer(terms, "parameters")
     freed = freed_with_a_layer(terms, implementation)
     new = (1 - ACCUMULATED)
@@ -94,9 +96,21 @@ def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
-    """Without sharding: all gradients; beside them a tied head's, and new ones where earlier ones exist."""
-    embedding = gradient_bytes(implementation.choices) * outside(terms, implementation, "parameters", Place.FIRST)
-    return terms["stage.gradient"].symbol + (_TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
+    """Without sharding: all gradients; beside them a tied head's, and new ones where earlier ones exist.
+
+    That of a table of positions is made before, and frees the numbers of positions.
+    """
+    each, names = gradient_bytes(implementation.choices), ("embedding", "position_embedding")
+    embedding, *positions = (each * terms[f"{name}.parameters"].symbol for name in names
+                             if f"{name}.parameters" in terms)
+    whole = terms["stage.gradient"].symbol
+    last = (_TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
+    if not positions:
+        return whole + last
+    before = ACCUMULATED * (positions[0] + _TIED * embedding) - (1 - ACCUMULATED) * (1 - _TIED) * embedding
+    if implementation.choices["position_ids"] == "shared":  # their gradient is a sum over sequences
+        before += product(Integer(2), Iverson(b > 1), *local_shape((SEQUENCE, HIDDEN)))
+    return whole + Max(before, last - terms["stage.position_embedding.input"].symbol)
 
 
 def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:

@@ -8,7 +8,7 @@ from sympy import Eq, Integer
 
 from ..choices import TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, HIDDEN, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
+from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
@@ -63,7 +63,10 @@ def _of_layers() -> tuple[Tensor, ...]:
           for kind, norms, residual, tensors in (
               ("of_two", ("pre", "post"), _ONE_AFTER_THE_OTHER, 2), ("of_four", ("both",), _ONE_AFTER_THE_OTHER, 4),
               ("of_one", ("pre",), _ONE_NORM, 1))),
-        _counters("head_norms", 2, "norms of queries and keys", qkn, normalisation=(*_SCALED, *_SHIFTED)),
+        _counters("head_norms", 2, "norms of queries and keys", qkn, normalisation=_SCALED),
+        *(_steps(f"norms_of_{name}", heads, f"fp32 step counters of norms of {name}, one module for each head", qkn,
+                 normalisation=_SHIFTED, qk_norms=("heads",))
+          for name, heads in (("queries", (HEADS,)), ("keys", (KV_HEADS,)))),
     )
 
 

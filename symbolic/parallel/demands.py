@@ -211,10 +211,22 @@ def _of_fp32(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
                   and (choices[axis] not in options or bool(_special(choices)))) for axis, options in counted.items())
 
 
+def _of_unknown_moments(choices: Mapping[str, str], special: str) -> str:
+    """Name what a layer has whose backward pass is neither walked nor that of a Llama; "" if there is nothing."""
+    if choices["peak"] != "torch" or not (unwalked := not_walked(choices)):
+        return ""
+    kinds = {axis: choices[axis] for axis in ("layers", "heads", "mlp")}
+    others = [f"{axis} = {kind}" for axis, kind in kinds.items() if kind not in ("dense", "grouped", "swiglu")]
+    if choices["router"] in TRANSFORMERS_ROUTERS:
+        return unwalked if others or special else ""
+    return (*others, special)[0]
+
+
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
+    unknown, learned = _of_unknown_moments(choices, special), choices["positions"] == "learned"
     of_adapters = _special(choices, _WITH_ADAPTERS if choices["layers"] == "experts" else {})
     packed, picked = choices["documents"] == "packed", choices["value"] == "picked"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
@@ -248,8 +260,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("balance = loss where Transformers sends tokens to other ranks' experts: choose balance = none",
          choices["balance"] != "none" and choices["dispatch"] == "huggingface_sent"),
         (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
-        (f"{special} with the moments of PyTorch's own step: choose peak = saved",
-         bool(special) and choices["peak"] == "torch" and bool(not_walked(choices))),
+        (f"{unknown} with the moments of PyTorch's own step: choose peak = saved", bool(unknown)),
+        ("learned positions with the moments of PyTorch's own step, and FSDP2 or an optimizer that goes from parameter"
+         " to parameter: choose peak = saved", learned and choices["peak"] == "torch" and (
+             choices["data_parallel"] == "fsdp" or choices["optimizer_kernel"] == "loop")),
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
@@ -266,7 +280,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          packed and choices["attention"] != "flash"),
         ("packed documents with sinks, latent attention or FP8", packed and tuple(
             choices[axis] for axis in ("sinks", "heads", "fp8")) != ("none", "grouped", "none")),
-        ("packed documents with learned positions", packed and choices["positions"] == "learned"),
+        ("packed documents with learned positions", packed and learned),
         (f"packed documents with loss = {choices['loss']}: pairs are sequences of their own",
          packed and choices["loss"] in ("reward", "log_probs")),
         (f"packed documents with peak = {choices['peak']}: choose peak = saved", packed and choices["peak"] == "torch"),
@@ -276,10 +290,6 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("positions as a slope of the scores (ALiBi) with this kernel of attention: choose attention = eager",
          choices["positions"] == "alibi" and choices["attention"] != "eager"),
         (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
-        ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
-         " saved",
-         choices["peak"] == "torch" and bool(not_walked(choices)) and (
-             choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
         (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
          plain_alone and choices["balance"] != "none"),
         (f"loss = {choices['loss']} under autocast or with the moments of PyTorch's own step: choose precision = bf16"

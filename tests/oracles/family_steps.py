@@ -78,7 +78,7 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
         if full:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
         recorder.watch(next(part for name, part in model.base_model.named_modules()
-                            if "norm" in name.rpartition(".")[2] and "layers." not in name))
+                            if name == "ln_f" or ("norm" in name.rpartition(".")[2] and "layers." not in name)))
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         recorder.peak = recorder.now
         for _ in range(2):

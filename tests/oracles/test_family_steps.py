@@ -6,6 +6,7 @@ counted may have the tables of the rotary embedding too many, which the first la
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,19 +14,28 @@ from typing import Any
 import pytest
 from families import read_config
 from oracles.family_steps import recorded
-from oracles.public_families import FAMILIES
+from oracles.public_families import FAMILIES, Draw
 
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import configured
+from shardmath.models.dense_families import GELU
 
 pytestmark = pytest.mark.slow
 
 #: Families whose layers are walked operation by operation.
-WALKED = ("arcee", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4", "granite",
-          "helium", "hunyuan_v1_dense", "internlm3", "llama", "mistral", "nemotron", "olmo", "olmo2", "olmo3", "phi",
-          "phi3", "qwen3", "seed_oss", "smollm3", "starcoder2")
-
-
+WALKED = (
+    "arcee", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4", "granite", "gpt2",
+    "gpt_neox", "helium", "hunyuan_v1_dense", "internlm3", "llama", "mistral", "nemotron", "olmo", "olmo2", "olmo3",
+    "opt", "phi", "phi3", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
+)
+#: Keys of families with oracles of their own for what layers save.
+OWN: Mapping[str, Draw] = {
+    "gpt2": lambda draw: {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "n_inner": 32 * draw.randint(1, 30),
+                          "activation_function": draw.choice(list(GELU))},
+    "gpt_neox": lambda draw: {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+                                                  "partial_rotary_factor": draw.choice((0.25, 0.5, 1.0))},
+                              "use_parallel_residual": draw.random() < 0.5, "hidden_act": draw.choice(list(GELU))},
+}
 #: Moments behind that of the final norm.
 OF_LAYERS = ("layer_backward", "embedding_backward")
 
@@ -37,7 +47,7 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "model_type": family, "hidden_size": k * each * d, "num_attention_heads": k * each, "num_key_value_heads": k,
         "intermediate_size": 32 * draw.randint(1, 30), "num_hidden_layers": draw.randint(1, 4),
         "vocab_size": draw.randint(20, 300), "head_dim": d, "tie_word_embeddings": draw.random() < 0.5,
-        "max_position_embeddings": 4096, **FAMILIES[family](draw),
+        "max_position_embeddings": 4096, **{**FAMILIES, **OWN}[family](draw),
     }
     if config.get("sliding_window"):  # sdpa has no kernel for narrower ones
         config["sliding_window"] = 4096
