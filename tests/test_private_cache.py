@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 import os
 import stat
 import subprocess
@@ -285,3 +287,26 @@ def test_a_use_is_noted_and_the_first_file_that_a_process_keeps_bounds_the_cache
     cached._trimmed.clear()  # another process
     cached.keep("modules", "third.py", OWN.encode())
     assert {path.name for path in folder.iterdir()} == {"own.py", "second.py", "third.py"}
+
+
+def test_compiled_text_is_kept_for_that_text_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short module is compiled at each start; of a long one what is kept is run, and for no other text."""
+    assert cached.cached_module("modules", "own", lambda: OWN).VALUE == 1
+    assert not (folder / "own.code").exists()
+    monkeypatch.setattr(cached, "_LONG", 1)
+    values = []
+    for text in (OWN, OWN, INJECTED):
+        sys.modules.pop("shardmath_modules_own")
+        cached.keep("modules", "own.py", text.encode())
+        values.append(cached.cached_module("modules", "own", lambda: OWN).VALUE)
+    assert values == [1, 1, 2]
+    content = cached.kept("modules", "own.code")
+    assert content is not None
+    assert content.startswith(hashlib.sha256(INJECTED.encode()).digest())
+    cached.keep("modules", "own.code", content[:32] + marshal.dumps(compile("VALUE = 3", "own.py", "exec")))
+    sys.modules.pop("shardmath_modules_own")
+    assert cached.cached_module("modules", "own", lambda: OWN).VALUE == 3  # it is what runs
+    (folder / "own.code").chmod(0o666)
+    sys.modules.pop("shardmath_modules_own")
+    with pytest.warns(UserWarning, match=r"own\.code may be written by other users: nothing is read from it"):
+        assert cached.cached_module("modules", "own", lambda: OWN).VALUE == 2

@@ -8,6 +8,7 @@ everything is derived anew in each process, which takes longer and gives the sam
 from __future__ import annotations
 
 import hashlib
+import marshal
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from functools import cache
 from importlib.abc import SourceLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from shardmath import __version__
 from shardmath.files.private import UnsafeError, check_folder, make_folder, open_file
@@ -25,6 +26,8 @@ from shardmath.files.writing import replacing
 
 #: Libraries that derive or compile what is kept.
 _LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
+#: Characters of a module from which on its compiled form is kept too: half a megabyte takes 0.1 s to compile.
+_LONG = 1 << 16
 #: How the first line of every file begins; the seal follows.
 _MARK = b"# shardmath "
 #: Makes the context that something of a kind is made in; see ``watch``.
@@ -50,7 +53,7 @@ def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
     path = str(_path(kind, f"{key}.py") or f"<{kind}/{key}.py>")
     if title in sys.modules and sys.modules[title].__file__ == path:
         return sys.modules[title]
-    loader = _Text(path, cached_text(kind, f"{key}.py", source))
+    loader = _Text(kind, key, path, cached_text(kind, f"{key}.py", source))
     spec = spec_from_loader(title, loader)
     assert spec is not None
     module = module_from_spec(spec)
@@ -151,16 +154,28 @@ def module_of(name: str, path: Path) -> ModuleType:
 
 
 class _Text(SourceLoader):
-    """Loads a module from a text that was checked, never from compiled files beside it."""
+    """Loads a module from a text that was checked; what it compiles a long one to is kept as checked as the text."""
 
-    def __init__(self, path: str, text: str) -> None:
-        self._path, self.text = path, text
+    def __init__(self, kind: str, key: str, path: str, text: str) -> None:
+        self._kind, self._name, self._path, self.text = kind, f"{key}.code", path, text
 
     def get_filename(self, fullname: str) -> str:
         return self._path
 
     def get_data(self, path: str | bytes) -> bytes:
         return self.text.encode()
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        if len(self.text) < _LONG:
+            return super().get_code(fullname)
+        digest = hashlib.sha256(self.text.encode()).digest()
+        content = kept(self._kind, self._name)
+        if content is not None and content.startswith(digest):
+            known: CodeType = marshal.loads(content[len(digest):])
+            return known
+        code = super().get_code(fullname)
+        keep(self._kind, self._name, digest + marshal.dumps(code))
+        return code
 
 
 def user_folder() -> Path:
