@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardmath.cli.main import cli
-from shardmath.cli.titled import Titled, under
+from shardmath.cli.titled import Titled, _shortened, under
 from shardmath.generated.definitions import CHOICES
 
 TABLES = Path(__file__).resolve().parents[1] / "generated" / "formulas.md"
@@ -109,3 +109,24 @@ def test_a_table_lists_every_axis_and_option_of_kernels() -> None:
     section = TABLES.read_text(encoding="utf-8").split("\n## Kernels\n")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \| .* \| `(\w+)` \| .* \|$", section, re.MULTILINE)
     assert listed == [(axis, option) for axis, (_, options) in CHOICES.items() for option in options]
+
+
+@pytest.mark.parametrize(("text", "room", "shortened"), [
+    ("GPUs of the job", 20, "GPUs of the job"),
+    ("Data-parallel size (DP), without CP", 30, "Data-parallel size (DP)"),
+    ("ZeRO stage, 0 to 3; DeepSpeed's with huggingface", 40, "ZeRO stage, 0 to 3"),
+    ("Solve every row of this table (Parquet, CSV or Arrow) of a space", 45, "Solve every row of this table"),
+    ("Pipeline schedule: 1f1b, interleaved, gpipe", 40, "Pipeline schedule: 1f1b, ..."),
+    ("Memory of every rank by role: .png, .svg or .html", 31, "Memory of every rank by role"),
+    ("Norms and residuals are sharded over TP", 30, "Norms and residuals are ..."),
+])
+def test_an_option_in_one_line_says_whole_clauses(text: str, room: int, shortened: str) -> None:
+    assert _shortened(text, room) == shortened
+
+
+def test_few_options_end_in_the_middle_of_a_clause() -> None:
+    """What a reader of the short help does not see is a further clause or item, but for the longest names."""
+    cut = {line.split()[0] for name in TITLED if folded(name)
+           for line in CliRunner().invoke(cli, [name, "--help"], terminal_width=80).output.splitlines()
+           if line.startswith("  -") and line.endswith(" ...") and not line.endswith(", ...")}
+    assert cut <= {"--etp,", "--shared,", "--sequence-parallel"}

@@ -20,9 +20,9 @@ from shardmath.reports.answers import answer
 @configuration_options
 @writing_options
 @click.option("--alloc-conf", metavar="OPTION:VALUE,...",
-              help="Replay with options of PYTORCH_CUDA_ALLOC_CONF, e.g. expandable_segments:True.")
+              help="PYTORCH_CUDA_ALLOC_CONF of the replay, such as expandable_segments:True.")
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
-@click.option("--full", is_flag=True, help="Show the smallest tensors in lines of their own too.")
+@click.option("--full", is_flag=True, help="Show the smallest tensors too, in lines of their own.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")

@@ -291,7 +291,7 @@ _layout_options = under("Job and layout", *_field_options(
 settings_option = under(
     "Model and kernels",
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                 help="Change a flag, key or variable of the launch file MODEL. May be repeated."),
+                 help="Change a setting of the launch file: a flag, key or variable. May be repeated."),
 )
 
 #: All options of one configuration; ``runs.configuration_arguments`` takes them.

@@ -56,7 +56,7 @@ from shardmath.reports.answers import answer
     click.option("--pause", metavar="DURATION", help="Time that training waits for each checkpoint, such as 10s."),
     click.option("--restart", metavar="DURATION", help="Time from a failure until training goes on, such as 5m."),
     click.option("--failures", metavar="NAME",
-                 help="llama-3, rsc-1, rsc-2, or interruptions per 1000 GPU-days  [default: llama-3]"),
+                 help="Failure rates: llama-3, rsc-1, rsc-2, or a number per 1000 GPU-days  [default: llama-3]"),
 )
 @axis_options
 @implementation_options

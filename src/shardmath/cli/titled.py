@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from textwrap import shorten, wrap
@@ -97,8 +98,25 @@ def _write_lines(formatter: click.HelpFormatter, ctx: click.Context, options: Se
     column = min(max(map(len, names)), _COLUMN) + 2
     for name, item in zip(names, options, strict=True):
         room = formatter.width - formatter.current_indent - max(column, len(name) + 2)
-        text = shorten((item.help or "").partition("  [default")[0].rstrip("."), room, placeholder=" ...")
+        text = _shortened((item.help or "").partition("  [default")[0].rstrip("."), room)
         formatter.write(f"{'':{formatter.current_indent}}{name:{column - 2}}  {text}\n")
+
+
+def _shortened(text: str, room: int) -> str:
+    """Return as much of a sentence as there is room for: whole clauses, and of a list its first items."""
+    clauses = re.split(r"(?=[,;.] (?![^(]*\))|: | \()", text)
+    kept = ""
+    while clauses and len(kept) + len(clauses[0]) <= room:
+        kept += clauses.pop(0)
+    if not clauses:
+        return kept
+    head, colon, _ = kept.rpartition(": ")
+    if colon and clauses[0].startswith(",") and len(kept) + len(_AND_SO_ON) > room:
+        kept, _, last = kept.rpartition(", ")
+        kept = kept if last and colon in kept else head
+    if colon in kept and colon:
+        return kept + _AND_SO_ON
+    return kept or shorten(text, room, placeholder=" ...")
 
 
 def _names(option: click.Option, ctx: click.Context) -> str:
@@ -148,6 +166,8 @@ _FOLDED = ("Rarely set", "Machine constants")
 _WHOLE = "shardmath.help_all"
 #: Columns that the names of options take, unless they are longer.
 _COLUMN = 38
+#: What stands for the rest of a list.
+_AND_SO_ON = ", ..."
 #: Name of the note that neither progress nor notes are wanted.
 _HUSHED = "shardmath.hushed"
 _QUIET = click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=_hush,

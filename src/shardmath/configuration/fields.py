@@ -90,7 +90,7 @@ class Layout(Training):
     pipeline_layout: Sequence[int] | str | None = declared("layers of each pipeline stage, in model order",
                                                            absent="even")
     anchor: str | PathLike[str] | None = declared(
-        "measured run (JSON) that fixes allocator, context and NCCL constants")
+        "measured run (JSON), whose constants of allocator, context and NCCL are taken")
 
 
 def with_degrees(behind: str, typed: Callable[[str], Any], default: Callable[[str], Any]) -> Callable[[Kind], Kind]:
