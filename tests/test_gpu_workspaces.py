@@ -18,7 +18,8 @@ MIB, KIB = 2**20, 2**10
 MODEL = Model.named("llama-3.2-1b")
 ARCHITECTURES = {
     "v100": "ampere", "a100": "ampere", "a800": "ampere", "l4": "ampere", "l40s": "ampere", "a6000": "ampere",
-    "rtx": "ampere", "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
+    "t4": "ampere", "a10": "ampere", "a10g": "ampere", "a40": "ampere", "rtx-3090": "ampere", "rtx-4090": "ampere",
+    "rtx-6000": "ampere", "rtx-5090": "blackwell", "rtx-pro": "blackwell", "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
     "b200": "blackwell", "gb200": "blackwell", "b300": "blackwell", "gb300": "blackwell", "mi250x": "hopper",
     "mi300x": "hopper", "mi325x": "hopper", "mi350x": "hopper", "mi355x": "hopper",
 }
@@ -33,7 +34,7 @@ def sizes(gpu: Gpu, **others: int) -> dict[str, int]:
 def test_every_gpu_of_the_catalogue(name: str) -> None:
     gpu = Gpu.named(name)
     assert bool(gpu.compute_capability) == (not name.startswith("mi"))
-    assert sizes(gpu) == LIBRARIES[ARCHITECTURES[name.partition("-")[0]]]
+    assert sizes(gpu) == LIBRARIES[ARCHITECTURES["-".join(name.split("-")[: 2 if name.startswith("rtx") else 1])]]
 
 
 def test_what_the_user_chose_stays() -> None:

@@ -29,7 +29,11 @@ REPORTED = {
     "b300-270gb": 275040 * MIB,
     "gb300-279gb": 284208 * MIB,
     "rtx-4090-24gb": 24564 * MIB,
+    "rtx-3090-24gb": 24576 * MIB,
+    "rtx-5090-32gb": 32607 * MIB,
+    "rtx-pro-6000-96gb": 97887 * MIB,
     "a6000-48gb": 49140 * MIB,
+    "rtx-6000-ada-48gb": 49140 * MIB,
     "mi250x-64gb-per-gcd": 65520 * MIB,
     "mi300x-192gb": 205_822_885_888,
     "mi350x-288gb": 309_220_868_096,
@@ -43,9 +47,11 @@ def test_memory_is_within_one_percent_above_what_the_driver_reports(name: str) -
     assert REPORTED[name] <= memory <= REPORTED[name] * 1.01
 
 
-@pytest.mark.parametrize(("name", "reported"), [("l40s", 46068), ("l4", 23034)])
+@pytest.mark.parametrize(("name", "reported"), [
+    ("l40s", 46068), ("l4", 23034), ("a40", 46068), ("a10-24gb", 23028), ("a10g", 23028), ("t4", 15360),
+])
 def test_ecc_on_gddr6_takes_a_sixteenth(name: str, reported: int) -> None:
-    """Both cards are catalogued without that share taken off; their notes say so."""
+    """These cards are catalogued without that share taken off; their notes say so."""
     assert 0 <= Gpu.named(name).memory_bytes * 15 // 16 - reported * MIB < 16 * MIB
     assert f"{reported} MiB" in Gpu.named(name).note
 
@@ -74,6 +80,12 @@ def test_every_entry_is_complete(name: str) -> None:
         (" H100 NVL ", "h100-nvl-94gb"),
         ("AMD Instinct MI300X", "mi300x-192gb"),
         ("RTX A6000", "a6000-48gb"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090-24gb"),
+        ("RTX 6000 Ada", "rtx-6000-ada-48gb"),
+        ("rtx-pro-6000", "rtx-pro-6000-96gb"),
+        ("a10g", "a10g-24gb"),
+        ("A10", "a10-24gb"),
+        ("Tesla T4", "t4-16gb"),
         ("mi250x", "mi250x-64gb-per-gcd"),
         ("Tesla V100", "v100-32gb"),
     ],

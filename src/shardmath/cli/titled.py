@@ -166,7 +166,7 @@ _FOLDED = ("Rarely set", "Machine constants")
 _WHOLE = "shardmath.help_all"
 #: Columns that the names of options take, unless they are longer.
 _COLUMN = 38
-#: What stands for the rest of a list.
+#: Stands for the rest of a list.
 _AND_SO_ON = ", ..."
 #: Name of the note that neither progress nor notes are wanted.
 _HUSHED = "shardmath.hushed"

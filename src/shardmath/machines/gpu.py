@@ -90,7 +90,9 @@ class Gpu(Record):
 
     @property
     def generation(self) -> str:
-        """Name of the generation, as far as constants of time depend on it; empty where it is not known."""
+        """Name of the generation, as far as constants of time depend on it; empty where no run was ever fitted."""
+        if self.compute_capability.startswith("12."):  # GeForce and RTX PRO: other tensor cores than those of B200
+            return ""
         return "blackwell_ultra" if self.compute_capability == "10.3" else self.architecture
 
     @property
