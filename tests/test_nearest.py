@@ -136,6 +136,17 @@ def test_what_an_error_names(case: str) -> None:
     assert str(error).endswith(end), str(error)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kernels", "cause"), [
+    ({"optimizer": "muon"}, "megatron and optimizer = muon"),
+    ({"optimizer": "muon", "swiglu": "eager"}, "megatron and optimizer = muon"),
+])
+def test_the_choice_of_kernels_is_named_that_leaves_one_value(kernels: dict[str, str], cause: str) -> None:
+    error = refusal(model="llama-3.1-8b", distributed_optimizer=True, kernels=kernels)
+    assert error is not None
+    assert error.rule == f"must be 0 with {cause}"
+
+
 def test_values_are_sought_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches ask for thousands of illegal configurations, and read no error of them."""
     monkeypatch.setattr("shardmath.account.configured.nearest_legal", lambda *_: pytest.fail("sought"))

@@ -187,6 +187,26 @@ def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evalu
     return Evaluator(implementation, implementation, known["choices"], known["fixed"], known["defaults"], None)
 
 
+def fixing(evaluator: Evaluator, name: str) -> str:
+    """Name what leaves the parameter ``name`` one value: the implementation, and the choice that does so alone.
+
+    All choices that differ from the implementation's are named where several do so together.
+    """
+    known = IMPLEMENTATIONS[evaluator.implementation]
+    if name in known["fixed"]:
+        return evaluator.implementation
+    changed = {axis: option for axis, option in evaluator.choices.items() if known["choices"][axis] != option}
+    causes = [f"{axis} = {option}" for axis, option in changed.items() if _fixes(evaluator, name, {axis: option})]
+    return f"{evaluator.implementation} and {causes[0] if causes else ', '.join(map(' = '.join, changed.items()))}"
+
+
+def _fixes(evaluator: Evaluator, name: str, kernels: Mapping[str, str]) -> bool:
+    try:
+        return name in find(evaluator.implementation, kernels).fixed
+    except InputError:  # not counted without the other choices
+        return False
+
+
 def changed_choices(implementation: str, kernels: Mapping[str, str] | None = None) -> dict[str, str]:
     """Get the kernel choices in ``kernels``, and those that go with them, that differ from those of ``implementation``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, fixing
 from shardmath.configuration.zero import stage_switches
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, LIBRARIES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
@@ -75,7 +75,7 @@ def settings(
     for name, value in asked.items():
         values[name] = evaluator.defaults[name] if value is None else checked(name, value)
         if name in evaluator.fixed and values[name] != evaluator.fixed[name]:
-            raise InputError(name, values[name], f"must be {evaluator.fixed[name]} with {evaluator.name}",
+            raise InputError(name, values[name], f"must be {evaluator.fixed[name]} with {fixing(evaluator, name)}",
                              str(evaluator.fixed[name]))
     return values
 
