@@ -216,3 +216,9 @@ def test_the_command_prints_the_plan_and_its_document(
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2
     assert "price = 'b200'" in capsys.readouterr().err
+
+
+def test_a_step_has_whole_sequences_where_no_batch_is_asked_for() -> None:
+    answer = plan("opt-6.7b", "1T", ["h100-80gb"], num_gpus=[64], seq_length=2000)
+    assert answer.batch_tokens == 8388 * 2000
+    assert plan("opt-6.7b", "1T", ["h100-80gb"], num_gpus=[64]).batch_tokens == 2**24  # 2048 tokens each

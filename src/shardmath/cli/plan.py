@@ -33,7 +33,8 @@ from shardmath.reports.answers import answer
     "Training",
     click.option("--tokens", required=True, metavar="NUMBER", help="Tokens of the whole training, such as 15T."),
     click.option("--seq", "--seq-length", "seq_length", type=Tokens(), help="Tokens per sequence."),
-    click.option("--batch-tokens", default="16777216", show_default=True, metavar="NUMBER", help="Tokens per step."),
+    click.option("--batch-tokens", metavar="NUMBER",
+                 help="Tokens per step  [default: as many whole sequences as 16777216 hold]"),
     click.option("--phase", "phases", multiple=True, metavar="TOKENS@LENGTH",
                  help="A later phase with other sequences, out of --tokens, such as 800B@128k. May be repeated."),
 )

@@ -36,9 +36,10 @@ def impossible_overlaps(
 
 
 def default_seq_length(model: Model | None) -> int:
-    """Return tokens of a sequence of ``model``: no more than its table of learned positions has rows."""
-    rows = 0 if model is None else model.learned_positions
-    return min(SEQ_LENGTH, rows) if rows else SEQ_LENGTH
+    """Return tokens of a sequence of ``model``: no more than its table of learned positions has rows for."""
+    if model is None or not model.learned_positions:
+        return SEQ_LENGTH
+    return min(SEQ_LENGTH, model.max_seq_length or model.learned_positions)
 
 
 def default_implementation(model: Model | None) -> str:

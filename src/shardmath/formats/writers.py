@@ -46,21 +46,31 @@ WRITERS: Mapping[str, Format] = {
 }
 """Formats that can be written, by name."""
 FORMATS = tuple(WRITERS)
+#: Implementations that have a format.
+_WRITTEN = tuple(dict.fromkeys(known.implementation for known in WRITERS.values()))
 #: Parameters that no file has: the machine's, and the balance of experts.
 BESIDE = tuple(name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent")
 
 
-def written(format: str, explanation: Explanation, layout: Sequence[int] | None = None) -> str:
+def written(format: str | None, explanation: Explanation, layout: Sequence[int] | None = None) -> str:
     """Return the text of a file of ``format`` (one of ``FORMATS``) for the run that ``explanation`` accounts for.
 
-    ``layout`` are the layers of every pipeline stage where they were listed. Raises InputError for an unknown format,
-    and where no setting of the format says what the run does.
+    None is the implementation's first format. ``layout`` are the layers of every pipeline stage where they were listed.
+    Raises InputError for an unknown format, and where no setting of the format says what the run does.
     """
+    own = [name for name, known in WRITERS.items() if known.implementation == explanation.framework]
+    if format is None:
+        if not own:
+            rule = f"must be {' or '.join(_WRITTEN)}: no file of {explanation.framework} is written yet"
+            raise InputError("implementation", explanation.framework, rule)
+        format = own[0]
     if format not in WRITERS:
-        raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest_names(format, FORMATS))
+        nearest = " or ".join(own) if format == explanation.framework else nearest_names(format, FORMATS)
+        raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest)
     implementation, suffix, write, beside = WRITERS[format]
     if explanation.framework != implementation:
-        raise InputError("write", format, f"must be a format of the implementation, and this one is {implementation}'s")
+        rule = f"must be a format of the implementation, and this one is {implementation}'s"
+        raise InputError("write", format, rule, " or ".join(own) or None)
     text = write(explanation, layout)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"run{suffix}"

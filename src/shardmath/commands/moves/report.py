@@ -157,9 +157,13 @@ def in_changes(move: Move) -> str:
     return ", ".join(
         f"{_TITLES.get(change.name, change.name.replace('_', ' '))} "
         f"{_value(change.name, change.before)} -> {_value(change.name, change.after)}"
-        + (f" ({move.arguments['num_gpus']} GPUs)" if change.name == "data_parallel" else "")
+        + (f" ({_gpus(move.arguments['num_gpus'])})" if change.name == "data_parallel" else "")
         for change in move.changes
     )
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
 
 
 def _value(name: str, value: int | str) -> str:

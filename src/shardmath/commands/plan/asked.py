@@ -64,7 +64,12 @@ def _phase(text: str) -> Tokens:
 
 
 def batch_of(batch_tokens: object, seq_length: int) -> int:
-    """Return the sequences of a step. Raises InputError unless they are whole."""
+    """Return the sequences of a step: without ``batch_tokens`` as many whole ones as ``BATCH_TOKENS`` hold.
+
+    Raises InputError for tokens that are no whole sequences.
+    """
+    if batch_tokens is None:
+        return max(1, BATCH_TOKENS // seq_length)
     size = whole("batch_tokens", batch_tokens, 2**40)
     sequences, rest = divmod(size, seq_length)
     if rest or not sequences:

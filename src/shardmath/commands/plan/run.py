@@ -11,7 +11,6 @@ from shardmath.account.accounting import Explanation, explain
 from shardmath.account.time import as_cluster
 from shardmath.commands.plan.answers import Offer, Plan
 from shardmath.commands.plan.asked import (
-    BATCH_TOKENS,
     batch_of,
     electricity_of,
     failures_of,
@@ -49,7 +48,7 @@ def plan(
     budget: int | str | None = None,
     prices: Mapping[str, Any] | None = None,
     phases: Sequence[str] = (),
-    batch_tokens: int | str = BATCH_TOKENS,
+    batch_tokens: int | str | None = None,
     pause: int | str | None = None,
     restart: int | str | None = None,
     failures: str | None = None,
@@ -62,11 +61,12 @@ def plan(
     """Days, GPU-hours, money, energy and CO2 of a training on each kind and number of GPUs, and the best of them.
 
     ``tokens``, ``budget`` and ``batch_tokens`` may be text such as ``15T``, ``deadline``, ``pause`` and ``restart``
-    such as ``90d``. ``num_gpus``: by default four doublings from the least number that could meet the deadline.
-    ``prices``: of a GPU-hour by kind. ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``. ``pause`` and
-    ``restart``: seconds that a checkpoint stops training, and from a failure until training goes on. ``failures``: a
-    training of the catalogue, or interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue, or grams for one
-    kWh. ``arguments`` are those of ``sweep``.
+    such as ``90d``. ``batch_tokens``: of a step, by default as many whole sequences as 2^24 tokens hold. ``num_gpus``:
+    by default four doublings from the least number that could meet the deadline. ``prices``: of a GPU-hour by kind.
+    ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``. ``pause`` and ``restart``: seconds that a
+    checkpoint stops training, and from a failure until training goes on. ``failures``: a training of the catalogue, or
+    interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue, or grams for one kWh. ``arguments`` are those
+    of ``sweep``.
 
     Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
     of a step needs.

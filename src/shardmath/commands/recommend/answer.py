@@ -159,4 +159,4 @@ def choice_of(
 
 
 def _script(account: Explanation, format: str | None = None, layers: Sequence[int] | None = None) -> str:
-    return written(format or account.framework, account, layers)
+    return written(format, account, layers)

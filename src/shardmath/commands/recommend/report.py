@@ -48,10 +48,12 @@ def show(advice: Advice, launched: bool = True) -> None:
     _show_replay(out, advice.choices)
     _show_error(out, advice.choices, bool(advice.model.num_experts))
     _show_excluded(out, advice)
-    if best.neighbours or advice.changes:
-        out.print()
+    out.print()
+    if best.neighbours:
         out.print(_neighbours(best))
+    if advice.changes:
         out.print(_changes(advice.changes))
+    show_switches(out, advice.switches)
     show_untried(out, advice.untried)
     if launched:
         out.print(_launched(best), markup=False, soft_wrap=True)

@@ -69,18 +69,21 @@ def recommend(
         answers = asked.answers
     if not answers.legal:
         raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
+    worth = tuple(choose(answers))
     choices = tuple(
         choice_of(item.role, sizes_of(item.configuration),
                   () if item.configuration.layers else neighbours(item.configuration),
                   _explained(item.configuration, chosen, cluster, training), item.configuration.layers or None)
-        for item in choose(answers)
+        for item in worth
     )
     first = answers.first()
     return Advice(
         chosen, cluster, ", ".join(implementations_of(search)), num_gpus, global_batch_size, seq_length, answers.legal,
         risk_of(with_parts(arguments)), choices,
-        _excluded(answers, first), () if first is None or first.layers else tuple(changes(asked, first)),
-        (*untried(answers.parts), *impossible(search)), None if choices else switches(search, "out of memory"),
+        _excluded(answers, worth[0].configuration if worth else None),
+        () if first is None or first.layers else tuple(changes(asked, first)),
+        (*untried(answers.parts), *impossible(search)),
+        None if first is not None else switches(search, "uncertain" if worth else "out of memory"),
     )
 
 

@@ -40,7 +40,7 @@ def program(configuration: Configuration, model: Model | str, gpu: Any, argument
     start = _start(account)
     shared = {"hook": hook(configuration, model, gpu, arguments), "hook_file": HOOK, "result": RESULT,
               "ranks": account.inputs["num_gpus"], "rank": _global_rank(account), "start": start}
-    text = written(account.framework, account, arguments.get("pipeline_layout") or account.layers)
+    text = written(None, account, arguments.get("pipeline_layout") or account.layers)
     if account.framework == "megatron":
         head, launch, tail = text.partition('torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py')
         assert launch
