@@ -19,7 +19,8 @@ MODEL = Model.named("llama-3.2-1b")
 ARCHITECTURES = {
     "v100": "ampere", "a100": "ampere", "a800": "ampere", "l4": "ampere", "l40s": "ampere", "a6000": "ampere",
     "t4": "ampere", "a10": "ampere", "a10g": "ampere", "a40": "ampere", "rtx-3090": "ampere", "rtx-4090": "ampere",
-    "rtx-6000": "ampere", "rtx-5090": "blackwell", "rtx-pro": "blackwell", "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
+    "rtx-6000": "ampere", "rtx-5090": "blackwell", "rtx-pro": "blackwell",
+    "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
     "b200": "blackwell", "gb200": "blackwell", "b300": "blackwell", "gb300": "blackwell", "mi250x": "hopper",
     "mi300x": "hopper", "mi325x": "hopper", "mi350x": "hopper", "mi355x": "hopper",
 }
