@@ -51,6 +51,19 @@ class Entry:
         return max((len(name) for name in self.rows if name == row or _begins(row, name)), default=-1)
 
 
+@dataclass(frozen=True)
+class Fact:
+    """A place in a file that gives needs of models to a model class of a framework, or denies them."""
+
+    framework: str
+    package: str
+    model_class: str
+    file: str
+    name: str
+    has: tuple[str, ...]
+    lacks: tuple[str, ...]
+
+
 def _begins(row: str, name: str) -> bool:
     return name.endswith("*") and row.startswith(name[:-1])
 
@@ -70,6 +83,20 @@ def _entries(frameworks: Mapping[str, Any]) -> Iterator[Entry]:
                     rows = tuple(stated.pop("rows"))
                     options = {axis: tuple(allowed) for axis, allowed in stated.items()}
                     yield Entry(framework, package, file, name, rows, options)
+
+
+@cache
+def facts() -> tuple[Fact, ...]:
+    """Return what lines say of model classes, in the order of the file."""
+    return tuple(
+        Fact(framework, package, model_class, file, name, tuple(said.get("has", ())), tuple(said.get("lacks", ())))
+        for framework, packages in read("code")["classes"].items() for package, classes in packages.items()
+        for model_class, files in classes.items() for file, places in files.items() for name, said in places.items())
+
+
+def places() -> tuple[Entry | Fact, ...]:
+    """Return all places that have a line: those of rows and those of model classes."""
+    return (*entries(), *facts())
 
 
 @cache

@@ -260,7 +260,7 @@ TORCHTITAN = Implementation(
     },
     Reserved((Share(1071, 848, 1101), Share(1081, 832, 1053), Share(1066, 867, 1086)),
              "torchtitan", "last_reduce", 940),
-    fixed={"cf": 0, "sgate": 0, **_NO_REGIONS},
+    fixed={"cf": 0, "bias": 0, "sgate": 0, **_NO_REGIONS},
     lacking=_TORCHTITAN_LACKS,
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
@@ -284,7 +284,7 @@ NANOTRON = Implementation(
     },
     Reserved((Share(1044, 952, 1092), Share(1111, 928, 1114), Share(1154, 877, 1655)), "ultrascale",
              "optimizer_step", 540),
-    fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
+    fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "bias": 0, "qkn": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
     lacking=_NANOTRON_LACKS,
     allowed={

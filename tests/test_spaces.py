@@ -47,7 +47,7 @@ SPACES: dict[str, Space] = {
         "mixtral-8x7b", "h200", fixed={"global_batch_size": 64, "seq_length": 4096, "distributed_optimizer": 0},
     ),
     "families": Space(
-        {"implementation": ("megatron", "nanotron", "torchtitan"), "model": ("qwen2.5-0.5b", "llama-3.2-1b"),
+        {"implementation": ("megatron", "nanotron", "torchtitan"), "model": ("smollm2-1.7b", "llama-3.2-1b"),
          "tensor_parallel": (1, 2), "sequence_parallel": (0, 1), "gradient_bytes": (2, 4)},
         gpu="a100-40gb", fixed={**JOB, "recompute": "full"},
     ),

@@ -19,7 +19,7 @@ from typing import Any
 import tomli_w
 
 from shardmath.catalogue import read
-from shardmath.catalogue.code import entries, packages
+from shardmath.catalogue.code import packages, places
 
 FILE = Path(__file__).resolve().parents[1] / "catalogue" / "code_lines.toml"
 HEADER = "# Written by `python -m validation.code_lines`; do not edit.\n"
@@ -83,7 +83,7 @@ def lines(repositories: Mapping[str, str]) -> dict[str, Any]:
     """
     before = read("code_lines") if FILE.is_file() else {}
     made: dict[str, Any] = {}
-    for entry in entries():
+    for entry in places():
         files = made.setdefault(entry.package, {})
         if entry.file not in files:
             content = (committed(entry.package, entry.file, repositories[entry.package])

@@ -12,7 +12,7 @@ from families import CONFIGS
 from oracles.extent import FULL, SEED
 
 from shardmath.commands.page.families import usual_config
-from shardmath.configuration.choosing import choices_of
+from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.input.parameters import model_values
@@ -74,7 +74,7 @@ def _expected(config: dict[str, Any]) -> dict[str, Any]:
 
 def _kernels(implementation: str, model: Any) -> list[list[str]]:
     try:
-        return sorted([axis, option] for axis, option in choices_of(implementation, model).items())
+        return sorted([axis, option] for axis, option in answered_choices(implementation, model).items())
     except InputError:
         return []
 

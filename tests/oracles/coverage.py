@@ -42,6 +42,7 @@ from oracles import (
 )
 
 from shardmath.compiler.evaluators import find
+from shardmath.configuration import model_classes
 from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
 from shardmath.models.config_json import FAMILIES
@@ -66,6 +67,8 @@ SWITCHES: Mapping[str, str] = {"bias": "qkv_bias", "qkn": "qk_norm"}
 SWITCHES_OF_MOMENTS = ("shared_expert_gate",)
 #: Parts that change moments of a step in Megatron-Core, whose attention makes none.
 OF_MOMENTS: Mapping[str, tuple[str, ...]] = {"megatron": ("mlp", "norms", "layers", "biases", "shared_expert_gate")}
+#: Kernels of a framework's own model classes.
+OF_CLASSES: Mapping[str, tuple[str, ...]] = {"torchtitan": ("rope",)}
 #: Classes of Transformers under two names.
 SAME_CLASSES: Mapping[str, str] = {"kimi_k2": "deepseek_v3"}
 
@@ -147,7 +150,7 @@ def _parts(module: object, variants: Iterable[tuple[object, object]],
 
 
 def _options(implementations: Iterable[Implementation]) -> frozenset[tuple[str, str]]:
-    return frozenset((axis, each.choices[axis]) for each in implementations for axis in PARTS)
+    return frozenset((axis, each.choices[axis]) for each in implementations for axis in (*PARTS, "rope"))
 
 
 def models() -> dict[str, Model]:
@@ -171,6 +174,9 @@ def cell(
     for axis, (options, why) in IMPLEMENTATIONS[implementation].lacking.items():
         if (option := {**model.architecture, "biases": model.biases}[axis]) in options:
             return Cell(CANNOT, CANNOT, CANNOT, CANNOT, f"{axis} = {option}: {why}")
+    lacks = model_classes.missing(implementation, model)
+    if "has no" in lacks:
+        return Cell(CANNOT, CANNOT, CANNOT, CANNOT, lacks)
     try:
         chosen = find(implementation, choices_of(implementation, model)).choices
         refuse_impossible(chosen)
@@ -179,6 +185,8 @@ def cell(
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, own)
     except ValueError as error:
         return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, str(error).removeprefix("not counted yet: "))
+    if lacks:
+        return Cell(NOT_YET, NOT_YET, NOT_YET, NOT_YET, lacks)
     known = IMPLEMENTATIONS[implementation]
     refused = {letter: f"{name} = {int(getattr(model, name))}" for letter, value in known.fixed.items()
                if int(getattr(model, name := BY_LETTER[letter].name, value)) != value}
@@ -186,13 +194,13 @@ def cell(
         is_there = bool(refused.keys() & known.uncounted.keys())
         word, why = (NOT_YET, "") if is_there else (CANNOT, ": no layer there has it")
         return Cell(word, word, word, word, ", ".join(refused.values()) + why)
-    wanted = {(axis, chosen[axis]) for axis in PARTS}
+    wanted = {(axis, chosen[axis]) for axis in (*PARTS, *OF_CLASSES.get(implementation, ()))}
     wanted |= {(field, "true") for field in SWITCHES.values() if getattr(model, field) and not model.linear_bias}
     missing = _untried(family, wanted, tried)
     saved = ESTIMATED if missing else COUNTED
     alive, reason = _peak(implementation, chosen)
     wanted |= {(field, "true") for field in SWITCHES_OF_MOMENTS if getattr(model, field)}
-    axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values()))
+    axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values(), "rope"))
     unmoved = _untried(family, {pair for pair in wanted if pair[0] in axes}, of_peaks)
     peak = NOT_YET if not alive else ESTIMATED if unmoved else saved
     why = [f"no oracle tries {', '.join(missing)}"] if missing else []

@@ -7,18 +7,18 @@ from importlib.metadata import distribution
 import pytest
 
 from shardmath.catalogue import read
-from shardmath.catalogue.code import Entry, entries, packages
+from shardmath.catalogue.code import Entry, Fact, packages, places
 from validation.code_lines import digest, installed, line_of
 
 LINES = read("code_lines")
-HERE = [entry for entry in entries() if "distribution" in packages()[entry.package]]
+HERE = [entry for entry in places() if "distribution" in packages()[entry.package]]
 #: Files of a repository that its package does not install.
 NOT_INSTALLED = {"pretrain_gpt.py", "megatron/training/utils.py"}
 
 
 @pytest.mark.parametrize("entry", [entry for entry in HERE if entry.file not in NOT_INSTALLED],
                          ids=lambda entry: f"{entry.package} {entry.name}")
-def test_the_installed_file_has_the_name_at_that_line(entry: Entry) -> None:
+def test_the_installed_file_has_the_name_at_that_line(entry: Entry | Fact) -> None:
     stated = packages()[entry.package]
     if (version := distribution(stated["distribution"]).version.partition("+")[0]) != stated["version"]:
         pytest.skip(f"{entry.package} {version} is here, lines are of {stated['version']}")
@@ -30,7 +30,7 @@ def test_the_installed_file_has_the_name_at_that_line(entry: Entry) -> None:
 
 
 def test_every_entry_has_a_line_and_no_other_is_kept() -> None:
-    stated = {(entry.package, entry.file, entry.name) for entry in entries()}
+    stated = {(entry.package, entry.file, entry.name) for entry in places()}
     kept = {(package, file, name) for package, files in LINES.items() for file, known in files.items()
             for name in known["lines"]}
     assert kept == stated, "run: python -m validation.code_lines"

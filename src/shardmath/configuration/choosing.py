@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shardmath.compiler.evaluators import Evaluator, changed_choices, find
 from shardmath.configuration.defaults import has_architecture
+from shardmath.configuration.model_classes import class_of, missing
 from shardmath.configuration.settings import SELECTIVE
 from shardmath.errors import InputError
 from shardmath.generated.definitions import (
@@ -85,14 +86,28 @@ def evaluator_for(
         chosen["recompute_saves"] = "ops"
     own = kernels or {}
     try:
-        return find(implementation, {**chosen, **own})
+        changed_choices(implementation, {**chosen, **own})
     except InputError as refused:
-        if model is None or refused.field in own or refused.field not in ARCHITECTURE:
+        if model is None or refused.field in own or refused.field not in (*ARCHITECTURE, "biases"):
             raise
         why = refused.rule.partition(": ")[2] or "not counted yet there"
-        rule = f"must be one that has {model.name}, with {refused.field} = {refused.value}: {why}"
-        has = (name for name in IMPLEMENTATIONS if has_architecture(name, model))
-        raise InputError("implementation", implementation, rule, " or ".join(has)) from refused
+        raise _refused(implementation, model, f", with {refused.field} = {refused.value}: {why}") from refused
+    if model is not None and (reason := missing(implementation, model)):
+        raise _refused(implementation, model, f": {reason}")
+    return find(implementation, {**chosen, **own})
+
+
+def _refused(implementation: str, model: Model, reason: str) -> InputError:
+    has = (name for name in IMPLEMENTATIONS if has_architecture(name, model))
+    rule = f"must be one that has {model.name}{reason}"
+    return InputError("implementation", implementation, rule, " or ".join(has))
+
+
+def answered_choices(implementation: str, model: Model) -> dict[str, str]:
+    """Return the same as ``choices_of``. Raises InputError where no model class of the framework has the model."""
+    if reason := missing(implementation, model):
+        raise InputError("implementation", implementation, f"must be one that has {model.name}: {reason}")
+    return choices_of(implementation, model)
 
 
 def choices_of(implementation: str, model: Model) -> dict[str, str]:
@@ -101,7 +116,7 @@ def choices_of(implementation: str, model: Model) -> dict[str, str]:
     if implementation == "huggingface":
         chosen |= _of_transformers(model)
     if implementation == "torchtitan":
-        chosen |= _of_torchtitan(chosen) | ({"rope": "cast"} if model.qk_norm else {})
+        chosen |= _of_torchtitan(chosen) | ({"rope": "cast"} if class_of(implementation, model) == "qwen3" else {})
     if implementation == "megatron":
         chosen |= BRIDGE_KERNELS.get(model.model_type or "", {})
         chosen |= {"balance": _BALANCE[model.expert_scores]} if model.num_experts else {}

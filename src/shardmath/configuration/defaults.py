@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from shardmath.configuration.fields import SEQ_LENGTH
+from shardmath.configuration.model_classes import missing
 from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -51,4 +52,6 @@ def default_implementation(model: Model | None) -> str:
 def has_architecture(implementation: str, model: Model) -> bool:
     """Tell whether layers as those of ``model`` are counted in an implementation."""
     allowed = IMPLEMENTATIONS[implementation]["allowed"]
-    return all(model.architecture[axis] in allowed.get(axis, (model.architecture[axis],)) for axis in ARCHITECTURE)
+    parts = {**{axis: model.architecture[axis] for axis in ARCHITECTURE}, "biases": model.biases}
+    return (all(option in allowed.get(axis, (option,)) for axis, option in parts.items())
+            and not missing(implementation, model))

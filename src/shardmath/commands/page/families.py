@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from shardmath.commands.page.translating import Translation
-from shardmath.configuration.choosing import choices_of
+from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError, inside, nearest_names, shortened
 from shardmath.generated.definitions import IMPLEMENTATIONS, PARAMETERS
 from shardmath.models.config_json import FAMILIES, family_of, model_of
@@ -73,7 +73,7 @@ def reader_script() -> str:
         {"FAMILIES": FAMILIES},
     )
     functions: dict[str, Callable[..., Any]] = {
-        "read": model_of, "family": family_of, "kernels": choices_of, "rules": refuse_contradictions}
+        "read": model_of, "family": family_of, "kernels": answered_choices, "rules": refuse_contradictions}
     names = {name: translation.of(function) for name, function in functions.items()}
     kinds = {kind.__name__: kind for family in FAMILIES.values() for kind in reversed(family.__mro__)
              if issubclass(kind, Family)}
@@ -158,7 +158,7 @@ def _kernels(model: Model) -> str:
     choices = []
     for implementation in IMPLEMENTATIONS:
         try:
-            choices.append(sorted(choices_of(implementation, model).items()))
+            choices.append(sorted(answered_choices(implementation, model).items()))
         except InputError:
             choices.append([])
     return repr(choices)
