@@ -142,7 +142,7 @@ BAD = {
     "explain llama-3.1-70b --gpu-memory nan": ("nan", "above 0"),
     "explain llama-3.1-70b --gpu h100-80gb --gpu-memory 80": ("gpu_memory = 80.0", "--gpu"),
     "explain llama-3.1-8b --gpu h100-80gb --implementation huggingface --tp 2": ("must be 1", "nearest legal: 1"),
-    "explain llama-3.1-8b --gpu h100-80gb --implementation huggingface --gradients fp32": ("gradient_bytes = 2", "bf"),
+    "explain llama-3.1-8b --gpu h100-80gb --implementation huggingface --gradients fp32": ("must be bf16 with", "bf"),
     "explain llama-3.1-8b --gpu h100-80gb --implementation megatorn": ("megatorn", "megatron"),
     "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512": ("missing: --gbs (sequences per step)", ""),
     "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 8 --global-batch-size 8 --tp 2,x": ("tensor_parallel = 'x'", ""),

@@ -137,7 +137,8 @@ def test_a_link_to_an_unknown_model_says_which_file_to_save() -> None:
 def test_only_options_that_begin_alike_are_proposed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [exit_code(["page", "--gpu", "h100"]), exit_code(["page", "--outptu", "x"])] == [2, 2]
     plain = re.sub(r"[':.]", "", capsys.readouterr().err)  # Click's marks around names changed
-    assert plain == "error No such option --gpu\nerror No such option --outptu Did you mean --output?\n"
+    have = "`shardmath sweep`, `shardmath recommend`, `shardmath scale` and 11 more commands have it"
+    assert plain == f"error No such option --gpu {have}\nerror No such option --outptu Did you mean --output?\n"
 
 
 def test_names_are_found_by_their_words() -> None:

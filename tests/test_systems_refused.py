@@ -33,7 +33,7 @@ REFUSED = {
     f"{KARMA} --cpu-offloading-num-layers 20 --recompute full --recompute-num-layers 20":
         "cpu_offloading_num_layers = 20: *; nearest legal: 10",
     f"{KARMA} --cpu-offloading-num-layers 4 --recompute mlp":
-        "recompute = 'mlp': must have recompute_mlp = 0 where layers are recomputed; nearest legal: *",
+        "recompute = 'mlp': must not be mlp where layers are recomputed; nearest legal: *",
     "--kernel optimizer_offload=interleaved --gpu-update-stride 1": "gpu_update_stride = 1: *; nearest legal: 2",
     "--optimizer-offload-percent 101": "optimizer_offload_percent = 101: *; nearest legal: 100",
     "--gpu-update-stride 2 --optimizer-offload-percent 50":

@@ -90,7 +90,7 @@ def test_columns_that_exclude_each_other() -> None:
 @pytest.mark.parametrize(
     ("values", "line"),
     [({"tensor_paralel": 2}, "nearest legal: tensor_parallel"), ({"tensor_parallel": 0}, "nearest legal: 1"),
-     ({"recompute": "ful"}, "nearest legal: full"), ({"expert_parallel": 2}, "lacks layers = experts"),
+     ({"recompute": "ful"}, "nearest legal: full"), ({"expert_parallel": 2}, "has no experts"),
      ({"terms": ["peek"]}, "nearest legal: peak"), ({"terms": "peek"}, "nearest legal: peak"),
      ({"implementation": "megatrom"}, "nearest legal: megatron"), ({"kernels": {"loss": "none"}}, "must be one of"),
      ({"sharded_weights": "yes"}, "must be an integer"), ({"num_microbatches": 2}, "must be a parameter")],

@@ -155,7 +155,7 @@ def inside(part: str) -> Iterator[None]:
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Join the known names that are spelled most like ``name`` by "or"; list all if none is close and they are few."""
-    names, asked = sorted(known), name[:COMPARED].lower()
+    names, asked = sorted({*known}), name[:COMPARED].lower()
     close = difflib.get_close_matches(asked, names, n=3) or _with_words(asked, names)
     if not close and len(", ".join(names)) > _LISTED:
         close = difflib.get_close_matches(asked, names, n=3, cutoff=0.0)

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shardmath.answers import Answer
-from shardmath.errors import ABSENT, InputError
+from shardmath.errors import ABSENT, InputError, inside
 from shardmath.files.reading import json_object, read_text
 from shardmath.files.writing import whole_file
 from shardmath.input.arguments import typed
@@ -65,13 +65,18 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
     return Anchor(constants, numbers, explanation.peak.total, layout)
 
 
-def read_measured(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], dict[str, int], Mapping[str, Any]]:
+def read_measured(
+    path: str | os.PathLike[str], field: str = "anchor",
+) -> tuple[Mapping[str, Any], dict[str, int], Mapping[str, Any]]:
     """Read a measured run: the arguments of ``explain``, the bytes that were measured, and all that the file has.
 
-    Raises InputError for a file that cannot be read, and for a measurement that is not up to three growing numbers.
+    Raises InputError, which blames ``field``, for a file that cannot be read, and for a measurement that is not up to
+    three growing numbers.
     """
-    content = _read(os.fspath(path))
-    return _part(content, "run"), _measured(_part(content, "measured")), content
+    text = read_text(field, os.fspath(path), "a measured run", _LARGEST)
+    content = json_object(field, os.fspath(path), text, "a JSON object with run and measured")
+    with inside(field):
+        return _part(content, "run"), _measured(_part(content, "measured")), content
 
 
 def arguments_of(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,8 +150,3 @@ def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InputError(name, value, "must be a JSON object")
     return value
-
-
-def _read(path: str) -> Mapping[str, Any]:
-    content = read_text("anchor", path, "a measured run", _LARGEST)
-    return json_object("anchor", path, content, "a JSON object with run and measured")

@@ -27,7 +27,7 @@ from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
 from shardmath.cli.kernels import kernels
 from shardmath.cli.mcp import mcp
-from shardmath.cli.meant import meant_command, with_hyphens
+from shardmath.cli.meant import commands_with, meant_command, meant_option, with_hyphens
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.phases import phases
@@ -43,7 +43,6 @@ from shardmath.cli.sweep import sweep
 from shardmath.cli.verify import verify
 from shardmath.errors import InputError, InputWarning
 from shardmath.files.cached import watch
-from shardmath.input.meant import MEANT
 from shardmath.reports.waiting import making, quiet, silence
 
 #: Exit code after the reader of our output has ended, as in click and rich.
@@ -121,10 +120,8 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message())
         return 0
     except click.exceptions.NoSuchOption as error:
-        if error.option_name in MEANT:
-            return _refuse(f"No such option '{error.option_name}'. Give {MEANT[error.option_name]}.")
-        if kernel := _as_kernel(error.option_name):
-            return _refuse(f"No such option '{error.option_name}'.{kernel}")
+        if meant := meant_option(error.option_name, error.ctx):
+            return _refuse(f"No such option '{error.option_name}'.{meant}")
         asked = error.option_name.lstrip("-")
         alike = [name for name in error.possibilities or () if name.lstrip("-")[0] == asked[:1]]
         error = click.exceptions.NoSuchOption(error.option_name, possibilities=alike, ctx=error.ctx)
@@ -143,18 +140,13 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
 
 
-def _as_kernel(option: str) -> str:
-    """Say how an option is written that names an axis of kernels; nothing for another one."""
-    from shardmath.generated.definitions import CHOICES
-
-    axis = option.lstrip("-").replace("-", "_")
-    return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}." if axis in CHOICES else ""
-
-
 def _in_a_script(error: click.exceptions.NoSuchOption) -> str:
-    """Say that a launch file may have an option, where the command reads such files and has nothing like it."""
+    """Say which commands have an option, or that a launch file may, where the command reads such files."""
+    if error.possibilities:
+        return ""
     reads = error.ctx is not None and any("--set" in item.opts for item in error.ctx.command.params)
-    return " A launch script with it can be given as MODEL." if reads and not error.possibilities else ""
+    in_a_script = " A launch script with it can be given as MODEL." if reads else ""
+    return commands_with(error.option_name, error.ctx) or in_a_script
 
 
 def _ended(code: int) -> int:

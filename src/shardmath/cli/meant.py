@@ -1,8 +1,12 @@
-"""Commands that people look for by other names, with those that answer."""
+"""Commands and options that people look for by other names, with those that answer."""
 
 from __future__ import annotations
 
+import click
+
 from shardmath.errors import nearest_names
+from shardmath.generated.definitions import CHOICES
+from shardmath.input.meant import MEANT
 
 #: Commands that people look for, with those that answer.
 _COMMANDS = {
@@ -11,6 +15,64 @@ _COMMANDS = {
     **dict.fromkeys(("search", "optimize", "tune", "autotune", "best", "suggest"), "recommend or sweep"),
     **dict.fromkeys(("cost", "price", "budget"), "plan"), "diff": "compare", "validate": "check or verify",
 }
+#: Commands with an option that are named.
+_FEW = 3
+#: Commands that search layouts.
+_SEARCHES = ("plan", "recommend", "scale", "sweep")
+#: Ways to say what options of other commands do: in searches, and in `shardmath plan`.
+_OF_SEARCHES = {
+    "the number of GPUs alone: data parallelism is what TP x CP x PP leave of them":
+        "--dp --data-parallel --data-parallel-size --dp-size --dp-shard",
+}
+_OF_PLAN = {
+    "--batch-tokens, tokens of a step: its sequences x --seq":
+        "--gbs --global-batch-size --global-batch --batch --batch-size --train-batch-size",
+    "--deadline, such as 90d": "--days --weeks --months --time --until --duration",
+    "--carbon": "--grid --co2 --country --region",
+    "--price h100-80gb=2.50": "--cost --gpu-price --price-per-hour --gpu-hour-price",
+    "--tokens, those of the whole training": "--train-tokens --total-tokens --num-tokens --train-iters --steps",
+}
+
+
+def meant_option(option: str, context: click.Context | None) -> str:
+    """Return how a command says what an unknown ``option`` does elsewhere, as a sentence; empty where nobody knows."""
+    command = None if context is None else context.command
+    name, own = ("", set()) if command is None else (str(command.name), {*_options(command)})
+    groups = (_OF_SEARCHES if name in _SEARCHES else {}, _OF_PLAN if name == "plan" else {})
+    ways = [way for group in groups for way, options in group.items() if option in options.split()]
+    known = MEANT.get(option, "")
+    first = known.split(" ")[0].strip(",")
+    if known and (first in own or not first.startswith("--") or context is None):
+        ways.append(known)
+    if ways:
+        return f" Give {ways[0]}."
+    axis = option.lstrip("-").replace("-", "_")
+    if axis in CHOICES and "--kernel" in own:
+        return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}."
+    if name == "explore" and option in {*_options(_of(context, "sweep")), *_options(_of(context, "explain"))}:
+        return " The file SPACE says it, under [fixed] or [axes]."
+    return ""
+
+
+def commands_with(option: str, context: click.Context | None) -> str:
+    """Return the commands that have an ``option``, as a sentence; empty where none has it."""
+    if context is None or not isinstance(group := context.find_root().command, click.Group):
+        return ""
+    names = [f"`shardmath {name}`" for name, command in group.commands.items() if option in _options(command)]
+    if len(names) > _FEW:
+        names = [*names[:_FEW], f"{len(names) - _FEW} more commands"]
+    if len(names) > 1:
+        return f" {', '.join(names[:-1])} and {names[-1]} have it."
+    return f" {names[0]} has it." if names else ""
+
+
+def _of(context: click.Context | None, name: str) -> click.Command | None:
+    group = None if context is None else context.find_root().command
+    return group.commands.get(name) if isinstance(group, click.Group) else None
+
+
+def _options(command: click.Command | None) -> list[str]:
+    return [] if command is None else [name for item in command.params for name in (*item.opts, *item.secondary_opts)]
 
 
 def with_hyphens(name: str) -> str:

@@ -21,6 +21,7 @@ from shardmath.cli.options import (
     without_absent,
 )
 from shardmath.cli.titled import Titled, under
+from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
 
@@ -79,6 +80,9 @@ def plan(
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
+    for name in gpus:
+        if name.isdecimal():
+            raise InputError("gpus", name, "must be kinds of GPUs, such as h100-80gb", f"--num-gpus {name}")
     by_gpu = pairs("price", prices, "GPU=PRICE", lambda _: "h100-80gb=2.50")
     planned = run(model, gpus=gpus, prices=by_gpu, kernels=kernel_choices(kernels), **without_absent(options))
     if json:

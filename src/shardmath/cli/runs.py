@@ -116,7 +116,10 @@ def deliver(text: str, output: str | None, report: Callable[[], None]) -> None:
         with redirect_stdout(sys.stderr):
             report()
         return
-    with open(output, "w", encoding="utf-8") as file:
+    from shardmath.files.writing import whole_file
+
+    file: Any
+    with whole_file("output", output) as file:
         file.write(text)
     report()
 

@@ -30,6 +30,8 @@ _ONLY_WITH: Mapping[str, tuple[tuple[str, str], ...]] = {
     "recompute_mla_up_proj": (_OF_LATENT,),
     "recompute_layernorm": (_OF_EXPERTS, _OF_LATENT),
 }
+#: Words for these options.
+_PARTS: Mapping[tuple[str, str], str] = {_OF_EXPERTS: "experts", _OF_LATENT: "latent attention"}
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,9 @@ def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapp
     """Refuse expert parallelism of a dense model and the like, and what asks for a system that is not chosen."""
     for name, least in without_effect(evaluator).items():
         if values[name] != least:
-            choices = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
-            raise InputError(name, values[name], f"must be {least}: {model.name} lacks {choices}", str(least))
+            parts = " nor ".join(_PARTS[part] for part in _ONLY_WITH[name])
+            rule = f"must be {least}: {model.name} has {'neither ' if ' nor ' in parts else 'no '}{parts}"
+            raise InputError(name, values[name], rule, str(least))
     for name, (axis, option) in ASKED.items():
         usual, chosen = DEFAULTS[name], evaluator.choices[axis]
         if values.get(name, usual) != usual and chosen != option and not _has(evaluator, name):

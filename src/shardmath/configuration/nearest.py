@@ -9,7 +9,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from shardmath.configuration.fields import LAYOUT
-from shardmath.configuration.settings import GRADIENT_BYTES
+from shardmath.configuration.settings import GRADIENT_BYTES, WORDS
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
@@ -37,7 +37,12 @@ _BEHIND: Mapping[str, str] = {
     "gradient_bytes": "gradients", **dict.fromkeys(("recompute_full", *RECOMPUTE_REGIONS.values()), "recompute"),
     **dict.fromkeys(SWITCHES, "zero_stage"),
 }
-_MUST_BE = "must be "
+#: The switches that a value of such an argument stands for.
+_SWITCHES: Mapping[str, Callable[[Any], Mapping[str, int]]] = {
+    **WORDS, "gradients": lambda name: {"gradient_bytes": GRADIENT_BYTES[name]},
+}
+#: A rule that leaves a switch one value, before the reason.
+_ONE_VALUE = re.compile(r"must be (\d+)(?: \((?:fp32|bf16)\))?(?=:| with | where | in |$)")
 #: Values of arguments that are no parameters.
 _OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "gradients": tuple(GRADIENT_BYTES), "recompute": tuple(RECOMPUTE_MODES),
@@ -66,13 +71,26 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
 
 
 def as_it_was_asked(error: InputError, arguments: Mapping[str, Any]) -> InputError:
-    """Return ``error`` on the argument that a person gave, where it blames a switch that stands behind it."""
-    behind = _BEHIND.get(error.field)
-    was_given = behind is not None and arguments.get(behind) is not None and error.field not in arguments
-    if behind is None or not was_given or not error.rule.startswith(_MUST_BE):
+    """Return ``error`` on the argument that a person gave, where it blames a switch that stands behind it.
+
+    Of several values that a search was given, the first that sets the switch so is blamed.
+    """
+    name, only = _BEHIND.get(error.field), _ONE_VALUE.match(error.rule)
+    if name is None or only is None or arguments.get(name) is None or arguments.get(error.field) is not None:
         return error
-    rule = f"must have {error.field} = {error.rule.removeprefix(_MUST_BE)}"
-    return InputError(behind, arguments[behind], rule, error.nearest)
+    values = arguments[name] if isinstance(arguments[name], list | tuple) else [arguments[name]]
+    value = next((value for value in values if _SWITCHES[name](value)[error.field] == error.value), None)
+    if value is None:
+        return error
+    if name == "recompute":
+        regions = value.split("+")
+        region = next((key for key in regions if RECOMPUTE_REGIONS.get(key) == error.field), value)
+        rule, legal = f"must not {'be' if region == value else 'have'} {region}", [
+            "+".join(key for key in regions if key != region) or "none"]
+    else:
+        legal = [option for option in _OPTIONS[name] if _SWITCHES[name](option)[error.field] == int(only[1])]
+        rule = f"must be {' or '.join(map(str, legal))}"
+    return InputError(name, value, rule + error.rule[only.end():], str(_closest(legal, value)))
 
 
 def _is_outside(error: InputError) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -9,7 +10,7 @@ from typing import Any
 
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.configuration.choosing import has_own_pipeline
-from shardmath.errors import InputError
+from shardmath.errors import COMPARED, InputError
 from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import checked
 
@@ -35,7 +36,8 @@ def parsed(text: str) -> tuple[int, ...]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) <= 30 for part in parts):
-        raise InputError("pipeline_layout", text, "must be numbers of layers with commas between them", "4,5,5,4")
+        meant = ",".join(re.findall(r"\d+", text[:COMPARED])) or "4,5,5,4"
+        raise InputError("pipeline_layout", text, "must be numbers of layers with commas between them", meant)
     return tuple(int(part) for part in parts)
 
 

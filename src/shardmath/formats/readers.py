@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -100,13 +100,22 @@ def _configuration(
     if format is None and kind == ".toml":
         format = table("torchtitan")
     if format is not None:
-        return _refuse_idle(read_settings(format, path, words), settings)
+        run = read_settings(format, path, words)
+        if not run.understood:
+            raise _of_none(path, words)
+        return _refuse_idle(run, settings)
     options = Options(words, shown=str, source=path)
     if not any(key.startswith("model.") for key in words):
-        known = ", ".join(sorted((*(format.title for format in tables()), "NeMo", "Megatron-Bridge")))
-        rule = f"must be a file of {known}, or of Megatron-LM's tests: it has the keys of none"
-        raise InputError("model", path, rule)
+        raise _of_none(path, words)
     return _refuse_idle(nemo.read(path, name, options), settings)
+
+
+def _of_none(path: str, words: Iterable[str]) -> InputError:
+    """Return the error of a file without a key that is known; a space is for another command."""
+    known = ", ".join(sorted((*(format.title for format in tables()), "NeMo", "Megatron-Bridge")))
+    rule = f"must be a file of {known}, or of Megatron-LM's tests: it has the keys of none"
+    is_space = any(key.startswith("axes.") for key in words)
+    return InputError("model", path, rule, f"shardmath explore {path}" if is_space else None)
 
 
 def _parted(content: str, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

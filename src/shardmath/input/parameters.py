@@ -26,16 +26,16 @@ TYPED: Mapping[str, str] = {
 }
 
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w.])")
-_BY_LETTER = {row[0]: name for name, row in PARAMETERS.items()}
+_BY_LETTER = {**{short: name for name, short in TYPED.items()}, **{row[0]: name for name, row in PARAMETERS.items()}}
 
 
 def long_name(name: str) -> str:
-    """Return the long name of a parameter that is named by its letter; any other text as it is."""
+    """Return the long name of a parameter named by its letter or as people type it; any other text as it is."""
     return name if name in PARAMETERS else _BY_LETTER.get(name, name)
 
 
 def long_names(formula: str) -> str:
-    """Return a formula with long names for letters."""
+    """Return a formula with long names for letters and for names as people type them."""
     return _WORDS.sub(lambda word: long_name(word[0]), formula)
 
 

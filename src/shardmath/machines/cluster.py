@@ -14,7 +14,7 @@ from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXP
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
-from shardmath.machines.gpu import Gpu
+from shardmath.machines.gpu import GIVEN, Gpu
 from shardmath.machines.kinds import kernels_on
 from shardmath.machines.links import Links
 from shardmath.machines.network import Network
@@ -268,6 +268,9 @@ class Cluster(Record):
 
     def _known(self, field: str) -> int:
         value = getattr(self.gpu, field)
+        if value is None and self.gpu.source == GIVEN:
+            rule = "must have speeds, which times need: a name of `shardmath gpus`, or a cluster file"
+            raise InputError("gpu", self.gpu.name, rule)
         if value is None:
             rule = f"must be given in a cluster file: no figure is known for {self.gpu.name}"
             raise InputError(f"gpu.{field}", ABSENT, rule)

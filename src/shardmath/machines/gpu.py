@@ -18,6 +18,9 @@ __all__ = ["GIB", "Gpu"]
 GIB = 2**30
 """Bytes."""
 
+#: The source of a GPU of which nothing but the memory was given.
+GIVEN = "given by the user"
+
 _LARGEST_GIB = 100 * 1024
 """100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
 
@@ -162,7 +165,7 @@ class Gpu(Record):
             name=f"custom-{float(memory_gib):g}gib",
             memory_bytes=memory_bytes,
             node_size=node_size,
-            source="given by the user",
+            source=GIVEN,
             note="",
         )
 

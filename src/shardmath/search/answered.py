@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,15 @@ _MANY = 10**11
 
 @dataclass(frozen=True)
 class Answered:
-    """The nests of the spaces of one job, with the questions that each was asked, and its answers."""
+    """The nests of the spaces of one job, with the questions that each was asked, and its answers.
+
+    ``asked`` is what the first space says, by name.
+    """
 
     nests: tuple[Nest, ...]
     questions: tuple[Sequence[Question], ...]
     answers: tuple[Answer, ...]
+    asked: Mapping[str, Any]
 
     @property
     def verdicts(self) -> NDArray[np.int64]:
@@ -106,15 +111,17 @@ def answered(
     if size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
         raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
-    return _swept(pairs, progress)
+    return _swept(pairs, progress, asked[0].asked)
 
 
 def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
     """Sweep some parts again with other values of fixed symbols."""
-    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
+    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {})
 
 
-def _swept(asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None) -> Answered:
+def _swept(
+    asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
+) -> Answered:
     nests = [nest_of(part, tuple(of_program(item, part.labels) for item in questions)) for part, questions in asked]
     size, before, answers = sum(nest.size for nest in nests), 0, []
     for nest in nests:
@@ -124,7 +131,7 @@ def _swept(asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress 
 
         answers.append(run(nest, progress=report).answer)
         before += nest.size
-    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers))
+    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers), named)
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.host import full_host
 from shardmath.compiler.columns import rules_met
+from shardmath.configuration.nearest import as_it_was_asked
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
@@ -32,12 +34,16 @@ def refusal(answers: Answered) -> InputError | None:
     """
     if answers.legal:
         return None
-    return _of_hosts(answers) or refusal_of(answers.parts)
+    return _of_hosts(answers) or refusal_of(answers.parts, answers.asked)
 
 
-def refusal_of(parts: Sequence[Part]) -> InputError | None:
-    """Return why no configuration of some parts is legal, with the nearest legal value; None where no rule says it."""
-    return _of_rules(parts) or _of_axes(parts)
+def refusal_of(parts: Sequence[Part], asked: Mapping[str, Any]) -> InputError | None:
+    """Return why no configuration of some parts is legal, with the nearest legal value; None where no rule says it.
+
+    Of what was ``asked``, by name, that is blamed which stands for a switch.
+    """
+    error = _of_rules(parts) or _of_axes(parts)
+    return None if error is None else as_it_was_asked(error, asked)
 
 
 def _of_hosts(answers: Answered) -> InputError | None:
@@ -56,20 +62,22 @@ def _of_hosts(answers: Answered) -> InputError | None:
 
 def _of_rules(parts: Sequence[Part]) -> InputError | None:
     """Return the refusal of the layout that breaks fewest rules, by one about a value that the search does not vary."""
-    best: tuple[tuple[int, bool], Part, int, str, str] | None = None
+    best: tuple[int, Part, int, str, str] | None = None
     for part in parts:
         rows = constrained(part, np.arange(min(part.size, _SOME)))
         if not len(rows):
             continue
-        kept = np.array([np.broadcast_to(met, len(rows)) for met in rules_met(part.evaluator.terms, rows.symbols)])
+        terms = part.evaluator.terms
+        broken = ~np.array([np.broadcast_to(met, len(rows)) for met in rules_met(terms, rows.symbols)])
         varied = {symbol for axis in part.axes if axis.size > 1 for symbol in axis.values} | part.derived.keys()
-        for place in range(len(rows)):
-            broken = np.flatnonzero(~kept[:, place])
-            rules = [part.evaluator.terms.RULES[number] for number in broken]
-            (_, field, text), = sorted(rules, key=lambda rule: rule[1] in varied)[:1]
-            order = len(rules), field in varied
-            if best is None or order < best[0]:
-                best = order, part, int(rows.numbers[place]), field, text
+        is_asked = np.array([field not in varied for _, field, _ in terms.RULES])
+        asked = broken & is_asked[:, None]
+        orders = 2 * broken.sum(axis=0) + ~asked.any(axis=0)
+        place = int(orders.argmin())
+        if best is None or orders[place] < best[0]:
+            rules = asked[:, place] if asked[:, place].any() else broken[:, place]
+            _, field, text = terms.RULES[int(rules.argmax())]
+            best = int(orders[place]), part, int(rows.numbers[place]), field, text
     if best is None:
         return None
     _, part, number, field, text = best

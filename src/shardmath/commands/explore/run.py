@@ -128,7 +128,7 @@ def explore(
             kept.save(runs)
     if kept is not None and kept.written is not None and kept.rows.is_dir():
         Folder(kept.rows).remove()
-    return _with_left_out(_explained(explored(nests, runs, space.questions, written), parts), space, parts)
+    return _with_left_out(_explained(explored(nests, runs, space.questions, written), space, parts), space, parts)
 
 
 def _one_of(field: str, value: str, names: Sequence[str]) -> None:
@@ -145,11 +145,11 @@ def _with_left_out(answer: Explored, space: Space, parts: Sequence[Part]) -> Exp
                    left_out=tuple(LeftOut(item.options, item.reason) for item in left_out(space)))
 
 
-def _explained(answer: Explored, parts: Sequence[Part]) -> Explored:
+def _explained(answer: Explored, space: Space, parts: Sequence[Part]) -> Explored:
     """Return an answer with the reason why no configuration is legal, where that is so."""
     if answer.legal or not answer.complete:
         return answer
-    return replace(answer, refusal=str(refusal_of(parts) or ""))
+    return replace(answer, refusal=str(refusal_of(parts, space.asked) or ""))
 
 
 @dataclass(frozen=True)

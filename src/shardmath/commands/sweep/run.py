@@ -47,7 +47,7 @@ def _result(asked: Sweep) -> SweepResult:
         (1167, 'fits')
     """
     if asked.rank_by not in (None, *RULES):
-        raise InputError("rank_by", asked.rank_by, "must be time or memory")
+        raise InputError("rank_by", asked.rank_by, "must be time or memory", "time")
     if asked.on_layouts is not None:  # columns of layouts do not say which program they are of
         single_program(asked)
     with as_arguments(asked.num_gpus):

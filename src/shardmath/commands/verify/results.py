@@ -25,7 +25,7 @@ def read_result(path: str | os.PathLike[str]) -> Verified:
 
     Raises InputError for a file that cannot be read, and for a run that is not legal.
     """
-    run, measured, content = read_measured(path)
+    run, measured, content = read_measured(path, "read")
     arguments = arguments_of(run)
     account = replayed(configured(arguments.pop("model"), arguments.pop("gpu"), **arguments))
     allocated, reserved = measured["allocated_bytes"], measured.get("reserved_bytes")

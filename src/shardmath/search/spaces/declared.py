@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardmath.configuration.risk import PARTS, RISK, with_parts
 from shardmath.errors import ABSENT, InputError, nearest_names
@@ -117,6 +117,11 @@ class Space:
         named = {IMPLEMENTATION: self.axes[IMPLEMENTATION]} if IMPLEMENTATION in self.axes else {}
         several = {name: option for name, option in self.kernels.items() if not isinstance(option, str)}
         return {name: tuple(map(str, options)) for name, options in {**named, **several}.items()}  # type: ignore[arg-type]
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Declarations by name: fixed symbols, axes, and the arguments that set several symbols."""
+        return {**self.fixed, **self.axes, "gradients": self.gradients, "zero_stage": self.zero_stage}
 
     def shown(self, name: str) -> object:
         """Return the declaration of a name, for messages; None if there is none."""

@@ -85,6 +85,6 @@ def _figures(asked: Asked, evaluator: Evaluator, axes: Sequence[Axis], cluster: 
     try:
         return machine_values(evaluator, cluster, most)
     except InputError as error:
-        if cluster.gpu.name in error.rule:
+        if cluster.gpu.name in (error.value, *error.rule.split()):
             raise
         raise InputError(error.field, error.value, f"{error.rule}, for {cluster.gpu.name}", error.nearest) from None

@@ -19,6 +19,7 @@ from shardmath.configuration.defaults import (
 )
 from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import refuse_what_changes_nothing
+from shardmath.configuration.nearest import as_it_was_asked
 from shardmath.configuration.settings import settings
 from shardmath.errors import ABSENT, InputError
 from shardmath.models.model import Model
@@ -120,7 +121,8 @@ def resolved(space: Space) -> tuple[Part, ...]:
 
 
 def located(space: Space, error: InputError) -> InputError:
-    """Return an error of a symbol under the path where the space declares it."""
+    """Return an error of a symbol on what the space declares, under its path there."""
+    error = as_it_was_asked(error, space.asked)
     for section in ("axes", "fixed", "derived", "kernels"):
         if error.field in getattr(space, section):
             return InputError(f"{section}.{error.field}", error.value, error.rule, error.nearest)
