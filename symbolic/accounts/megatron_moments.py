@@ -6,8 +6,11 @@ several chunks per rank, the gradients that a rank has sent and received are cou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sympy import Eq, Expr, Gt, Integer
 
+from ..components.mlp_rows import MLP_BIAS
 from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
@@ -149,7 +152,18 @@ def _plain_gradients(implementation: Implementation) -> Expr:
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
-    return Max(down, activation, up, behind)
+    return Max(down, activation, up, behind, *_bias_gradient(choices, features, activation))
+
+
+def _bias_gradient(choices: Mapping[str, str], features: Dimension, activation: Expr) -> tuple[Expr, ...]:
+    """Return the moment of the first bias: a fused activation makes its gradient beside that of its input.
+
+    The gradient of the activation's output is gone by then, and what was saved is not. With one matrix before the
+    activation the bias has no more elements than that gradient, so that the moment is never the largest.
+    """
+    if choices["biases"] == "qkv" or (choices["mlp"], choices["swiglu"]) != ("swiglu", "fused"):
+        return ()
+    return (product(MLP_BIAS, total(activation, _bf16((features,)), -_bf16(_INNER))),)
 
 
 def _features_of_activation(implementation: Implementation) -> Dimension:

@@ -1,24 +1,25 @@
 """Megatron-Core's dense MLP on one rank: the most that is alive in its backward pass, beyond what was saved.
 
-Its own linear layers, in 16 bits with gradients that are added to a buffer afterwards: hooks free them here. Norms and
-activations that are compiled on a GPU are stand-ins.
+Its own linear layers, in 16 bits. The product itself adds gradients of matrices to a buffer, or they are added
+afterwards, as those of biases: hooks free them here. Norms and activations that are compiled on a GPU are stand-ins.
 """
 
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from counted import MEGATRON_CPU
+from megatron.core.tensor_parallel import layers
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer import mlp as megatron_mlp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import BF16, LinearWithNorm, config, one_rank
-from oracles.quantised_linear import Swiglu
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
@@ -36,6 +37,31 @@ class SquaredRelu(torch.autograd.Function):
         return torch.zeros_like(ctx.saved_tensors[0])
 
 
+class Biased(torch.autograd.Function):
+    """A fused activation that adds the bias of the projection: it keeps both, and makes one gradient for both."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor, bias: Tensor | None, share: int) -> Tensor:
+        ctx.save_for_backward(inner, bias)
+        return inner.new_zeros(*inner.shape[:-1], inner.shape[-1] // share)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        inner, bias = ctx.saved_tensors
+        made = torch.zeros_like(inner)
+        return made, None if bias is None else made, None
+
+
+def biased_gelu(inner: Tensor, bias: Tensor) -> Tensor:
+    """Stand in for the compiled bias and GELU."""
+    return Biased.apply(inner, bias, 1)
+
+
+def biased_swiglu(inner: Tensor, bias: Tensor | None, *_: Any) -> Tensor:
+    """Stand in for the compiled bias and SwiGLU."""
+    return Biased.apply(inner, bias, 2)
+
+
 #: Activations that are one operation, or several, by what the ledger calls them.
 ACTIVATIONS: dict[tuple[str, str], Any] = {
     ("gelu", "fused"): gelu, ("relu", "fused"): relu, ("relu2", "fused"): SquaredRelu.apply, ("swiglu", "fused"): silu,
@@ -43,7 +69,8 @@ ACTIVATIONS: dict[tuple[str, str], Any] = {
 }
 LAYERS: dict[str, Any] = {"pre": RowParallelLinear, "both": LinearWithNorm}
 #: Parts of models that are drawn.
-DRAWN = {"layers": ("dense",), "mlp": tuple(mlp for mlp, _ in ACTIVATIONS), "norms": tuple(LAYERS), "biases": ("qkv",)}
+DRAWN = {"layers": ("dense",), "mlp": tuple(mlp for mlp, _ in ACTIVATIONS), "norms": tuple(LAYERS),
+         "biases": ("qkv", "linear")}
 
 
 def drop_gradient(parameter: Tensor) -> None:
@@ -56,16 +83,23 @@ def drop_gradient(parameter: Tensor) -> None:
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norms: str) -> None:
     mlp, kernel = activation
-    gated, fused = mlp in ("swiglu", "geglu"), activation == ("swiglu", "fused")
-    shape = {"h": draw.randint(2, 60), "f": draw.randint(2, 60), "s": draw.randint(2, 60), "b": draw.randint(1, 3),
-             "a": 1, "k": 1, "d": 2, "L": 1}
+    shape = {"h": draw.randint(2, 60), "f": draw.randint(2, 60), "s": draw.choice((1, draw.randint(2, 60))),
+             "b": draw.randint(1, 3), "a": 1, "k": 1, "d": 2, "L": 1, "lbias": draw.randint(0, 1)}
+    gated, added = mlp in ("swiglu", "geglu"), draw.randint(0, 1)
+    fused = activation == ("swiglu", "fused") or (mlp == "gelu" and shape["lbias"] == 1)
     with one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(megatron_mlp, "bias_swiglu_impl", Swiglu.apply)
+        patched.setattr(megatron_mlp, "bias_swiglu_impl", biased_swiglu)
+        patched.setattr(megatron_mlp, "bias_gelu_impl", biased_gelu)
+        patched.setattr(layers, "_grad_accum_fusion_available", True)
+        patched.setattr(layers, "fused_weight_gradient_mlp_cuda", SimpleNamespace(
+            wgrad_gemm_accum_fp32=lambda *_: None), raising=False)
         settings = config(shape, gated_linear_unit=gated, activation_func=ACTIVATIONS[activation],
-                          bias_activation_fusion=fused)
+                          bias_activation_fusion=fused, add_bias_linear=bool(shape["lbias"]),
+                          gradient_accumulation_fusion=bool(added))
         block = MLP(settings, MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=LAYERS[norms]))
         for parameter in block.parameters():
             parameter.register_post_accumulate_grad_hook(drop_gradient)
+            parameter.main_grad = torch.zeros(parameter.shape)
         hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         gradient = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16)
         with Live(block, hidden, gradient) as live:
@@ -75,6 +109,7 @@ def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norm
             output.backward(gradient)
             above = live.peak - before
     chosen = MEGATRON_CPU.with_choices(
-        mlp=mlp, swiglu=kernel, norms=norms, weight_gradient="separate", peak="megatron_local")
+        mlp=mlp, swiglu=kernel, norms=norms, weight_gradient="fused" if added else "separate", peak="megatron_local",
+        biases="linear")
     moment, = ledger(chosen, "stage.mlp_gradients.layer_backward", **shape, B=shape["b"], u=1)
     assert above == moment, shape
