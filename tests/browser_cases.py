@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmath.catalogue import read
 from shardmath.commands.page.catalogue import gpu_data, models
+from shardmath.configuration.defaults import has_architecture
 from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
 from shardmath.models.model import Model
 
@@ -29,7 +30,7 @@ def states(random: Random, count: int) -> list[dict[str, Any]]:
 
 def _state(random: Random) -> dict[str, Any]:
     model = random.choice(_MODELS)
-    implementation = random.choice(tuple(IMPLEMENTATIONS))
+    implementation = random.choice([name for name in IMPLEMENTATIONS if has_architecture(name, model)])
     fixed = IMPLEMENTATIONS[implementation]["fixed"]
     degrees = {
         "tensor_parallel": random.choice((1, 2, 4, 8)), "context_parallel": random.choice((1, 1, 1, 2, 3)),
@@ -75,3 +76,9 @@ _SEARCHED = (
     ("llama-3.2-1b", "megatron"), ("qwen2.5-7b", "megatron"), ("llama-3.1-8b", "megatron"), ("llama-2-13b", "nanotron"),
     ("llama-3.1-8b", "nanotron"), ("llama-3.1-8b", "torchtitan"), ("llama-3.2-1b", "huggingface"),
 )
+
+
+def written_link(tab: Any) -> str:
+    """Return the link of a tab, from its number sign on, after the page has written its last change into it."""
+    tab.evaluate("async () => { while (location.hash !== toLink()) await new Promise((go) => setTimeout(go)); }")
+    return f"#{tab.url.partition('#')[2]}"

@@ -51,12 +51,12 @@ function showComparison() {
 function keepLayout() {
   kept = structuredClone(state);
   showComparison();
-  history.replaceState(null, "", toLink());
+  writeLink();
 }
 
 function dropLayout() {
   kept = undefined;
   showComparison();
-  history.replaceState(null, "", toLink());
+  writeLink();
   byId("keep").focus();
 }

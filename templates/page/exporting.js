@@ -117,6 +117,7 @@ const EXPORTS = {
 
 async function copyLink() {
   const button = byId("copy");
+  writeLink();
   try {
     await navigator.clipboard.writeText(location.href);
     button.textContent = "Copied";

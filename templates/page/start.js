@@ -22,7 +22,7 @@ function show() {
   }
   showComparison();
   showMap();
-  history.replaceState(null, "", toLink());
+  writeLinkSoon();
   search();
   document.documentElement.dataset.shown = document.documentElement.dataset.ready = "";
 }

@@ -161,6 +161,19 @@ function toLink(chosen = state) {
   return `#${asked}`;
 }
 
+// The link follows a moment after the last change: a browser takes longer to write it than the page to show all numbers.
+const LINK_REST = 250; // milliseconds
+let linking;
+function writeLink() {
+  clearTimeout(linking);
+  history.replaceState(null, "", toLink());
+}
+
+function writeLinkSoon() {
+  clearTimeout(linking);
+  linking = setTimeout(writeLink, LINK_REST);
+}
+
 // Read the figures of a pasted config.json that are no sizes, for files that are written. Anybody may send a link: words are refused.
 function fileOf(text) {
   const isPlain = (value) => value === null || Number.isFinite(value) || /^[a-z0-9]{1,9}$/.test(value);

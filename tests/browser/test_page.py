@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser_answers import ACCOUNTS, BEYOND, compare_times, explained, link_of
-from browser_cases import states
+from browser_cases import states, written_link
 from oracles.extent import FULL, SEED
 
 import shardmath
@@ -69,7 +69,7 @@ def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:
     assert expected.peak.verdict in headline
     likely = f"The process runs out of memory with a probability of {chance(expected.run_out_probability)}."
     assert f"{likely} By the 80 % rule: {expected.rule_80}." in headline
-    again = opened(f"#{tab.url.partition('#')[2]}")
+    again = opened(written_link(tab))
     for part in ("#headline", "#lines", "#spent", "#map"):
         assert again.inner_text(part) == tab.inner_text(part), part
     assert "rank 1" in again.inner_text("#lines caption")

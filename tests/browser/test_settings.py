@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser_answers import ACCOUNTS, BEYOND, SEARCH, compare_times, explained, link_of
-from browser_cases import jobs, states
+from browser_cases import jobs, states, written_link
 from oracles.extent import FULL, SEED
 
 import shardmath
@@ -129,7 +129,7 @@ def test_a_setting_is_chosen_shared_and_taken_back(opened: Callable[..., Any]) -
     assert tab.inner_text("#settings-count") == " (2 changed)"
     after = tab.inner_text("#tile-memory .figure")
     assert after != before
-    again = opened(f"#{tab.url.partition('#')[2]}")
+    again = opened(written_link(tab))
     assert again.inner_text("#headline") == tab.inner_text("#headline")
     asked = shlex.split(tab.evaluate("commandOf(state)"))
     assert asked[asked.index("--gradients") + 1] == "bf16"
@@ -141,7 +141,7 @@ def test_a_setting_is_chosen_shared_and_taken_back(opened: Callable[..., Any]) -
     tab.wait_for_selector("html[data-ready]")
     assert tab.inner_text("#tile-memory .figure") == before
     assert tab.inner_text("#settings-count") == ""
-    assert "gradient_bytes" not in tab.url
+    assert "gradient_bytes" not in written_link(tab)
 
 
 def test_every_setting_has_a_group() -> None:
@@ -159,7 +159,7 @@ def test_a_kernel_is_chosen_and_another_one_takes_its_place(opened: Callable[...
     tab.wait_for_selector("html[data-ready]")
     with_loss = tab.inner_text("#tile-memory .figure")
     assert with_loss != before
-    assert opened(f"#{tab.url.partition('#')[2]}").inner_text("#tile-memory .figure") == with_loss
+    assert opened(written_link(tab)).inner_text("#tile-memory .figure") == with_loss
     assert "--kernel loss=te_fused" in tab.evaluate("commandOf(state)")
     tab.select_option("#kernel-optimizer", "sgd")
     assert "loss is usual again: this page has no formulas of both." in tab.inner_text("#notice")

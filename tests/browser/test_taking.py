@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from xml.etree import ElementTree
 
 import pytest
+from browser_cases import written_link
 
 import shardmath
 from shardmath.formats.writers import written
@@ -129,7 +130,7 @@ def test_written_files_have_what_the_pasted_file_says(opened: Callable[..., Any]
     tab = opened("#" + urlencode(job))
     paste(tab, config_of("llama", **keys))
     account = shardmath.explain(tmp_path / "config.json", "h100-80gb", **job)
-    again = opened(f"#{tab.url.partition('#')[2]}")
+    again = opened(written_link(tab))
     expected = written("megatron", account).replace(account.model.name, "config.json")
     for page in (tab, again):
         assert page.evaluate("writtenFile('megatron')") == expected
@@ -145,7 +146,7 @@ def test_a_link_brings_no_words_into_a_script(opened: Callable[..., Any], file: 
 
 def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None:
     tab = opened()
-    before = tab.url
+    before = written_link(tab)
     for text, said in (("hello", "Nothing here is a link"), ("{", "This is no JSON"),
                        ('{"model_type": "mamba"}', "model_type = 'mamba': must be a family that is read: it is llama"),
                        ('{"model_type": "gpt9"}', "model_type = 'gpt9': must be one of apertus, "),
@@ -159,7 +160,7 @@ def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None
         paste(tab, text)
         assert tab.inner_text("#unread").startswith(said)
         tab.click("[data-close=importer]")
-    assert tab.url == before
+    assert written_link(tab) == before
 
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
@@ -196,7 +197,7 @@ def test_two_layouts_side_by_side(opened: Callable[..., Any]) -> None:
     assert rows["step, s"][:2] == [f"{item.time.seconds:.2f}" for item in both]
     change = both[1].peak.total / both[0].peak.total - 1
     assert rows["peak, GiB"][2] == f"+{change:.1%} worse"
-    again = opened(f"#{tab.url.partition('#')[2]}")
+    again = opened(written_link(tab))
     assert again.inner_text("#compared") == tab.inner_text("#compared")
     again.click("#drop")
     assert not again.is_visible("#comparison")
