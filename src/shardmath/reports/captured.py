@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
+from shardmath.reports.folding import Terminal
+
 #: Columns of text where there is no terminal to ask.
 WIDTH = 130
 #: The console that takes the place of the terminal while a report is captured.
@@ -39,8 +41,8 @@ def html(show: Callable[[Any], None], answer: Any) -> str:
 
 @contextmanager
 def _captured() -> Iterator[Console]:
-    console = Console(file=StringIO(), record=True, width=WIDTH, highlight=False, markup=False, force_jupyter=False,
-                      color_system="standard", force_terminal=True, legacy_windows=False)
+    console = Terminal(file=StringIO(), record=True, width=WIDTH, highlight=False, markup=False, force_jupyter=False,
+                       color_system="standard", force_terminal=True, legacy_windows=False)
     token = _CONSOLE.set(console)
     try:
         yield console

@@ -15,6 +15,7 @@ from rich.text import Text
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.captured import WIDTH, capturing
 from shardmath.reports.columns import Cell, Column, fitted
+from shardmath.reports.folding import Sentence, Terminal
 from shardmath.reports.waiting import silence
 
 #: Column of the probability that the process on the fullest rank runs out of memory.
@@ -33,11 +34,11 @@ def console() -> Console:
     if (own := capturing()) is not None:
         return own
     silence()
-    terminal = Console(highlight=False, markup=False)
+    terminal = Terminal(highlight=False, markup=False)
     if terminal.is_terminal:
         return terminal
     width = None if os.environ.get("COLUMNS", "").isdecimal() else WIDTH
-    return Console(highlight=False, markup=False, width=width, color_system=None)
+    return Terminal(highlight=False, markup=False, width=width, color_system=None)
 
 
 class FittedTable:
@@ -61,7 +62,7 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render what fits, without blanks at the ends of lines, under a title that is as wide as the terminal."""
         if self.title:
-            yield Text(self.title, style="bold")
+            yield Sentence(Text(self.title, style="bold"))
         columns, padding, gone = fitted(self.columns, self._spare, options.max_width)
         built = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding))
         for column in columns:
@@ -73,7 +74,7 @@ class FittedTable:
             yield from _stripped(line)
             yield Segment.line()
         if gone:
-            yield Text(f"Left out at this width: {', '.join(gone)}.")
+            yield Sentence(Text(f"Left out at this width: {', '.join(gone)}."))
 
 
 def _stripped(line: Sequence[Segment]) -> list[Segment]:

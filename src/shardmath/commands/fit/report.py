@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardmath.commands.fit import FitAnswer, Fits
 from shardmath.commands.fit.answers import Bound
 from shardmath.commands.fit.run import CLOSED
+from shardmath.reports.folding import Formula
 from shardmath.reports.tables import console, gib, table
 
 #: Powers of the symbol, in words.
@@ -28,7 +29,7 @@ def show(fits: Fits) -> None:
     if len(fits.answers) == 1:
         (answer,) = fits.answers
         for line in _details(answer):
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(line)
 
 
 def _notes(fits: Fits) -> list[str]:
@@ -59,23 +60,24 @@ def _number(answer: FitAnswer, value: int) -> str:
     return f"{gib(value)} GiB" if answer.unit == "bytes" else f"{value:,}"
 
 
-def _details(answer: FitAnswer) -> list[str]:
+def _details(answer: FitAnswer) -> list[str | Formula]:
     lines = [_along(answer, bound, place) for bound, place in ((answer.at, "at the answer"), (answer.beyond, "next"))
              if bound is not None]
     return [*filter(None, lines), *_formula(answer), *_sides(answer)]
 
 
-def _formula(answer: FitAnswer) -> list[str]:
+def _formula(answer: FitAnswer) -> list[str | Formula]:
     formula = answer.formula
     if formula is None:
         return [f"No formula: {answer.symbol} is found by trying its legal values, {answer.tried} of them."] if (
             answer.method != CLOSED) else []
-    lines = [f"{formula.text}" + (f" = {formula.closed:,}" if formula.closed is not None else "")]
+    closed = "" if formula.closed is None else f" = {formula.closed:,}"
+    lines: list[str | Formula] = [Formula(f"{formula.text}{closed}")]
     for name, coefficient in formula.coefficients.items():
-        lines.append(f"  {name} = {coefficient.text}")
+        lines.append(Formula(f"  {name} = {coefficient.text}"))
         power = _POWERS[coefficient.power].format(_solved(answer))
         lines.append(f"  {' ' * len(name)} = {float(coefficient.bytes):,.6g} bytes{power}")
-    lines += [f"  where {name} = {made}" for name, made in formula.uses.items()]
+    lines += [Formula(f"  where {name} = {made}") for name, made in formula.uses.items()]
     if formula.roundings:
         lines.append(f"Roundings and paddings are {float(formula.roundings):,.6g} bytes more at the answer.")
     return lines

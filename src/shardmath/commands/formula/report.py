@@ -9,6 +9,7 @@ from itertools import groupby
 
 from shardmath.catalogue.code import UNCOUNTED, UNKNOWN
 from shardmath.commands.formula.run import Formula, Listed, Row, Step, forms_of
+from shardmath.reports.folding import Formula as Folded
 from shardmath.reports.tables import console, table
 
 
@@ -25,9 +26,9 @@ def show(formula: Formula) -> None:
     for step in formula.steps:
         operations = "1 operation" if step.operations == 1 else f"{step.operations} operations"
         out.print(f"{step.rule} ({operations})", markup=False)
-        out.print(f"    {step.form}", markup=False, soft_wrap=True)
+        out.print(Folded(f"    {step.form}"))
     for name, definition in formula.uses.items():
-        out.print(f"where {name} = {definition}", markup=False, soft_wrap=True)
+        out.print(Folded(f"where {name} = {definition}"))
     if formula.numbers:
         numbers = [
             (", ".join(f"{letter} = {_digits(value)}" for letter, value in number.values.items()), number.printed,
@@ -37,10 +38,10 @@ def show(formula: Formula) -> None:
         ]
         out.print(table(("at", "source", "formula", "ledger", "unit", "where"), numbers))
     for other in formula.counterparts:
-        out.print(f"{other.meaning} in {other.implementation}: {other.counted}", markup=False, soft_wrap=True)
+        out.print(Folded(f"{other.meaning} in {other.implementation}: {other.counted}"))
         if other.difference is not None:
-            out.print(f"    published - counted = {other.difference}", markup=False, soft_wrap=True)
-        out.print(f"    {other.remark}", markup=False, soft_wrap=True)
+            out.print(Folded(f"    published - counted = {other.difference}"))
+        out.print(Folded(f"    {other.remark}"))
         if other.assumed:
             assumed = ", ".join(f"{letter} = {value}" for letter, value in other.assumed.items())
             out.print(f"    assuming {assumed}", markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AliasChoices, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from shardmath.catalogue import read
 from shardmath.commands.page.translating import Translation
 from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError, inside, nearest_names, shortened
@@ -27,16 +28,6 @@ _NEEDED: Mapping[str, Any] = {
     "shared_expert_ffn_hidden_size": 768, "kv_lora_rank": 448, "qk_nope_head_dim": 112, "qk_rope_head_dim": 48,
     "v_head_dim": 80, "num_mtp_layers": 1, "norm_topk_prob": True,
 }
-#: Keys of well-known files with other kernels than their family usually has.
-_FURTHER: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("bailing_moe", {"n_group": 8, "topk_group": 4, "use_qk_norm": True, "partial_rotary_factor": 0.5}),
-    ("cohere", {"use_qk_norm": True}),
-    ("exaone4", {"sliding_window": None}),
-    ("minimax_m2", {"rotary_dim": 64}),
-    ("mistral", {"sliding_window": 4096}),
-    ("phimoe", {"lm_head_bias": True, "attention_bias": True}),
-    ("stablelm", {"qk_layernorm": True, "use_parallel_residual": True}),
-)
 _LIMITS: Mapping[type, str] = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
 _KINDS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "str"}
 
@@ -44,16 +35,29 @@ _KINDS: Mapping[type, str] = {bool: "bool", int: "int", float: "float", str: "st
 def family_models(models: Iterable[Model]) -> list[Model]:
     """Return small models of families whose kernels no model has: their files need formulas of their own.
 
-    One model stands for all families with the same kernels.
+    One model stands for all files with the same kernels: the usual file of each family, and published files with other
+    kernels than these, as far as their keys decide it.
     """
-    kernels = {_kernels(model) for model in models}
+    kernels = {kernels_of(model) for model in models}
     small: dict[str, Model] = {}
-    for model_type, keys in (*((name, {}) for name in FAMILIES), *_FURTHER):
+    for model_type, keys in (*((name, {}) for name in FAMILIES), *published_keys()):
         name = "-".join((model_type, *keys))
         model, _ = model_of({**usual_config(model_type), **keys}, name, model_type)
-        if _kernels(model) not in kernels:
-            small.setdefault(_kernels(model), model)
+        if kernels_of(model) not in kernels:
+            small.setdefault(kernels_of(model), model)
     return list(small.values())
+
+
+def published_keys() -> list[tuple[str, dict[str, Any]]]:
+    """Return the families of published files whose kernels neither the catalogue nor usual files have, with the keys.
+
+    A test derives the table from the published files.
+    """
+    families = []
+    for row in read("public_kernels").values():
+        keys = {**row["keys"], **dict.fromkeys(row.get("null", ()))}
+        families.append((row["model_type"], keys))
+    return families
 
 
 def config_data() -> dict[str, Any]:
@@ -153,8 +157,8 @@ def usual_config(model_type: str) -> dict[str, Any]:
     return {**config, **{family.keys(name)[0]: size for name, size in usual.items() if name in family.model_fields}}
 
 
-def _kernels(model: Model) -> str:
-    """Return the choices of kernels for a model with each implementation."""
+def kernels_of(model: Model) -> str:
+    """Return the choices of kernels for a model with each implementation, as one text."""
     choices = []
     for implementation in IMPLEMENTATIONS:
         try:
