@@ -39,8 +39,8 @@ NOT_MEGATRON = {
 def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     model = load_model(name)
     found = explain(model, "h100-80gb")
-    rows = model.learned_positions
-    assert found.inputs["seq_length"] == (min(8192, rows) if rows else 8192)
+    assert found.inputs["seq_length"] == (min(8192, model.max_seq_length) if model.learned_positions else 8192)
+    assert found.inputs["seq_length"] <= (model.learned_positions or 8192)
     elsewhere = any(model.architecture[axis] in options for axis, options in NOT_MEGATRON.items())
     assert found.implementation.partition(" ")[0] == ("huggingface" if elsewhere else "megatron")
     steps_of_attention = found.choices["attention"] == "sdpa_steps"  # their time is not counted yet

@@ -136,7 +136,7 @@ def test_what_megatron_has_not_is_refused(name: str) -> None:
     rule = "must be a format of the implementation, and this one is megatron's"
     with pytest.raises(InputError) as caught:
         written("megatron", shardmath.explain(name, GPU, seq_length=2048))
-    assert str(caught.value) == f"write = 'megatron': {rule}"
+    assert str(caught.value) == f"write = 'megatron': {rule}; nearest legal: trl or accelerate or deepspeed"
     with pytest.raises(InputError) as caught:
         shardmath.explain(name, GPU, implementation="megatron", seq_length=2048)
     start = f"implementation = 'megatron': must be one that has {name}, with {NOT_IN_MEGATRON[name]}: "

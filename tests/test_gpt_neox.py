@@ -11,7 +11,8 @@ from shardmath.errors import InputError
 from shardmath.models.model import Model
 
 NEOX, PYTHIA = Model.named("gpt-neox-20b"), Model.named("pythia-6.9b")
-SIZES: dict[str, Any] = {"seq_length": 512, "micro_batch_size": 2, "implementation": "huggingface"}
+SIZES: dict[str, Any] = {"seq_length": 512, "micro_batch_size": 2, "implementation": "huggingface",
+                         "kernels": {"peak": "saved"}}
 
 
 def of_a_layer(model: Model, s: int, b: int) -> int:
@@ -83,6 +84,7 @@ def test_frameworks_without_it_refuse_it(implementation: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_other_models_are_not_counted_with_it() -> None:
     llama = Model.named("llama-3.2-1b")
     for changes in ({"parallel_residual": True}, {"qk_rope_head_dim": 32}):

@@ -62,8 +62,9 @@ def test_a_reward_model_has_one_row_for_the_vocabulary() -> None:
 def test_packed_documents_take_attention_of_their_own() -> None:
     """Memory is that of one sequence but for bounds and positions; what is no packed sequence is refused."""
     run: dict[str, Any] = {"implementation": "huggingface", "num_gpus": 8, "seq_length": 8192, "recompute": "none"}
-    whole = explain("llama-2-7b", "h100-80gb", **run, kernels={"attention": "flash"})
-    packed = explain("llama-2-7b", "h100-80gb", **run, document_length=1024)
+    saved = {"peak": "saved"}
+    whole = explain("llama-2-7b", "h100-80gb", **run, kernels={"attention": "flash", **saved})
+    packed = explain("llama-2-7b", "h100-80gb", **run, kernels=saved, document_length=1024)
     # of eight documents: positions of all tokens, and bounds in every one of 32 layers
     assert packed.peak.total - whole.peak.total == 8 * 8192 + 32 * 4 * 9
     assert packed.choices["documents"] == "packed"

@@ -17,7 +17,8 @@ from validation.measured.reserved import Fitted, Row, fitted, kind_of, reserved_
 GIB = 2**30
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "huggingface"))
+                                  for name in IMPLEMENTATIONS])
 @pytest.mark.parametrize("tensor", [1, 2, 4, 8])
 def test_the_formula_is_a_share_of_what_is_allocated_and_of_a_moment(name: str, tensor: int) -> None:
     tensor = 1 if name == "huggingface" else tensor

@@ -68,7 +68,7 @@ def test_the_share_of_a_risk_is_where_the_probability_is_the_risk(risk: float) -
     assert (parts == DEFAULTS["process_parts"]) == (Rational(str(risk)) == FITS_BELOW)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "torchtitan"))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("torchtitan", "huggingface")))
                                   for name in IMPLEMENTATIONS])
 def test_the_limit_of_a_peak_is_the_last_byte_with_which_its_process_fits(name: str) -> None:
     """Unexplained bytes move what is allocated, and nothing else: to the limit, and one byte beyond it."""

@@ -43,7 +43,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "huggingface": {
         "model": "llama-3.2-1b", "gpu": "a100-80gb", "num_gpus": 4, "global_batch_size": 64,
-        "seq_length": 4096, "implementation": "huggingface",
+        "seq_length": 4096, "implementation": "huggingface", "kernels": {"peak": "saved"},
     },
     "ties": {**SMALL, "seq_length": 64, "tensor_parallel": [1], "context_parallel": [1], "micro_batch_size": [1]},
     "nothing fits": {**SMALL, "model": "llama-3-70b", "num_gpus": 8},

@@ -81,7 +81,7 @@ def test_what_does_not_go_together(command: str, words: str, capsys: pytest.Capt
 @pytest.mark.parametrize(("options", "words"), [
     ("--implementation nanotron", "no program for others is written yet"),
     ("--implementation huggingface", "data_parallel = 'ddp': must be fsdp"),
-    ("--implementation huggingface --kernel data_parallel=fsdp", "peak = 'saved': must be torch"),
+    ("--implementation huggingface --kernel data_parallel=fsdp --kernel peak=saved", "peak = 'saved': must be torch"),
 ])
 def test_runs_without_a_program(options: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code([*f"verify llama-3.1-8b {GPU} {options}".split()]) == 2

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: An axis whose option is that of the cluster, which no kernel choice changes.
 _OF_CLUSTER = "gpus"
+#: Options of the axis ``peak``: saved tensors alone, and the moments of PyTorch's own step.
+_SAVED, _MOMENTS = "saved", "torch"
 
 
 class Evaluator(NamedTuple):
@@ -205,6 +207,35 @@ def _fixes(evaluator: Evaluator, name: str, kernels: Mapping[str, str]) -> bool:
         return name in find(evaluator.implementation, kernels).fixed
     except InputError:  # not counted without the other choices
         return False
+
+
+def with_moments(implementation: str, kernels: Mapping[str, str]) -> dict[str, str]:
+    """Return ``kernels`` with the moments of a step, unless a peak is chosen or needed, or they are not counted so.
+
+    Of implementations whose own peak is saved tensors alone, as moments are not counted with all of their options.
+    """
+    known = IMPLEMENTATIONS.get(implementation)
+    chosen = dict(kernels)
+    if known is None or known["choices"]["peak"] != _SAVED or _MOMENTS not in known["allowed"].get("peak", ()):
+        return chosen
+    try:
+        changed = changed_choices(implementation, chosen)
+    except InputError:  # said by whoever looks for the evaluator
+        return chosen
+    if "peak" in with_needs(chosen):
+        return chosen
+    folder = f"evaluators/{_key(implementation, {**known['choices'], **changed})}"
+    peak = cached_text(folder, "peak.txt", lambda: _peak(implementation, changed))
+    return {**chosen, "peak": peak}
+
+
+def _peak(implementation: str, changed: Mapping[str, str]) -> str:
+    """Return the option of ``peak`` with the moments of a step, or with saved tensors where these are not counted."""
+    try:
+        counted(implementation, {**changed, "peak": _MOMENTS})
+    except InputError:
+        return _SAVED
+    return _MOMENTS
 
 
 def changed_choices(implementation: str, kernels: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardmath.compiler.evaluators import Evaluator, changed_choices, find
+from shardmath.compiler.evaluators import Evaluator, changed_choices, find, with_moments
 from shardmath.configuration.defaults import has_architecture
 from shardmath.configuration.model_classes import class_of, missing
 from shardmath.configuration.settings import SELECTIVE
@@ -94,7 +94,7 @@ def evaluator_for(
         raise _refused(implementation, model, f", with {refused.field} = {refused.value}: {why}") from refused
     if model is not None and (reason := missing(implementation, model)):
         raise _refused(implementation, model, f": {reason}")
-    return find(implementation, {**chosen, **own})
+    return find(implementation, with_moments(implementation, {**chosen, **own}))
 
 
 def _refused(implementation: str, model: Model, reason: str) -> InputError:
