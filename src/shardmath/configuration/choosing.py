@@ -82,7 +82,8 @@ def evaluator_for(
             raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
                              " in what a recomputed layer keeps", SELECTIVE)
         if "ops" not in options_of(implementation, "recompute_saves"):
-            raise InputError("recompute", SELECTIVE, f"must be a mode of {implementation}", "core_attention")
+            meant = ": Megatron-LM's selective recompute is core_attention" if implementation == "megatron" else ""
+            raise InputError("recompute", SELECTIVE, f"must be a mode of {implementation}{meant}", "core_attention")
         chosen["recompute_saves"] = "ops"
     own = kernels or {}
     try:
