@@ -181,7 +181,7 @@ def test_it_is_in_the_package() -> None:
     ({"against": [{}] * 26}, "against"),
     ({"against": [{"pipeline_parallel": 2}], "rank": 1}, "rank"),
     ({"against": [{}], "rank": -1}, "rank"),
-    ({"against": ["published"], "implementation": "huggingface"}, "against"),
+    ({"against": ["published"], "implementation": "nanotron"}, "against"),
     ({"against": [{}], "tensor_parallel": 3}, "tensor_parallel"),
 ])
 def test_bad_input_is_refused_by_name(options: dict[str, Any], field: str) -> None:
