@@ -167,8 +167,8 @@ MEGATRON = Implementation(
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
-        "peak": MEGATRON_PEAKS, "heads": ("grouped",), "mlp": ("swiglu",), "norms": ("pre",), "dropout": ("none",),
-        "dispatch": ("alltoall",),
+        "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu",), "norms": ("pre",),
+        "dropout": ("none",), "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
         "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),

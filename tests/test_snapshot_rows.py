@@ -158,12 +158,20 @@ def test_the_command_compares_draws_and_anchors(tmp_path: Path, capsys: pytest.C
     assert process["reserved"] == pytest.approx(answer["peak_reserved_bytes"], rel=0.001)
 
 
+def few_words() -> Model:
+    """Return a model whose replay has another peak than the ledger."""
+    found = Model.named("llama-3.2-1b").model_dump()
+    return Model(**{**found, "name": "few words", "vocab_size": 64, "ffn_hidden_size": 64})
+
+
 def test_what_needs_a_run_and_what_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "a.pickle", made([Event(Action.ALLOCATE, 1, 512, 0, "x")], lambda event: []))
     assert exit_code(["snapshot", str(path), "--tp", "2"]) == 2
     assert "--run MODEL" in capsys.readouterr().err
     with pytest.raises(InputError, match="not replayed yet"):
-        snapshot(path, configuration=configured("deepseek-v2-lite", "h100-80gb", num_gpus=8, expert_parallel=8))
+        snapshot(path, configuration=configured("gpt-3-175b", "h100-80gb", num_gpus=8))
+    with pytest.raises(InputError, match="a forward pass of layers or of the last norm is the peak"):
+        snapshot(path, configuration=configured(few_words(), "h100-80gb", num_gpus=1, implementation="torchtitan"))
     with pytest.raises(InputError, match="must be a pipeline rank from 0 to 0"):
         snapshot(path, configuration=configured("llama-3.2-1b", "h100-80gb", implementation="nanotron"), rank=1)
 

@@ -103,6 +103,7 @@ WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
 )
 #: Saved tensors of a recomputed layer in the memory of those that its checkpoint kept.
 SAME_MEMORY: Mapping[str, str] = {
-    "attention_norm.input": "layer_input.input", "attention.v": "saved_ops.v", "attention.context": "saved_ops.context",
+    "attention_norm.input": "layer_input.input", "latent_norm.input": "layer_input.input",
+    "attention.v": "saved_ops.v", "attention.context": "saved_ops.context",
     "attention.logsumexp": "saved_ops.logsumexp", "swiglu.gate": "saved_ops.gate", "attention.q": "saved_ops.q",
 }

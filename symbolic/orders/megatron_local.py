@@ -18,7 +18,9 @@ from ..parameters import symbols
 from .words import KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
 
 a, k = symbols("a k")
-_LAYERS: Mapping[str, tuple[str, ...]] = {**(MEGATRON.replayed or {}), "peak": ("megatron_local",)}
+_LAYERS: Mapping[str, tuple[str, ...]] = {
+    **(MEGATRON.replayed or {}), "peak": ("megatron_local",), "heads": ("grouped",),
+}
 _TURNED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "rope": ("unfused",)}
 _FLASH: Mapping[str, tuple[str, ...]] = {**_LAYERS, "attention": ("flash",)}
 

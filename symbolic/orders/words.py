@@ -20,7 +20,7 @@ events at the points of a step. An event is a word:
 * ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
 * ``share``: tensors that all layers save together are made; ``unshare`` frees them.
 * ``again``: a recomputed instance runs forward once more, up to the word ``end``; ``again:kept`` holds its input.
-* ``remake:NAME``: saved tensors of a component that selective recompute dropped are made again.
+* ``remake:NAME``: saved tensors of a component, or one, that selective recompute dropped are made again.
 * ``bind``: a recomputed layer with experts holds its input, and the one behind the gradient that this one had, until
   ``unbind`` in its next forward pass.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.

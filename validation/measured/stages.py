@@ -60,25 +60,37 @@ def megatron() -> tuple[Replayed, ...]:
 
 
 def targets_of(own: Sequence[Replayed]) -> list[Target]:
-    """Return the goal of the replay of Megatron-Core, and what it reached."""
-    return [at_most("Megatron-Core, replayed: reserved", [item.error for item in own], 0.01)]
+    """Return the goals of the replay of Megatron-Core, and what it reached."""
+    groups = {"Megatron-Core, replayed: reserved": own,
+              "dense stages": of_group(own, simumax.DENSE), "stages with experts": of_group(own, simumax.EXPERTS)}
+    return [at_most(name, [item.error for item in items], 0.01) for name, items in groups.items() if items]
+
+
+def of_group(own: Sequence[Replayed], group: str) -> list[Replayed]:
+    """Return the stages of dense models, or those of models with experts and latent attention."""
+    return [item for item in own if item.case.group == group]
 
 
 def parts() -> list[str]:
-    """Return the rows of SimuMax's dense stages, replayed; nothing is fitted to them."""
+    """Return the rows of SimuMax's stages, replayed; nothing is fitted to them."""
+    own = megatron()
     lines = [(item.case.id, item.rank,
               *(f"{size / GIB:.2f}" for size in (item.allocated, item.measured, item.replayed)),
-              f"{item.error:+.2%}", f"{(item.replayed - item.measured) / MIB:+,.0f}") for item in megatron()]
-    sliced = [abs(item.error) for item in megatron() if item.case.arguments["context_parallel"] > 1]
-    others = [abs(item.error) for item in megatron() if item.case.arguments["context_parallel"] == 1]
+              f"{item.error:+.2%}", f"{(item.replayed - item.measured) / MIB:+,.0f}") for item in own]
+    dense, experts = of_group(own, simumax.DENSE), [item.error for item in of_group(own, simumax.EXPERTS)]
+    sliced = [abs(item.error) for item in dense if item.case.arguments["context_parallel"] > 1]
+    others = [abs(item.error) for item in dense if item.case.arguments["context_parallel"] == 1]
     return [
-        paragraph(f"""Megatron-Core's steps, replayed, beside the reserved memory of SimuMax's dense stages; nothing is
+        paragraph(f"""Megatron-Core's steps, replayed, beside the reserved memory of SimuMax's stages; nothing is
         fitted. Measured is the fullest GPU of a stage; replayed are all of its GPUs, each with the parameters of its
-        part of the optimizer, and the fullest is compared. Without context parallelism the error is
-        {np.median(others):.1%} in the median and {max(others):.1%} at most; with it, {np.median(sliced):.1%} and
-        {max(sliced):.1%}: copies that its exchange of all tokens makes are no tensors of the replay.
-        {sum(item.error < 0 for item in megatron())} of {len(megatron())} errors are on the low side. What else is
-        missing is not known. Stages with experts have latent attention, which is not replayed yet."""),
-        targets(targets_of(megatron())),
+        part of the optimizer, and the fullest is compared. Dense stages without context parallelism are
+        {np.median(others):.1%} off in the median and {max(others):.1%} at most; those with it {np.median(sliced):.1%}
+        and {max(sliced):.1%}: copies that its exchange of all tokens makes are no tensors of the replay.
+        {sum(item.error < 0 for item in own)} of {len(own)} errors are on the low side."""),
+        paragraph(f"""Stages with experts and latent attention are {-max(experts):.1%} to {-min(experts):.1%} too low;
+        the cause is not known. Their attention is replayed in the order of Megatron-Core's own code. What was tried:
+        if tokens that are sent between experts came back late, as they do from a stream of communication, 20 to 100
+        allocations later would be enough, but no such delay fits all six."""),
+        targets(targets_of(own)),
         markdown(("run", "stage", "allocated GiB", "measured", "replayed", "error", "MiB"), lines),
     ]

@@ -25,11 +25,13 @@ def replayed_steps(
     The first step makes the optimizer states out of freed activations; the second finds them. Where ranks share them
     out, they are those of shard number ``shard``. With too little memory the replay is done again without a bound.
     Returns steps and replay, the bytes that PyTorch can get, and whether they were enough.
+    Raises InputError for steps whose own peak is not that of the account, to the byte.
     """
     rows = Rows.of(evaluator, values, account)
     steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"],
                   shard=shard)
     events = steps.run()
+    refuse_another_peak(steps.trace, evaluator.choices, values, int(account["stage.total"]))
     capacity = int(values["gpu_memory"] - (account["process.total"] - account["process.reserved"]))
     bounded = replace(settings, capacity_bytes=max(1, capacity))
     answer = replay(events, bounded if settings.garbage_collection_threshold else settings)
@@ -43,12 +45,8 @@ def replayed_rank(
     evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
     shard: int = 0,
 ) -> Replay:
-    """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them.
-
-    Raises InputError for steps whose own peak is not that of the account, to the byte.
-    """
+    """Return what the allocator reserves for the steps of a rank, as ``replayed_steps`` replays them."""
     steps, answer, capacity, fits = replayed_steps(evaluator, values, account, settings, shard)
-    refuse_another_peak(steps.trace, evaluator.choices, values, int(account["stage.total"]))
     fullest, statistics = answer.fullest, answer.allocator.statistics
     return Replay(
         reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,

@@ -211,7 +211,7 @@ class Player:
                                   for each in self._states.listed(name, size)])
 
     def _remake(self, name: str, point: _Point) -> None:
-        """Make the saved tensors of a component that a checkpoint inside of the layer has dropped."""
+        """Make the saved tensors of a component, or one, that a checkpoint inside of the layer has dropped."""
         for row in self._rows.dropped:
-            if row.component == name:
+            if name in (row.component, row.name):
                 point.held[row.name] = self._trace.allocate(row.size, row.name)

@@ -45,6 +45,9 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["layers"] == "experts" and (choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused"):
         rule = f"must be dense without Transformer Engine and its weight gradients in place: {_MORE}"
         raise InputError("layers", "experts", rule, "dense")
+    if choices["heads"] == "latent" and choices["peak"] != "megatron_te":
+        rule = f"must be grouped without Transformer Engine: {_MORE}"
+        raise InputError("heads", "latent", rule, "grouped")
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
     if choices["stages"] == "uneven":
@@ -69,6 +72,9 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
     if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp"):
         rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
         yield Limit("data_parallel", 1, rule)
+    if choices["heads"] == "latent":
+        for name in ("recompute_layernorm", "recompute_mla_up_proj"):
+            yield Limit(name, 0, f"must be 0 with latent attention: {_MORE}")
     if choices["recompute_method"] != "each":
         yield Limit("recompute_full", 0, f"must be each: {_MORE}", "recompute_method")
     if choices["stages"] == "listed":

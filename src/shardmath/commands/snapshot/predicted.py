@@ -33,7 +33,8 @@ class Prediction:
 def prediction(configuration: Configuration, rank: int | None, settings: Settings | None) -> Prediction:
     """Replay two steps of a pipeline rank, or of the one with the largest peak.
 
-    Raises InputError for a rank that the run lacks, and for a run whose steps are not replayed yet.
+    Raises InputError for a rank that the run lacks, and for a run whose steps are not replayed yet or have another peak
+    than the ledger.
     """
     job = configuration.job
     refuse_unreplayed_job(job)
