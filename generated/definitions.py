@@ -1617,21 +1617,21 @@ TORCH_WORKSPACES: dict[str, int] = {
 #: Constants of time by generation of GPUs and parameter name.
 EFFICIENCIES: dict[str, dict[str, int]] = {
     "ampere": {
-        "matmul_per_mille": 806,
+        "matmul_per_mille": 808,
         "attention_per_mille": 489,
-        "hbm_per_mille": 781,
-        "node_per_mille": 728,
+        "hbm_per_mille": 778,
+        "node_per_mille": 726,
         "network_per_mille": 515,
-        "kernel_ns": 4033,
+        "kernel_ns": 4044,
         "attention_half_length": 500,
     },
     "hopper": {
-        "matmul_per_mille": 666,
-        "attention_per_mille": 397,
-        "hbm_per_mille": 573,
-        "node_per_mille": 695,
-        "network_per_mille": 575,
-        "kernel_ns": 4159,
+        "matmul_per_mille": 670,
+        "attention_per_mille": 368,
+        "hbm_per_mille": 736,
+        "node_per_mille": 679,
+        "network_per_mille": 584,
+        "kernel_ns": 4991,
         "attention_half_length": 500,
     },
     "blackwell": {
@@ -1658,7 +1658,7 @@ EFFICIENCIES: dict[str, dict[str, int]] = {
 #: Per mille of the measured time that nine of ten predicted steps were within, by generation of GPUs.
 ERRORS: dict[str, int] = {
     "ampere": 111,
-    "hopper": 84,
+    "hopper": 77,
     "blackwell": 90,
     "blackwell_ultra": 134,
 }

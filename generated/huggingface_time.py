@@ -309,7 +309,8 @@ TERMS = {
     "stage.context_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch"),
-    "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums"),
+    "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
+    "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced"),
     "stage.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered"),
     "stage.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced"),
     "stage.gathered_bytes": ("bytes", "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered"),
@@ -334,7 +335,7 @@ TERMS = {
     "first.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, first stage"),
     "first.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, first stage"),
     "first.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, first stage"),
-    "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, first stage"),
+    "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, first stage"),
     "first.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, first stage"),
     "first.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, first stage"),
     "first.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, first stage"),
@@ -357,7 +358,7 @@ TERMS = {
     "last.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, last stage"),
     "last.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, last stage"),
     "last.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, last stage"),
-    "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, last stage"),
+    "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, last stage"),
     "last.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, last stage"),
     "last.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, last stage"),
     "last.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, last stage"),
@@ -382,11 +383,10 @@ TERMS = {
     "whole.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, whole stage"),
     "whole.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, whole stage"),
     "whole.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch, whole stage"),
-    "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, whole stage"),
+    "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, whole stage"),
     "whole.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, whole stage"),
     "step.bubble": ("s", "waiting while the pipeline fills and drains"),
     "step.sent_bytes": ("bytes", "output of a stage that a rank sends to the next one, and a gradient of that size back"),
-    "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
     "stage.messages": ("messages", "rank r: outputs and gradients that it sends to other stages in a step"),
     "step.pipeline_waiting": ("s", "stages that wait for what is sent between them"),
     "step.time": ("s", "one optimizer step"),
@@ -698,7 +698,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_context_repeated_passes = dense_layers*(layer_context_forward_passes*recompute_full + layer_context_repeated_passes*(1 - recompute_full))
     stage_context_repeated_bytes = dense_layers*(layer_context_forward_bytes*recompute_full + layer_context_repeated_bytes*(1 - recompute_full))
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    stage_accumulating = ratio(2000*stage_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
+    stage_accumulating = ratio(1000*stage_buffer_elements*gradient_bytes*(3*num_microbatches + 4*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) - 3), hbm_bandwidth*hbm_per_mille*num_microbatches)
     stage_gathering_calls = overlap_grad_reduce*overlap_param_gather*max(1, ceil_div(stage_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce*overlap_param_gather + 1
     stage_reducing_calls = overlap_grad_reduce*max(1, ceil_div(stage_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce + 1
     stage_gathered_bytes = 2*stage_buffer_elements
@@ -723,7 +724,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
-    first_accumulating = ratio(2000*first_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    first_accumulating = ratio(1000*first_buffer_elements*gradient_bytes*(3*num_microbatches + 4*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) - 3), hbm_bandwidth*hbm_per_mille*num_microbatches)
     first_gathering_calls = overlap_grad_reduce*overlap_param_gather*max(1, ceil_div(first_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce*overlap_param_gather + 1
     first_reducing_calls = overlap_grad_reduce*max(1, ceil_div(first_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce + 1
     first_gathering = data_latency*first_gathering_calls + ratio(2*first_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*first_buffer_elements, data_parallel*context_parallel*data_bandwidth)
@@ -746,7 +747,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
-    last_accumulating = ratio(2000*last_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    last_accumulating = ratio(1000*last_buffer_elements*gradient_bytes*(3*num_microbatches + 4*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) - 3), hbm_bandwidth*hbm_per_mille*num_microbatches)
     last_gathering_calls = overlap_grad_reduce*overlap_param_gather*max(1, ceil_div(last_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce*overlap_param_gather + 1
     last_reducing_calls = overlap_grad_reduce*max(1, ceil_div(last_buffer_elements, max(40000000, ratio(1000000*data_parallel*context_parallel, data_parallel_replicas)))) - overlap_grad_reduce + 1
     last_gathering = data_latency*last_gathering_calls + ratio(2*last_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*last_buffer_elements, data_parallel*context_parallel*data_bandwidth)
@@ -771,11 +772,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_launching = input_backward_launching + input_forward_launching + layer_backward_launching*whole_dense_layers + layer_forward_launching*whole_dense_layers + output_backward_launching + output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
     whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    whole_accumulating = ratio(2000*gradient_bytes*whole_buffer_elements, hbm_bandwidth*hbm_per_mille)
+    whole_accumulating = ratio(1000*gradient_bytes*whole_buffer_elements*(3*num_microbatches + 4*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) - 3), hbm_bandwidth*hbm_per_mille*num_microbatches)
     whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = ratio(2*micro_batch_size*hidden_size*seq_length, context_parallel*sequence_shards)
-    num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
     stage_messages = num_microbatches*(2 - ((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)))*(1 if (pipeline_parallel > 1) else 0)
     step_pipeline_waiting = 2*((ratio(collective_latency_ns, 1000000000) + ratio(node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0)), 1000000000) + ratio(network_latency_ns*(1 if (pipeline_borders > 0) else 0), 1000000000)) + ratio(step_sent_bytes, pipeline_send_bandwidth))*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
@@ -1056,6 +1056,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.context_repeated_passes": stage_context_repeated_passes,
         "stage.context_repeated_bytes": stage_context_repeated_bytes,
         "stage.context_waiting": stage_context_waiting,
+        "num_microbatches": num_microbatches,
         "stage.accumulating": stage_accumulating,
         "stage.gathering_calls": stage_gathering_calls,
         "stage.reducing_calls": stage_reducing_calls,
@@ -1133,7 +1134,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.microbatch_time": whole_microbatch_time,
         "step.bubble": step_bubble,
         "step.sent_bytes": step_sent_bytes,
-        "num_microbatches": num_microbatches,
         "stage.messages": stage_messages,
         "step.pipeline_waiting": step_pipeline_waiting,
         "step.time": step_time,

@@ -289,10 +289,12 @@ TERMS = {
     "stage.context_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch"),
-    "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums"),
+    "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
+    "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced"),
     "stage.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered"),
     "stage.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced"),
     "stage.gathered_bytes": ("bytes", "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered"),
+    "stage.copying": ("s", "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch"),
     "stage.reduced_bytes": ("bytes", "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce"),
     "stage.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out"),
     "stage.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters"),
@@ -310,9 +312,10 @@ TERMS = {
     "first.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, first stage"),
     "first.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, first stage"),
     "first.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, first stage"),
-    "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, first stage"),
+    "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, first stage"),
     "first.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, first stage"),
     "first.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, first stage"),
+    "first.copying": ("s", "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch, first stage"),
     "first.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, first stage"),
     "first.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, first stage"),
     "first.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, first stage"),
@@ -328,9 +331,10 @@ TERMS = {
     "last.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, last stage"),
     "last.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, last stage"),
     "last.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, last stage"),
-    "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, last stage"),
+    "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, last stage"),
     "last.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, last stage"),
     "last.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, last stage"),
+    "last.copying": ("s", "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch, last stage"),
     "last.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, last stage"),
     "last.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, last stage"),
     "last.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, last stage"),
@@ -349,16 +353,16 @@ TERMS = {
     "whole.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, whole stage"),
     "whole.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, whole stage"),
     "whole.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch, whole stage"),
-    "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, whole stage"),
+    "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, and copied to be reduced, whole stage"),
     "whole.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, whole stage"),
     "whole.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, whole stage"),
+    "whole.copying": ("s", "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch, whole stage"),
     "whole.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, whole stage"),
     "whole.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, whole stage"),
     "whole.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, whole stage"),
     "whole.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, whole stage"),
     "step.bubble": ("s", "waiting while the pipeline fills and drains"),
     "step.sent_bytes": ("bytes", "output of a stage that a rank sends to the next one, and a gradient of that size back"),
-    "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
     "stage.messages": ("messages", "rank r: outputs and gradients that it sends to other stages in a step"),
     "step.pipeline_waiting": ("s", "stages that wait for what is sent between them"),
     "step.time": ("s", "one optimizer step"),
@@ -367,7 +371,7 @@ TERMS = {
     "spent.recomputing": ("s", "rank r, all micro-batches: layers and modules that run once more"),
     "spent.tensor": ("s", "rank r, all micro-batches: waiting for tensor-parallel ranks"),
     "spent.context": ("s", "rank r, all micro-batches: waiting for context-parallel ranks"),
-    "spent.sharding": ("s", "rank r, all micro-batches: waiting for shared-out weights and gradients"),
+    "spent.sharding": ("s", "rank r, all micro-batches: copies of shared-out weights, and waiting for these and for gradients"),
     "spent.pipeline": ("s", "rank r: stages that wait for what is sent between them"),
     "spent.data": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
     "spent.optimizer": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
@@ -653,17 +657,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_context_repeated_passes = dense_layers*(layer_context_forward_passes*recompute_full + layer_context_repeated_passes*(1 - recompute_full))
     stage_context_repeated_bytes = dense_layers*(layer_context_forward_bytes*recompute_full + layer_context_repeated_bytes*(1 - recompute_full))
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    stage_accumulating = ratio(2000*stage_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
+    stage_accumulating = ratio(1000*stage_buffer_elements*(gradient_bytes*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) == 1) else 0) + ratio(3*data_parallel_replicas*(num_microbatches - 1), data_parallel*context_parallel*num_microbatches)) + gradient_bytes + 2), hbm_bandwidth*hbm_per_mille)
     stage_gathering_calls = stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_reducing_calls = stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_gathered_bytes = 2*stage_buffer_elements
+    stage_copying = ratio(2000*stage_buffer_elements*(2 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), stage_buffer_elements))*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) + ratio(5*data_parallel_replicas, data_parallel*context_parallel)), hbm_bandwidth*hbm_per_mille)
     stage_reduced_bytes = stage_buffer_elements*gradient_bytes
     stage_gathering = data_latency*stage_gathering_calls + ratio(2*stage_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*stage_buffer_elements, data_parallel*context_parallel*data_bandwidth)
     stage_reducing = data_latency*stage_reducing_calls*(2 - distributed_optimizer) + 2*replica_latency*stage_reducing_calls + ratio(data_parallel_replicas*stage_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1), data_parallel*context_parallel*data_bandwidth) + ratio(2*stage_buffer_elements*gradient_bytes*(data_parallel_replicas - 1), data_parallel*context_parallel*replica_bandwidth)
     stage_sharding_waiting = max(ratio(overlap_slowdown_per_mille*stage_gathering, 1000), -stage_forward_computing + stage_gathering) + max(ratio(overlap_slowdown_per_mille*(stage_gathering*(1 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), stage_buffer_elements)) + stage_reducing), 1000), -stage_backward_computing + stage_gathering*(1 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), stage_buffer_elements)) + stage_reducing)
     stage_data_waiting = 0
     stage_optimizer_time = ratio(1000*(2*stage_gradient + 2*stage_optimizer + ratio((stage_gradient + stage_weight), optimizer_shards)), hbm_bandwidth*hbm_per_mille)
-    stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_sharding_waiting + stage_tensor_waiting
+    stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_copying + stage_forward_computing + stage_launching + stage_recomputing + stage_sharding_waiting + stage_tensor_waiting
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
     first_shard_elements = ratio(first_aligned, optimizer_shards)
@@ -674,14 +680,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
-    first_accumulating = ratio(2000*first_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    first_accumulating = ratio(1000*first_buffer_elements*(gradient_bytes*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) == 1) else 0) + ratio(3*data_parallel_replicas*(num_microbatches - 1), data_parallel*context_parallel*num_microbatches)) + gradient_bytes + 2), hbm_bandwidth*hbm_per_mille)
     first_gathering_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
     first_reducing_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    first_copying = ratio(2000*first_buffer_elements*(2 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0), first_buffer_elements))*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) + ratio(5*data_parallel_replicas, data_parallel*context_parallel)), hbm_bandwidth*hbm_per_mille)
     first_gathering = data_latency*first_gathering_calls + ratio(2*first_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*first_buffer_elements, data_parallel*context_parallel*data_bandwidth)
     first_reducing = data_latency*first_reducing_calls*(2 - distributed_optimizer) + 2*first_reducing_calls*replica_latency + ratio(data_parallel_replicas*first_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1), data_parallel*context_parallel*data_bandwidth) + ratio(2*first_buffer_elements*gradient_bytes*(data_parallel_replicas - 1), data_parallel*context_parallel*replica_bandwidth)
     first_sharding_waiting = max(ratio(first_gathering*overlap_slowdown_per_mille, 1000), -first_forward_computing + first_gathering) + max(ratio(overlap_slowdown_per_mille*(first_gathering*(1 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0), first_buffer_elements)) + first_reducing), 1000), -first_backward_computing + first_gathering*(1 - ratio((final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0), first_buffer_elements)) + first_reducing)
     first_optimizer_time = ratio(1000*(2*first_gradient + 2*first_optimizer + ratio((first_gradient + first_weight), optimizer_shards)), hbm_bandwidth*hbm_per_mille)
-    first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_sharding_waiting + first_tensor_waiting + stage_context_waiting + stage_recomputing
+    first_microbatch_time = first_accumulating + first_backward_computing + first_copying + first_forward_computing + first_launching + first_sharding_waiting + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
     last_shard_elements = ratio(last_aligned, optimizer_shards)
@@ -692,14 +699,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
-    last_accumulating = ratio(2000*last_buffer_elements*gradient_bytes, hbm_bandwidth*hbm_per_mille)
+    last_accumulating = ratio(1000*last_buffer_elements*(gradient_bytes*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) == 1) else 0) + ratio(3*data_parallel_replicas*(num_microbatches - 1), data_parallel*context_parallel*num_microbatches)) + gradient_bytes + 2), hbm_bandwidth*hbm_per_mille)
     last_gathering_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
     last_reducing_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    last_copying = ratio(2000*last_buffer_elements*(2 - ratio((final_norm_aligned + head_aligned), last_buffer_elements))*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) + ratio(5*data_parallel_replicas, data_parallel*context_parallel)), hbm_bandwidth*hbm_per_mille)
     last_gathering = data_latency*last_gathering_calls + ratio(2*last_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*last_buffer_elements, data_parallel*context_parallel*data_bandwidth)
     last_reducing = data_latency*last_reducing_calls*(2 - distributed_optimizer) + 2*last_reducing_calls*replica_latency + ratio(data_parallel_replicas*last_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1), data_parallel*context_parallel*data_bandwidth) + ratio(2*last_buffer_elements*gradient_bytes*(data_parallel_replicas - 1), data_parallel*context_parallel*replica_bandwidth)
     last_sharding_waiting = max(ratio(last_gathering*overlap_slowdown_per_mille, 1000), -last_forward_computing + last_gathering) + max(ratio(overlap_slowdown_per_mille*(last_gathering*(1 - ratio((final_norm_aligned + head_aligned), last_buffer_elements)) + last_reducing), 1000), -last_backward_computing + last_gathering*(1 - ratio((final_norm_aligned + head_aligned), last_buffer_elements)) + last_reducing)
     last_optimizer_time = ratio(1000*(2*last_gradient + 2*last_optimizer + ratio((last_gradient + last_weight), optimizer_shards)), hbm_bandwidth*hbm_per_mille)
-    last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_sharding_waiting + last_tensor_waiting + stage_context_waiting + stage_recomputing
+    last_microbatch_time = last_accumulating + last_backward_computing + last_copying + last_forward_computing + last_launching + last_sharding_waiting + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
     step_data_waiting = stage_data_waiting
     step_optimizer = max(first_optimizer_time, last_optimizer_time)
@@ -713,16 +721,16 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_launching = input_backward_launching + input_forward_launching + layer_backward_launching*whole_dense_layers + layer_forward_launching*whole_dense_layers + output_backward_launching + output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
     whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    whole_accumulating = ratio(2000*gradient_bytes*whole_buffer_elements, hbm_bandwidth*hbm_per_mille)
+    whole_accumulating = ratio(1000*whole_buffer_elements*(gradient_bytes*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) == 1) else 0) + ratio(3*data_parallel_replicas*(num_microbatches - 1), data_parallel*context_parallel*num_microbatches)) + gradient_bytes + 2), hbm_bandwidth*hbm_per_mille)
     whole_gathering_calls = whole_stage_layers + 2
     whole_reducing_calls = whole_stage_layers + 2
+    whole_copying = ratio(2000*whole_buffer_elements*(2 - ratio((final_norm_aligned + head_aligned), whole_buffer_elements))*(2*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) + ratio(5*data_parallel_replicas, data_parallel*context_parallel)), hbm_bandwidth*hbm_per_mille)
     whole_gathering = data_latency*whole_gathering_calls + ratio(2*whole_buffer_elements, data_bandwidth) - ratio(2*data_parallel_replicas*whole_buffer_elements, data_parallel*context_parallel*data_bandwidth)
     whole_reducing = data_latency*whole_reducing_calls*(2 - distributed_optimizer) + 2*replica_latency*whole_reducing_calls + ratio(data_parallel_replicas*gradient_bytes*whole_buffer_elements*(2 - distributed_optimizer)*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1), data_parallel*context_parallel*data_bandwidth) + ratio(2*gradient_bytes*whole_buffer_elements*(data_parallel_replicas - 1), data_parallel*context_parallel*replica_bandwidth)
     whole_sharding_waiting = max(ratio(overlap_slowdown_per_mille*whole_gathering, 1000), -whole_forward_computing + whole_gathering) + max(ratio(overlap_slowdown_per_mille*(whole_gathering*(1 - ratio((final_norm_aligned + head_aligned), whole_buffer_elements)) + whole_reducing), 1000), -whole_backward_computing + whole_gathering*(1 - ratio((final_norm_aligned + head_aligned), whole_buffer_elements)) + whole_reducing)
-    whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_sharding_waiting + whole_tensor_waiting
+    whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_copying + whole_forward_computing + whole_launching + whole_recomputing + whole_sharding_waiting + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = ratio(2*micro_batch_size*hidden_size*seq_length, context_parallel*sequence_shards)
-    num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
     stage_messages = num_microbatches*(2 - ((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)))*(1 if (pipeline_parallel > 1) else 0)
     step_pipeline_waiting = 2*((ratio(collective_latency_ns, 1000000000) + ratio(node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0)), 1000000000) + ratio(network_latency_ns*(1 if (pipeline_borders > 0) else 0), 1000000000)) + ratio(step_sent_bytes, pipeline_send_bandwidth))*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
@@ -731,7 +739,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     spent_recomputing = num_microbatches*stage_recomputing
     spent_tensor = num_microbatches*stage_tensor_waiting
     spent_context = num_microbatches*stage_context_waiting
-    spent_sharding = num_microbatches*stage_sharding_waiting
+    spent_sharding = num_microbatches*(stage_copying + stage_sharding_waiting)
     spent_pipeline = step_pipeline_waiting
     spent_data = stage_data_waiting
     spent_optimizer = stage_optimizer_time
@@ -986,10 +994,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.context_repeated_passes": stage_context_repeated_passes,
         "stage.context_repeated_bytes": stage_context_repeated_bytes,
         "stage.context_waiting": stage_context_waiting,
+        "num_microbatches": num_microbatches,
         "stage.accumulating": stage_accumulating,
         "stage.gathering_calls": stage_gathering_calls,
         "stage.reducing_calls": stage_reducing_calls,
         "stage.gathered_bytes": stage_gathered_bytes,
+        "stage.copying": stage_copying,
         "stage.reduced_bytes": stage_reduced_bytes,
         "stage.gathering": stage_gathering,
         "stage.reducing": stage_reducing,
@@ -1010,6 +1020,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.accumulating": first_accumulating,
         "first.gathering_calls": first_gathering_calls,
         "first.reducing_calls": first_reducing_calls,
+        "first.copying": first_copying,
         "first.gathering": first_gathering,
         "first.reducing": first_reducing,
         "first.sharding_waiting": first_sharding_waiting,
@@ -1028,6 +1039,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.accumulating": last_accumulating,
         "last.gathering_calls": last_gathering_calls,
         "last.reducing_calls": last_reducing_calls,
+        "last.copying": last_copying,
         "last.gathering": last_gathering,
         "last.reducing": last_reducing,
         "last.sharding_waiting": last_sharding_waiting,
@@ -1049,13 +1061,13 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.accumulating": whole_accumulating,
         "whole.gathering_calls": whole_gathering_calls,
         "whole.reducing_calls": whole_reducing_calls,
+        "whole.copying": whole_copying,
         "whole.gathering": whole_gathering,
         "whole.reducing": whole_reducing,
         "whole.sharding_waiting": whole_sharding_waiting,
         "whole.microbatch_time": whole_microbatch_time,
         "step.bubble": step_bubble,
         "step.sent_bytes": step_sent_bytes,
-        "num_microbatches": num_microbatches,
         "stage.messages": stage_messages,
         "step.pipeline_waiting": step_pipeline_waiting,
         "step.time": step_time,

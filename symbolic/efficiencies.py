@@ -56,11 +56,11 @@ def _fitted(
 
 EFFICIENCIES: dict[str, Efficiencies] = {
     "ampere": Efficiencies(
-        _fitted(806, 489, 781, 728, 515, 4_033, "flash"), 111, "compute capability below 9", "2026-11",
+        _fitted(808, 489, 778, 726, 515, 4_044, "flash"), 111, "compute capability below 9", "2026-11",
         ("fujii2024", "hagemann2023", "korthikanti2022", "torchtitan", "dao2023"),
     ),
     "hopper": Efficiencies(
-        _fitted(666, 397, 573, 695, 575, 4_159, "flash"), 84, "compute capability 9.0", "2026-11",
+        _fitted(670, 368, 736, 679, 584, 4_991, "flash"), 77, "compute capability 9.0", "2026-11",
         ("nvidia_throughput", "torchtitan", "shah2024"),
     ),
     "blackwell": Efficiencies(

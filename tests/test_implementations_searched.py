@@ -61,8 +61,11 @@ def test_kernels_are_of_those_that_have_them() -> None:
     advice = recommend(MODEL, GPU, 8, kernels={"data_parallel": ("ddp", "fsdp")}, **job)
     left_out = [item for item in advice.untried if item.option == "--implementation, --kernel"]
     assert [item.what.partition(":")[0] for item in left_out] == ["implementation megatron, data_parallel fsdp"]
-    assert {(item.layout["implementation"], item.layout["data_parallel"]) for item in advice.choices} >= {
-        ("megatron", "ddp"), ("huggingface", "fsdp")}
+    chosen = {(item.layout["implementation"], item.layout["data_parallel"]) for item in advice.choices}
+    seconds = {kind: sweep(MODEL, GPU, 8, kernels={"data_parallel": kind}, top=1,
+                           **{**job, "implementation": "huggingface", "tensor_parallel": (1,)}).best[0].step_seconds
+               for kind in ("ddp", "fsdp")}
+    assert chosen >= {("megatron", "ddp"), ("huggingface", min(seconds, key=lambda kind: seconds[kind] or 0))}
     with pytest.raises(InputError, match="data_parallel = 'fsdp': must be one of ddp, megatron_fsdp with megatron"):
         sweep(MODEL, GPU, 8, kernels={"data_parallel": "fsdp"}, **job)
 

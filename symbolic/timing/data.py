@@ -18,9 +18,10 @@ from ..parameters import symbol, symbols
 from ..rates import GROUP_BY_NAME, beside_computing, ring_time, stream_time
 from ..systems import SYSTEMS
 from ..terms import TermSet, product, term_symbol, total
+from .copies import WEIGHTS, bytes_moved
 
 w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards sl")
-tied, p, r, Lr, h = symbols("tied p r Lr h")
+tied, p, r, Lr, h, m = symbols("tied p r Lr h m")
 #: Weights are gathered beside the forward pass only where gradients are reduced beside the backward pass: the buckets
 #: are the same (Megatron-LM asserts it).
 _AHEAD = product(og, ow)
@@ -52,6 +53,11 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     }
     terms.add("stage.gathered_bytes", total(*(_weights(terms, group, choices) for group in shared)), "bytes",
               "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered")
+    copied = bytes_moved(WEIGHTS, choices, {group: _weights(terms, group, choices) for group in shared})
+    if copied != 0:
+        gatherings = total(Integer(1), _gathered_again(terms, implementation)) if every else 1 / m
+        terms.add("stage.copying", stream_time(product(gatherings, copied)), "s",
+                  "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch")
     terms.add("stage.reduced_bytes", total(*(_gradients(terms, group) for group in trained)), "bytes",
               "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce")
     gathered = terms.add("stage.gathering", total(*(
@@ -99,10 +105,10 @@ def _written(terms: TermSet, choices: Mapping[str, str]) -> Expr:
     return total(terms["stage.weight"].symbol, *(product(Integer(-1), terms[name].symbol) for name in frozen))
 
 
-def trained_elements(terms: TermSet) -> Expr:
-    """Return parameters of rank r that have gradients, and their padding."""
-    names = [_elements(group) for group in GROUPS if not group.frozen]
-    return total(*(terms[name].symbol for name in names if name in terms))
+def trained_elements(terms: TermSet) -> dict[Group, Expr]:
+    """Return parameters of rank r that have gradients, and their padding, by group."""
+    return {group: terms[name].symbol for group in GROUPS
+            if not group.frozen and (name := _elements(group)) in terms}
 
 
 def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr:

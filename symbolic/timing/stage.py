@@ -15,10 +15,11 @@ from ..parameters import symbols
 from ..rates import BETWEEN, stream_time
 from ..terms import TermSet, product, total
 from .components import PASSES
+from .copies import GRADIENTS, bytes_moved
 from .data import trained_elements
 from .layers import TRAFFIC
 
-rfull, Lr, w = symbols("rfull Lr w")
+rfull, Lr = symbols("rfull Lr")
 
 #: The place that says how often rank r has a block.
 PLACES: dict[str, Place] = {
@@ -27,7 +28,7 @@ PLACES: dict[str, Place] = {
 }
 #: Parts of a micro-batch's time.
 MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
-              *(f"{group.name}_waiting" for group in BETWEEN), "sharding_waiting")
+              *(f"{group.name}_waiting" for group in BETWEEN), "copying", "sharding_waiting")
 
 
 def add_stage(terms: TermSet, implementation: Implementation) -> None:
@@ -75,10 +76,9 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         if waited != 0:
             terms.add(f"stage.{group.name}_waiting", waited, "s",
                       f"rank r: waiting for {group.meaning}, of one micro-batch")
-    own = Integer(2) if choices["weight_gradient"] == "separate" else Integer(0)
-    moved = product(total(product(Integer(2), w), own), trained_elements(terms))
-    terms.add("stage.accumulating", stream_time(moved), "s",
-              "rank r: gradients of one micro-batch added to the sums")
+    summed_bytes = bytes_moved(GRADIENTS, choices, trained_elements(terms))
+    terms.add("stage.accumulating", stream_time(summed_bytes), "s",
+              "rank r: gradients of one micro-batch added to the sums, and copied to be reduced")
     if SCHEDULES[choices["schedule"]].weight_passes:
         terms.add("stage.weight_gradients", summed("weight_gradients"), "s",
                   "rank r: products for gradients of weights, of one micro-batch")

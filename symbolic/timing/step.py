@@ -40,7 +40,8 @@ SPENT: dict[str, tuple[tuple[str, ...], str]] = {
     "recomputing": (("recomputing",), "layers and modules that run once more"),
     **{f"{group.name}": ((f"{group.name}_waiting",), f"waiting for {group.meaning}")
        for group in BETWEEN},
-    "sharding": (("sharding_waiting",), "waiting for shared-out weights and gradients"),
+    "sharding": (("copying", "sharding_waiting"),
+                 "copies of shared-out weights, and waiting for these and for gradients"),
 }
 
 #: The same in the order in which answers show it, with what is done once for every step, in a few words.

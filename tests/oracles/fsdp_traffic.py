@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from oracles.copied import Copied
 from oracles.huggingface import Shape, causal_lm, token_ids
 from oracles.pipeline_run import CLASSES, TOKENS, WIDTH, Layer, stages_of
 from oracles.sent import Sent, operations
@@ -22,7 +23,8 @@ FREED: dict[str, tuple[bool, bool]] = {"always": (True, True), "default": (True,
 def run(rank: int, shape: Shape, reshard: str, micro_batches: int, replicas: int = 1) -> dict[str, Any]:
     """Train one step of several micro-batches as torchtitan does without a pipeline: bytes and calls by pass.
 
-    With ``replicas`` the ranks are a mesh: so many copies, each shared out over its row (HSDP).
+    With ``replicas`` the ranks are a mesh: so many copies, each shared out over its row (HSDP). ``copied`` has the
+    bytes that copies and sums move in memory.
     """
     sizes = (replicas, dist.get_world_size() // replicas)
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicate", "shard"))
@@ -35,13 +37,13 @@ def run(rank: int, shape: Shape, reshard: str, micro_batches: int, replicas: int
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=layers)
     fully_shard([model.model.norm, model.lm_head], mesh=mesh, mp_policy=policy, reshard_after_forward=ends)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    forward, backward = Sent(), Sent()
+    forward, backward, copied = Sent(), Sent(), Copied(model.parameters())
     for _ in range(micro_batches):
-        with forward:
+        with forward, copied:
             loss = model(input_ids=token_ids(shape), labels=token_ids(shape)).loss
-        with backward:
+        with backward, copied:
             loss.backward()
-    return {"forward": _by_operation(forward), "backward": _by_operation(backward)}
+    return {"forward": _by_operation(forward), "backward": _by_operation(backward), "copied": dict(copied.bytes)}
 
 
 def run_pipeline(rank: int, schedule: str, stages: int, micro_batches: int, chunks: int, layers: int) -> dict[str, Any]:

@@ -42,6 +42,20 @@ def test_gathers_and_reductions_of_every_micro_batch(draws: list[Random], tmp_pa
         assert float(time["stage.sharding_waiting"]) == pytest.approx(float(exchanged), rel=1e-12)
 
 
+@pytest.mark.cases(4, 30)
+def test_copies_of_weights_and_gradients(draws: list[Random], tmp_path: Path) -> None:
+    """Weights are copied into and out of the all-gather's buffer, gradients into the reduce-scatter's, shares added."""
+    cases = [[even_shape(draw), draw.choice(list(FREED)), draw.randint(1, 3)] for draw in draws]
+    for (shape, reshard, micro_batches), found in zip(cases, on_ranks(run_all, 2, tmp_path, cases)[0], strict=True):
+        implementation = TORCHTITAN.with_choices(reshard=reshard)
+        a_byte_a_second = {"Wm": 1, "ew": 1000, "D": 2, "w": 4, "b": 1, "B": 2 * micro_batches}
+        terms = timed(implementation, **shape | fixed_values(implementation) | a_byte_a_second)
+        copied = found["copied"]
+        weights = sum(copied[name] for name in ("cast", "copied in", "copied out"))
+        assert terms["stage.copying"] * micro_batches == weights
+        assert terms["stage.accumulating"] * micro_batches == copied["reduced"] + copied.get("added", 0)
+
+
 @pytest.mark.cases(2, 20)
 def test_replicas_sum_the_shards_of_their_gradients(draws: list[Random], tmp_path: Path) -> None:
     """A mesh of 2 x 2 (HSDP): a copy gathers and reduces among its ranks, then shards are summed over the copies."""
@@ -96,6 +110,12 @@ def shape_for(draw: Random) -> dict[str, int]:
     """Draw sizes; vocabulary and hidden_size are padded by FSDP, the others divide."""
     shape = random_shape(draw)
     return {**shape, "d": 4 * draw.randint(1, 3), "f": 2 * draw.randint(1, 30), "tied": 0}
+
+
+def even_shape(draw: Random) -> dict[str, int]:
+    """Draw sizes that two ranks share out without padding, which is no part of what is copied."""
+    shape = shape_for(draw)
+    return {**shape, "h": 2 * shape["h"], "u": 2 * shape["u"]}
 
 
 def pipeline_for(draw: Random) -> list:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
+from shardmath.catalogue import read as read_catalogue
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import RESERVED, Case, Measured
@@ -13,6 +16,22 @@ TABLE = "torchtitan_llama3_8b.csv"
 MODEL = Model.named("llama-3.1-8b")
 BF16, FLOAT8, COMPILED = "bf16, eager", "float8", "compiled"
 RECOMPUTE = {"full": "full"}
+#: Watts to which Meta's servers limit an H100 (torchtitan, benchmarks/llama3_h100_202412_torchtitan.md).
+LIMIT = 500
+
+
+@cache
+def limited_h100() -> Gpu:
+    """Return the H100 of Meta's servers: 96 GB of memory of 2.4 TB/s, limited to 500 W.
+
+    torchtitan says that its peak lies between those of the H100 NVL and SXM. Here it lies on the line through both, by
+    watts, and so does that of 8 bits.
+    """
+    low, high = (read_catalogue("gpus")[name] for name in ("h100-nvl-94gb", "h100-80gb"))
+    share = Fraction(LIMIT - low["power_watts"], high["power_watts"] - low["power_watts"])
+    peaks = {name: round(low[name] + share * (high[name] - low[name])) for name in ("bf16_gflops", "fp8_gflops")}
+    return Gpu.of({**high, **peaks, "name": "h100-96gb", "memory_gib": 95, "hbm_mb_per_s": 2_400_000,
+                   "power_watts": LIMIT})
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:

@@ -23,18 +23,14 @@ GONE: Mapping[str, tuple[float, str]] = {
     "matmul_per_mille": (1e12, "products"),
 }
 ABOUT = """The constants of Hopper are fitted to 11 runs on 8 to 1,024 GPUs: FP8 of Transformer Engine, and
-    torchtitan on GPUs whose memory has 2.4 TB/s and that ran at 500 W. Below, constants are those at which
-    kernels ran alone on the one H100, which has 3.35 TB/s and 700 W: 730 TFLOP/s of products, 2.9 TB/s. The gap
-    of 1 us between kernels is assumed. No step was fitted to, and attention keeps its constant. A share of a
+    torchtitan on GPUs whose memory has 2.4 TB/s and whose power is limited to 500 W. Below, constants are those at
+    which kernels ran alone on the one H100, which has 3.35 TB/s and 700 W: 730 TFLOP/s of products, 2.9 TB/s. The
+    gap of 1 us between kernels is assumed. No step was fitted to, and attention keeps its constant. A share of a
     step is what it would be shorter by without the part."""
-KEPT = """Memory traffic is the first cause, gaps the second, products the third. The rates of kernels alone
-    are not shipped. Hopper's constants were fitted anew to the fitting halves of its runs and of these
-    together: the steps here were then 6.7 % off in the median of their judging half, but torchtitan's runs of
-    8B were predicted 16 to 18 % too short, and NVIDIA's of 7B and 8B in FP8 8 to 13 %. So those runs have work
-    that has no row yet, or slower kernels, and their constants stand for both. Two further errors are known.
-    Steps with eager attention are 13 to 15 % too short at these rates. Gradients of a first micro-batch, which
-    PyTorch keeps without adding, are counted as added: 3 % of the step of Llama 3.2 3B with 2048 tokens. On one
-    GPU, set these constants under `[parameters]` of a [cluster file](clusters/README.md)."""
+KEPT = """Gaps between kernels are the first cause, memory traffic the second, products the third. The rates of
+    kernels alone are not shipped: the gap is assumed, and constants that runs on many GPUs were fitted to stand for
+    what no row has there. Steps with eager attention are 14 to 17 % too short at these rates. On one GPU, set these
+    constants under `[parameters]` of a [cluster file](clusters/README.md)."""
 
 
 @cache

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from shardmath.catalogue import read
 from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
@@ -91,8 +90,7 @@ def nanotron_runs() -> Table:
 @cache
 def torchtitan_runs() -> tuple[tuple[Case, TimedRun, Cluster], ...]:
     """Return runs of torchtitan in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
-    own = Gpu.of({**read("gpus")["h100-80gb"], "name": "H100 of 96 GB", "memory_gib": 95, "hbm_mb_per_s": 2_400_000})
-    clusters = {"H200": Cluster.named("h200"), "H100-96GB": Cluster.named(own)}
+    clusters = {"H200": Cluster.named("h200"), "H100-96GB": Cluster.named(torchtitan.limited_h100())}
     cases = [(case, row["gpu"]) for case, row in zip(torchtitan.read(), rows(torchtitan.TABLE), strict=True)]
     eager = {"norm": "torch"}  # the runs are older than PyTorch's fused RMSNorm
     return tuple(

@@ -31,9 +31,10 @@ MISSES = """What is missed: Blackwell has one set of constants for all sizes, an
     each further rank, as SimuMax measured; with NCCL's own numbers for older GPUs, 8.4 and 3.4 us, its runs on eight
     tensor-parallel ranks come out a tenth too short."""
 THROUGHPUTS = f"""[`{TABLE}`](../tests/data/{TABLE}) has every row with its source and date. FP8 runs have recipes of
-    Transformer Engine; NVIDIA's runs hide collectives beside work, as their recipes do. H100 of 96 GB ran at 500 W,
-    below their limit of 700 W. Runs of 2022 sent each rank's part of an output between stages, which is counted as all
-    of it."""
+    Transformer Engine; NVIDIA's runs hide collectives beside work, as their recipes do. H100 of 96 GB are limited to
+    500 W. torchtitan says that their peak lies between those of the H100 NVL (400 W) and SXM (700 W), and does not know
+    it. Here it lies on the line through both, by watts: 887 TFLOP/s in BF16. Runs of 2022 sent each rank's part of an
+    output between stages, which is counted as all of it."""
 
 EXPERTS = """The same table's runs of models with experts. No constant is fitted to any of them, and their 90th
     percentile is the band that step times of models with experts have. Stages of DeepSeek-V3 hold the layers that

@@ -7,7 +7,6 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from shardmath.catalogue import read
 from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.errors import InputError
 from shardmath.machines import Cluster
@@ -17,13 +16,12 @@ from validation.measured.case import varied
 from validation.measured.kernels import FP8_WEIGHTS, MEGATRON_TE, NO_OVERLAPS, TE_LOSS
 from validation.measured.known_to_run import layers_of_stages
 from validation.measured.reading import rows, whole
+from validation.measured.torchtitan import limited_h100
 
 TABLE = "public_throughput.csv"
 NVIDIA, TITAN, MEGATRON = "Megatron-Core", "torchtitan", "Megatron-LM"
 #: NVIDIA's recipes hide collectives beside work, and reduce gradients in bf16.
 OVERLAPS = {"overlap_grad_reduce": 1, "overlap_param_gather": 1}
-#: The H100 of Meta's servers: 96 GB of slower memory.
-OWN_GPU = {"h100-96gb": {"memory_gib": 95, "hbm_mb_per_s": 2_400_000}}
 #: Layers of every stage where recipes of Megatron-Bridge list them: its performance recipes of DeepSeek-V3, by stages.
 LISTS = {("deepseek-v3", 8): (8, *[8] * 6, 5), ("deepseek-v3", 16): (4, *[4] * 14, 1),
          ("deepseek-v3", 32): (1, *[2] * 30, 0)}
@@ -75,9 +73,7 @@ def _public(row: dict[str, str]) -> Public:
 
 
 def _gpu(name: str) -> Gpu:
-    if name in OWN_GPU:
-        return Gpu.of({**read("gpus")["h100-80gb"], "name": name, **OWN_GPU[name]})
-    return Gpu.named(name)
+    return limited_h100() if name == limited_h100().name else Gpu.named(name)
 
 
 def _model(row: dict[str, str]) -> Model:

@@ -47,10 +47,10 @@ ASSUMED: Mapping[str, str] = {
     "hagemann2023": "Network: a port of HDR-200 for each GPU, assumed.",
     "nanotron": "Network: 32 ports of 100 Gb/s for 8 GPUs (EFA), as AWS describes such servers.",
 }
-TITAN = """Llama 3.1 8B with FSDP2, bf16. The GPUs are H100 of 96 GB, whose memory is slower (2.4 TB/s), and
-    nothing is fitted. Eager runs have the norms of a PyTorch without a fused one. No evaluator has what the
-    compiler makes: compiled runs stand beside fused norms with all else eager. FP8 has no evaluator either. There
-    are too few runs for a regret."""
+TITAN = """Llama 3.1 8B with FSDP2, bf16. The GPUs are H100 of 96 GB, whose memory is slower (2.4 TB/s) and whose
+    power is limited to 500 W. Nothing is fitted. Eager runs have the norms of a PyTorch without a fused one. No
+    evaluator has what the compiler makes: compiled runs stand beside fused norms with all else eager. FP8 has no
+    evaluator either. There are too few runs for a regret."""
 
 CAVEATS: tuple[str, ...] = (
     """The structure of the formulas (which terms there are, what hides what) was chosen with these tables in sight.
