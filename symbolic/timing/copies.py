@@ -1,4 +1,4 @@
-"""What memory moves of gradients and of shared-out weights beside the passes: sums, and copies for collectives."""
+"""Count what memory moves of gradients and shared-out weights beside the passes: sums, and copies for collectives."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-#: What a call is, by the name of its operator; casts and copies out of buckets have one name.
+#: Kinds of calls by the name of the operator; casts and copies out of buckets have the same one.
 _OPERATORS = {
     "all_gather_copy_in": "copied in", "split_with_sizes_copy": "copied out", "chunk_cat": "reduced",
     "_foreach_copy_": "cast",
