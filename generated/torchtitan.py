@@ -758,17 +758,17 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_static = stage_buffer + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
     process_allocated = unexplained_bytes + stage_total
-    process_low = -16*(1 if (tensor_parallel > 1) else 0) + 35*(1 if (tensor_parallel > 2) else 0) + 848
-    process_high = -48*(1 if (tensor_parallel > 1) else 0) + 33*(1 if (tensor_parallel > 2) else 0) + 1101
-    process_share = 10*(1 if (tensor_parallel > 1) else 0) - 15*(1 if (tensor_parallel > 2) else 0) + 1071
-    process_usual = ceil_div(process_allocated*process_share + 940*stage_last_reduce, 1000)
+    process_low = -6*(1 if (tensor_parallel > 1) else 0) + 27*(1 if (tensor_parallel > 2) else 0) + 847
+    process_high = -32*(1 if (tensor_parallel > 1) else 0) + 20*(1 if (tensor_parallel > 2) else 0) + 1100
+    process_share = -6*(1 if (tensor_parallel > 1) else 0) - (1 if (tensor_parallel > 2) else 0) + 1070
+    process_usual = ceil_div(process_allocated*process_share + 950*stage_last_reduce, 1000)
     process_reserved = max(process_allocated, ceil_div(process_usual*reserved_per_mille, 1000))
     process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
     process_beside = context_bytes + communicator_bytes*process_communicators
     process_total = process_beside + process_reserved
     process_left = -process_beside + process_parts*floor_div(gpu_memory, 1000000)
     process_usual_left = floor_div(1000*process_left, reserved_per_mille)
-    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left - 940*stage_last_reduce, process_share))
+    process_fits = -unexplained_bytes + min(process_left, floor_div(1000*process_usual_left - 950*stage_last_reduce, process_share))
     process_holds = gpu_memory - unexplained_bytes
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
@@ -1063,8 +1063,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_static = last_buffer + last_input + last_optimizer + last_weight
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
-    process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(940*first_last_reduce + process_share*(unexplained_bytes + first_total), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(940*last_last_reduce + process_share*(unexplained_bytes + last_total), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(940*penultimate_last_reduce + process_share*(unexplained_bytes + penultimate_total), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + second_total) + 940*second_last_reduce, 1000), 1000)))
-    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-940*first_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - last_total + min(process_left, floor_div(-940*last_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-940*penultimate_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - second_total + min(process_left, floor_div(1000*process_usual_left - 940*second_last_reduce, process_share)))
+    process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(950*first_last_reduce + process_share*(unexplained_bytes + first_total), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(950*last_last_reduce + process_share*(unexplained_bytes + last_total), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(950*penultimate_last_reduce + process_share*(unexplained_bytes + penultimate_total), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + second_total) + 950*second_last_reduce, 1000), 1000)))
+    process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-950*first_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - last_total + min(process_left, floor_div(-950*last_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-950*penultimate_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - second_total + min(process_left, floor_div(1000*process_usual_left - 950*second_last_reduce, process_share)))
     return {
         "query_size": query_size,
         "kv_size": kv_size,

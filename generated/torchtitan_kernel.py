@@ -398,7 +398,7 @@ def evaluate(
             x209 = 8.0 + x119
             x212 = (x113 + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x39), 1.0, 0.0))*x210 + x211
             x214 = 1000.0*floor(quotient(1000.0*x212, reserved_per_mille, x213))
-            process_share = 1071.0 + 10.0*x113 - 15.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            process_share = 1070.0 - 6.0*x113 - select((2.0 < tensor_parallel), 1.0, 0.0)
             x216 = 1.0/process_share
             broken = np.int8(0)
             broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
@@ -429,5 +429,5 @@ def evaluate(
             out[2, row] = select(legal, x207, 0.0)
             answer = np.int8(2)
             answer = where((x207 <= process_holds), np.int8(1), answer)
-            answer = where((x207 <= x207 + smaller(x208 + smaller(x212, floor(quotient(x214 - 940.0*x189, process_share, x216))) - (x93 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x121), x123), x127), x137), x179), x184), x189), x111 + x209)), x208 + smaller(x212, floor(quotient(x214 - 940.0*x205, process_share, x216))) - (x191 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x194), x195), x196), x197), x201), x204), x205), x193 + x209)))), np.int8(0), answer)
+            answer = where((x207 <= x207 + smaller(x208 + smaller(x212, floor(quotient(x214 - 950.0*x189, process_share, x216))) - (x93 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x121), x123), x127), x137), x179), x184), x189), x111 + x209)), x208 + smaller(x212, floor(quotient(x214 - 950.0*x205, process_share, x216))) - (x191 + larger(larger(larger(larger(larger(larger(larger(larger(x91, x194), x195), x196), x197), x201), x204), x205), x193 + x209)))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))
