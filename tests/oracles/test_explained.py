@@ -42,6 +42,7 @@ def test_account_of_a_step(draw: Random, tmp_path: Path) -> None:
     found = shardmath.explain(
         tmp_path / "config.json", "h100-80gb", implementation="huggingface", seq_length=shape["s"],
         micro_batch_size=shape["b"], recompute="full" if checkpointing else "none",
+        kernels={"peak": "saved"},
     ).peak
     assert {role: found.by_role[role] for role in kept} == kept
     assert found.site == "loss_backward"
