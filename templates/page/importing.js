@@ -1,10 +1,11 @@
-// Pasted text: a link, a config.json, settings of another program, or the flags of a launch script.
+// Pasted text: a link, a config.json, or the flags of a launch script.
 function fromText(text) {
   const trimmed = text.trim();
   if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(["Ignored", fromLink(trimmed)]), read: "link" };
-  if (trimmed.startsWith("{")) return fromJson(trimmed);
+  if (trimmed.startsWith("{")) return fromConfig(trimmed);
   const program = programOf(keysOf(trimmed));
-  return program ? fromProgram(trimmed, program) : fromFlags(trimmed);
+  if (program) throw otherProgram(program);
+  return fromFlags(trimmed);
 }
 
 // Keys of TOML or YAML with the names of the tables around them.
@@ -38,15 +39,8 @@ function programOf(keys) {
   return marked.reduce((most, item) => (item[0] > most[0] ? item : most), [0, ""])[1];
 }
 
-function fromJson(text) {
-  let stated;
-  try {
-    stated = JSON.parse(text);
-  } catch (error) {
-    throw new Unread(`This is no JSON: ${error.message}.`);
-  }
-  const program = "model_type" in stated ? "" : programOf(keysInside(stated));
-  return program ? fromProgram(text, program) : fromConfig(text);
+function otherProgram(title) {
+  return new Unread(`A file of ${title}: must be a config.json, flags of Megatron-LM or a link; shardmath explain FILE --gpu ${state.gpu} reads this one.`);
 }
 
 class Unread extends Error {}
@@ -76,18 +70,10 @@ function sizeOf(name, key, value, written) {
 // The model of a config.json, which the reader of the commands makes; a model of the page has the same formulas.
 function fromConfig(text) {
   const { model, family, outer, remarks, idle } = configOf(text);
-  const like = takeModel(model, `model_type = ${family}`);
-  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
-    read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
-}
-
-// Choose the sizes of a model, and a model of the page with the same formulas.
-function takeModel(model, shown) {
   const { kernelsOf, modelOf } = shardmath.readers;
   const kernels = kernelsOf(model);
-  const alike = ({ fields }) => kernelsOf(modelOf(fields)) === kernels;
-  const like = [MODELS.get(model.name), ...MODELS.values()].find((known) => known && alike(known));
-  if (!like) throw new Unread(`${shown}: must have the kernels of a model of this page. Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.`);
+  const like = [...MODELS.values()].find(({ fields }) => kernelsOf(modelOf(fields)) === kernels);
+  if (!like) throw new Unread(`model_type = ${family}: must have the kernels of a model of this page. Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.`);
   pick("model", like.name);
   for (const name of Object.keys(like.values)) state.numbers[name] = name in DATA.parameters ? sizeOf(name, name, Number(model[name]), model[name]) : Number(model[name]);
   settle();
@@ -95,65 +81,19 @@ function takeModel(model, shown) {
   const stated = JSON.parse(JSON.stringify(model));
   const other = DATA.config.unsized.filter((name) => JSON.stringify(stated[name]) !== JSON.stringify(usual[name] ?? null));
   state.file = Object.fromEntries(other.map((name) => [name, stated[name]]));
-  return like;
-}
-
-// Settings of another program, which the readers of the commands read; what they lack is as on the page.
-function fromProgram(text, program) {
-  const { readProgram, InputError, Unwritten } = shardmath.readers;
-  try {
-    const run = readProgram(text, { model: state.model, seq_length: state.numbers.seq_length, micro_batch_size: state.numbers.micro_batch_size });
-    const like = takeModel(run.model, `model = ${run.model.name}`);
-    const { rest, lacks } = takeRun(run);
-    return { notes: noted(...run.warnings.map((warning) => ["", [warning]]), ["Not in the file, as on this page", [...run.lacks, ...lacks]], [NOT_UNDERSTOOD, run.unknown],
-      [COMMANDS_READ, rest], [IDLE, run.idle]),
-      read: `${run.understood.length} settings of ${run.title}, with the formulas of ${like.name}` };
-  } catch (error) {
-    if (error instanceof InputError) throw new Unread(`${error.message}.`);
-    if (error instanceof Unwritten) throw new Unread(`A file of ${program} with what this page does not read: ${asWritten(error.message)}; shardmath explain FILE --gpu ${state.gpu} reads it.`);
-    throw error;
-  }
-}
-
-// Choose what the arguments of a run say; what the page has not, and what they leave to the page.
-function takeRun({ given, replica }) {
-  const { kernels = new Map(), implementation, recompute, schedule, gradients, zero_stage: stage, data_parallel: data, ...sizes } = Object.fromEntries(given);
-  const rest = [];
-  pick("implementation", implementation);
-  if (state.implementation !== implementation) throw new Unread(`${implementation}: must have a model with the layers of ${state.model}.`);
-  for (const [name, word] of Object.entries({ schedule, recompute })) {
-    if (word === undefined) continue;
-    if (optionsOf(name).includes(word)) pick(name, word);
-    else rest.push(`${name} = ${word}`);
-  }
-  const usual = { ...DATA.kernels_of[implementation], ...DATA.evaluators[evaluatorName({ ...state, kernels: {} })].choices };
-  const changed = [...kernels].filter(([axis, option]) => usual[axis] !== option);
-  const named = changed.map(([axis, option]) => `${axis}=${option}`);
-  if (named.length && !kernelKeys(state).includes(kernelKey(Object.fromEntries(changed))))
-    throw new Unread(`${named.join(", ")}: must be kernels that this page has together. Use shardmath explain FILE --gpu ${state.gpu}, or a page with them: `
-      + `shardmath page ${state.model} --only ${named.map((item) => `--kernel ${item}`).join(" ")} -o page.html.`);
-  state.kernels = Object.fromEntries(changed);
-  settle();
-  const switches = ["distributed_optimizer", "sharded_gradients", "sharded_weights"].map((name, place) => [name, Number(stage > place)]);
-  const bytes = { fp32: 4, bf16: 2 }[gradients];
-  const settings = [...Object.entries(sizes), ...(stage === undefined ? [] : switches), ...(bytes ? [["gradient_bytes", bytes]] : [])];
-  for (const [name, value] of settings) {
-    if (name in state.numbers) pick(name, sizeOf(name, name, Number(value), value));
-    else if (isSetting(name) && legal(name, Number(value))) set(name, Number(value));
-    else if (DATA.evaluators[evaluatorName(state)].fixed[name] !== Number(value)) rest.push(`${name} = ${value}`);
-  }
-  const ranks = state.numbers.tensor_parallel * state.numbers.context_parallel * state.numbers.pipeline_parallel;
-  if (data) pick("num_gpus", sizeOf("num_gpus", "num_gpus", data * ranks, data * ranks));
-  const batch = given.get("global_batch_size") ?? (replica === null ? undefined : replica * Math.max(1, Math.floor(state.numbers.num_gpus / ranks)));
-  if (batch !== undefined) pick("global_batch_size", sizeOf("global_batch_size", "global_batch_size", batch, batch));
-  return { rest, lacks: [...(data || "num_gpus" in sizes ? [] : ["num_gpus"]), ...(batch === undefined ? ["global_batch_size"] : [])] };
+  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
+    read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
 }
 
 function configOf(text) {
   const { readConfig, InputError } = shardmath.readers;
   try {
+    const stated = JSON.parse(text);
+    const program = "model_type" in stated ? "" : programOf(keysInside(stated));
+    if (program) throw otherProgram(program);
     return readConfig(text);
   } catch (error) {
+    if (error instanceof SyntaxError) throw new Unread(`This is no JSON: ${error.message}.`);
     if (error instanceof InputError) throw new Unread(`${error.message}.`);
     throw error;
   }

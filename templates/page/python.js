@@ -21,10 +21,6 @@ class Pattern {
   fullmatch(text) {
     return new RegExp(`^(?:${this.pattern})$`).exec(text);
   }
-
-  search(text) {
-    return new RegExp(this.pattern).exec(text);
-  }
 }
 
 let keptValue; // of an assignment to several targets
@@ -82,14 +78,8 @@ function atLeast(left, right) {
   return Array.isArray(left) ? right.every((item) => isIn(item, left)) : left >= right;
 }
 
-// The key of a map that equals another one; sets of words are lists.
-function keyIn(owner, key) {
-  return Array.isArray(key) ? [...owner.keys()].find((other) => equal(other, key)) ?? key : plain(key);
-}
-
 function isIn(item, owner) {
-  if (isMap(owner)) return owner.has(keyIn(owner, item));
-  if (owner instanceof Options) return owner.has(item);
+  if (isMap(owner)) return owner.has(plain(item));
   if (typeof owner === "string") return owner.includes(item);
   return [...owner].some((other) => equal(item, other));
 }
@@ -100,9 +90,7 @@ function add(left, right) {
   return Array.isArray(left) ? [...left, ...right] : plain(left) + plain(right);
 }
 
-const subtract = (left, right) => (Array.isArray(left) ? left.filter((item) => isNotIn(item, right)) : left - right);
-const common = (left, right) => left.filter((item) => isIn(item, right));
-const power = (left, right) => left ** right;
+const subtract = (left, right) => left - right;
 const divide = (left, right) => left / right;
 const floorDivide = (left, right) => Math.floor(left / right);
 const modulo = (left, right) => left - right * Math.floor(left / right);
@@ -117,9 +105,9 @@ const union = (...maps) => (isMap(maps[0]) ? new Map(maps.flatMap((map) => [...m
 
 function at(owner, key) {
   if (isMap(owner)) {
-    if (!owner.has(keyIn(owner, key))) throw new Error(`no ${key}`);
+    if (!owner.has(plain(key))) throw new Error(`no ${key}`);
     touched.add(key);
-    return owner.get(keyIn(owner, key));
+    return owner.get(plain(key));
   }
   return owner[key < 0 ? owner.length + key : key];
 }
@@ -127,24 +115,6 @@ function at(owner, key) {
 function put(owner, key, value) {
   if (isMap(owner)) owner.set(key, value);
   else owner[key] = value;
-}
-
-// Settings by name, which are noted when they are asked for; readers of files give them methods.
-class Options {
-  constructor(words, { shown = (name) => `--${name}`, source = "" } = {}) {
-    Object.assign(this, { words: new Map(words), shown, source, asked: [], warnings: [] });
-  }
-
-  has(name) {
-    if (!this.asked.includes(name)) this.asked.push(name);
-    return this.words.has(name);
-  }
-}
-
-// The number that a text says. Raises an error for other texts, as Python does.
-function parsedNumber(text, pattern) {
-  if (!pattern.test(text.trim())) throw new Error(text);
-  return Number(text.trim());
 }
 
 const named = (map) => Object.fromEntries(map); // arguments by name
@@ -219,15 +189,12 @@ function repr(value) {
 
 const python = {
   InputError, ValueError: Error, dumps, str, repr, ABSENT: Symbol("absent"), isqrt: (value) => Math.floor(Math.sqrt(value)),
-  bool: truth, len: (value) => value.size ?? value.length, int: (value) => (typeof value === "string" ? parsedNumber(value, /^[+-]?\d+$/) : Math.trunc(Number(value))),
-  float: (value) => (typeof value === "string" ? parsedNumber(value, /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i) : Number(value)),
-  abs: Math.abs, reversed: (value) => [...iterated(value)].reverse(),
-  filter: (act, value) => [...iterated(value)].filter(act ?? truth), Options: (words, more) => new Options(words, more),
+  bool: truth, len: (value) => value.size ?? value.length, int: (value) => Math.trunc(Number(value)), float: Number,
   type: (value) => value?.kind ?? TYPES.find((kind) => python.isinstance(value, kind)), getattr: (owner, name) => owner[name],
   list: (value) => [...iterated(value)], tuple: (value) => [...iterated(value)], dict: (value) => new Map(value),
-  set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))].sort(),
+  set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))],
   map: (act, value) => [...iterated(value)].map((item) => act(item)),
-  zip: (...values) => { const lists = values.filter((value) => typeof value?.[Symbol.iterator] === "function").map((value) => [...iterated(value)]); return lists[0].slice(0, Math.min(...lists.map((list) => list.length))).map((_, place) => lists.map((list) => list[place])); },
+  zip: (first, ...others) => { const rest = others.filter(Array.isArray); return [...iterated(first)].map((item, place) => [item, ...rest.map((other) => other[place])]); },
   enumerate: (value, first = 0) => [...iterated(value)].map((item, place) => [place + first, item]),
   range: (start, end, step = 1) => (end === undefined ? python.range(0, start)
     : Array.from({ length: Math.max(0, Math.ceil((end - start) / step)) }, (_, place) => start + place * step)),
@@ -255,10 +222,8 @@ const python = {
 const TYPES = [python.bool, python.int, python.float, python.str, python.list, python.dict];
 python.dict.fromkeys = (items, value = null) => new Map([...iterated(items)].map((item) => [item, value]));
 
-// The largest or smallest of numbers, or of items by a key; of no items the usual value.
+// The largest or smallest of numbers; of no items the usual value.
 function extreme(of, values) {
-  const by = values.at(-1)?.key;
-  if (by) return [...iterated(values[0])].reduce((best, item) => (of(by(item), by(best)) !== by(best) ? item : best));
   const usual = values.at(-1)?.default_ === undefined ? undefined : values.pop().default_;
   const items = values.length === 1 ? [...iterated(values[0])] : values;
   return items.length || usual === undefined ? of(...items) : usual;
@@ -268,27 +233,24 @@ const METHODS = {
   text: {
     join: (text, items) => [...iterated(items)].join(text), replace: (text, from, to) => text.replaceAll(from, to),
     startswith: (text, start) => text.startsWith(start), endswith: (text, ends) => [ends].flat().some((end) => text.endsWith(end)),
-    strip: (text, signs) => { if (signs === undefined) return text.trim(); while (text && signs.includes(text[0])) text = text.slice(1); return METHODS.text.rstrip(text, signs); }, rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
-    lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/).filter(Boolean) : text.split(mark)),
-    isascii: (text) => /^[\0-\x7f]*$/.test(text), isdecimal: (text) => /^\d+$/.test(text),
-    rpartition: (text, mark) => { const place = text.lastIndexOf(mark); return place < 0 ? ["", "", text] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
+    strip: (text) => text.trim(), rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
+    lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/) : text.split(mark)),
     isprintable: (text) => text === " " || !/[\p{C}\p{Z}]/u.test(text),
     partition: (text, mark) => { const place = text.indexOf(mark); return place < 0 ? [text, "", ""] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
     removeprefix: (text, start) => (text.startsWith(start) ? text.slice(start.length) : text),
     removesuffix: (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text),
-    format: (text, ...values) => text.replace(/\{(\w*)\}/g, (_, name) => str(name ? values[0][name] : values.shift())),
+    format: (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => str(values[name])),
   },
   map: {
     items: (map) => [...map], keys: (map) => [...map.keys()], values: (map) => [...map.values()],
-    get: (map, key, usual = null) => (map.has(keyIn(map, key)) ? map.get(keyIn(map, key)) : usual),
+    get: (map, key, usual = null) => (map.has(plain(key)) ? map.get(plain(key)) : usual),
     setdefault: (map, key, usual) => { if (!map.has(key)) map.set(key, usual); return map.get(key); },
     pop: (map, key, usual) => { const value = map.has(key) ? map.get(key) : usual; map.delete(key); return value; },
   },
-  list: { append: (list, item) => { list.push(item); } },
   number: { is_integer: (number) => Number.isInteger(plain(number)) },
 };
 
 function method(name, owner, ...values) {
-  const kind = typeof owner === "string" ? "text" : Array.isArray(owner) ? "list" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
+  const kind = typeof owner === "string" ? "text" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
   return METHODS[kind]?.[name] ? METHODS[kind][name](owner, ...values) : owner[name](...values);
 }

@@ -163,6 +163,26 @@ def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None
     assert written_link(tab) == before
 
 
+FORMATS = Path(__file__).parents[1] / "data" / "formats"
+
+
+@pytest.mark.parametrize(("text", "program"), [
+    *(((FORMATS / f"torchtitan_{name}.toml").read_text(encoding="utf-8"), "torchtitan")
+      for name in ("debug_model", "llama3_8b", "llama3_70b")),
+    ('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}', "DeepSpeed"),
+    ('{"per_device_train_batch_size": 4, "learning_rate": 1e-4}', "Hugging Face"),
+    ("model_name_or_path: a/b\nper_device_train_batch_size: 4\n", "Hugging Face"),
+    ("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", "Accelerate"),
+    ("parallelism:\n  tp: 2\n  tp_mode: REDUCE_SCATTER\ntokens:\n  sequence_length: 4096\n", "nanotron"),
+])
+def test_settings_of_other_programs_are_named(text: str, program: str, opened: Callable[..., Any]) -> None:
+    tab = opened()
+    paste(tab, text)
+    assert tab.inner_text("#unread") == (
+        f"A file of {program}: must be a config.json, flags of Megatron-LM or a link; shardmath explain FILE"
+        " --gpu h100-80gb reads this one.")
+
+
 def test_two_layouts_side_by_side(opened: Callable[..., Any]) -> None:
     tab = opened("#model=llama-3.1-8b&num_gpus=16&global_batch_size=64&tensor_parallel=4&pipeline_parallel=1")
     tab.click("#keep")

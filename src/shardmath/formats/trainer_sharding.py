@@ -86,8 +86,7 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
             raise options.error("fsdp_config.reshard_after_forward", rule)
         recompute["data_parallel_replicas"] = nodes
     if half and not adapted:
-        kernels["precision"] = "mixed"
-        recompute["gradients"] = "fp32"
+        kernels["precision"], recompute["gradients"] = "mixed", "fp32"
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
     else:

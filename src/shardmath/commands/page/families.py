@@ -11,7 +11,6 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from shardmath.catalogue import read
-from shardmath.commands.page.programs import REPLACED, settings_lines
 from shardmath.commands.page.translating import Translation
 from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError, inside, nearest_names, shortened
@@ -69,12 +68,12 @@ def config_data() -> dict[str, Any]:
 
 
 def reader_script() -> str:
-    """Return JavaScript that reads ``config.json`` and settings of other programs as the commands do."""
+    """Return JavaScript that makes models of a ``config.json``, with the kernels that follow, as the commands do."""
     from shardmath.files.rendering import text_of
 
     translation = Translation(
         {Family.keys.__func__: "", Family.read.__func__: "", inside: "inside", shortened: "shortened",  # type: ignore[attr-defined]
-         nearest_names: "nearestNames", **REPLACED},
+         nearest_names: "nearestNames"},
         {"FAMILIES": FAMILIES},
     )
     functions: dict[str, Callable[..., Any]] = {
@@ -84,10 +83,8 @@ def reader_script() -> str:
              if issubclass(kind, Family)}
     methods = {name: translation.methods(kind) for name, kind in kinds.items()}
     properties = _named(translation.properties(Model))
-    settings = settings_lines(translation)
     return "\n".join((
-        "(globalThis.shardmath ??= {}).readers = (() => {",
-        text_of("page/python.js"), text_of("page/families.js"), text_of("page/settings.js"),
+        "(globalThis.shardmath ??= {}).readers = (() => {", text_of("page/python.js"), text_of("page/families.js"),
         f"const SPECS = {json.dumps({name: family_data(family) for name, family in FAMILIES.items()})};",
         f"const FIELDS = {json.dumps(fields_of(Model))};",
         f"const METHODS_OF = {{ {', '.join(f'{name}: {_named(own)}' for name, own in methods.items())} }};",
@@ -97,8 +94,7 @@ def reader_script() -> str:
         "const FAMILIES = new Map(Object.entries(SPECS).map(([name, data]) => [name, familyOf(data)]));",
         "modelOf.model_fields = mapOf(FIELDS);",
         f"const reader = {_named({**names, 'idle': json.dumps(sorted(WITHOUT_EFFECT))})};",
-        *settings,
-        "return { InputError, Unwritten, modelOf, readConfig, kernelsOf, readProgram };", "})();",
+        "return { InputError, modelOf, readConfig, kernelsOf };", "})();",
     ))
 
 

@@ -18,7 +18,7 @@ _RESERVED = frozenset(("case", "const", "default", "delete", "do", "export", "ex
                        "new", "null", "private", "static", "super", "switch", "this", "typeof", "var", "void"))
 _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floorDivide",
-    ast.Mod: "modulo", ast.Pow: "power", ast.BitOr: "union", ast.BitAnd: "common",
+    ast.Mod: "modulo", ast.BitOr: "union",
     ast.Eq: "equal", ast.NotEq: "unequal", ast.Lt: "less", ast.LtE: "atMost", ast.Gt: "more", ast.GtE: "atLeast",
     ast.In: "isIn", ast.NotIn: "isNotIn", ast.Is: "isSame", ast.IsNot: "isNotSame",
 }
@@ -26,7 +26,7 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
 _HELPERS = frozenset((*_OPERATORS.values(), "at", "both", "collected", "either", "formatted", "inherited", "inside",
                       "iterated", "method", "named", "put", "python", "sliced", "truth"))
 #: Functions that the page has beside the built-in ones.
-_KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "os.path.basename")
+_KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall")
 _CLASSES = ("python.InputError", "python.ValueError")
 
 
@@ -92,7 +92,7 @@ class Function:
 
     def _statement(self, node: ast.stmt) -> str:
         match node:
-            case ast.Expr(ast.Constant()) | ast.Pass():
+            case ast.Expr(ast.Constant()):
                 return ""
             case ast.Expr(value):
                 return f"{self.expression(value)};"
@@ -112,8 +112,6 @@ class Function:
             case ast.For(target, iterated, body, []):
                 head = f"for ({self._target(target)} of iterated({self.expression(iterated)}))"
                 return f"{head} {{\n{self._block(body)}}}"
-            case ast.While(test, body, []):
-                return f"while ({self._test(test)}) {{\n{self._block(body)}}}"
             case ast.Try(body, [ast.ExceptHandler(ast.expr() as kind, name, handled)], [], []):
                 caught = f"const {_variable(name)} = caught;\n" if name else ""
                 other = f"if (!(caught instanceof {self.expression(kind)})) throw caught;\n"
@@ -141,8 +139,6 @@ class Function:
                 return f"[{', '.join(map(self._target, items))}]"
             case ast.Starred(value):
                 return f"...{self._target(value)}"
-            case ast.Attribute(owner, name):
-                return f"{self.expression(owner)}.{_word(name)}"
         raise ValueError(f"no JavaScript for the target {ast.unparse(node)}")
 
     def _test(self, node: ast.expr) -> str:
@@ -243,7 +239,7 @@ class Function:
         if name not in names:
             return f"python.{name}"
         value = names[name]
-        if isinstance(value, FunctionType) or self._translation.is_replaced(value):
+        if isinstance(value, FunctionType):
             return self._translation.of(value)
         if isinstance(value, type | BuiltinFunctionType):
             return f"python.{value.__name__}"

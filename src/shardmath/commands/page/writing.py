@@ -21,7 +21,6 @@ from shardmath.commands.page.exports import format_data, usual_fields, writer_sc
 from shardmath.commands.page.families import config_data, family_models, reader_script
 from shardmath.commands.page.imports import flag_data, program_data
 from shardmath.commands.page.kernels import Asked, kernel_data
-from shardmath.commands.page.programs import table_data
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.shares import Asking, Derived, Progress, Share, shares_of
 from shardmath.commands.page.typesetting import source_data
@@ -88,7 +87,7 @@ def page(
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(),
         "config": config_data(),
-        "flags": flag_data(), "programs": program_data(), "tables": table_data(),
+        "flags": flag_data(), "programs": program_data(),
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
         "unwritten": _unwritten([*chosen, *families], shares),
