@@ -111,12 +111,11 @@ def _shortened(text: str, room: int) -> str:
     if not clauses:
         return kept
     head, colon, _ = kept.rpartition(": ")
-    if colon and clauses[0].startswith(",") and len(kept) + len(_AND_SO_ON) > room:
-        kept, _, last = kept.rpartition(", ")
-        kept = kept if last and colon in kept else head
-    if colon in kept and colon:
-        return kept + _AND_SO_ON
-    return kept or shorten(text, room, placeholder=" ...")
+    if not colon:
+        return kept or shorten(text, room, placeholder=" ...")
+    if clauses[0].startswith(",") and len(kept) + len(_AND_SO_ON) > room:
+        kept = kept.rpartition(", ")[0]
+    return kept + _AND_SO_ON if colon in kept else head
 
 
 def _names(option: click.Option, ctx: click.Context) -> str:

@@ -213,20 +213,14 @@ def with_moments(implementation: str, kernels: Mapping[str, str]) -> dict[str, s
     """Return ``kernels`` with the moments of a step, unless a peak is chosen or needed, or they are not counted so.
 
     Of implementations whose own peak is saved tensors alone, as moments are not counted with all of their options.
+    Raises InputError as ``find`` does for an implementation, axis or option.
     """
-    known = IMPLEMENTATIONS.get(implementation)
-    chosen = dict(kernels)
-    if known is None or known["choices"]["peak"] != _SAVED or _MOMENTS not in known["allowed"].get("peak", ()):
-        return chosen
-    try:
-        changed = changed_choices(implementation, chosen)
-    except InputError:  # said by whoever looks for the evaluator
-        return chosen
-    if "peak" in with_needs(chosen):
-        return chosen
+    changed, known = changed_choices(implementation, kernels), IMPLEMENTATIONS[implementation]
+    has_both = known["choices"]["peak"] == _SAVED and _MOMENTS in known["allowed"].get("peak", ())
+    if not has_both or "peak" in with_needs(kernels):
+        return dict(kernels)
     folder = f"evaluators/{_key(implementation, {**known['choices'], **changed})}"
-    peak = cached_text(folder, "peak.txt", lambda: _peak(implementation, changed))
-    return {**chosen, "peak": peak}
+    return {**kernels, "peak": cached_text(folder, "peak.txt", lambda: _peak(implementation, changed))}
 
 
 def _peak(implementation: str, changed: Mapping[str, str]) -> str:

@@ -87,7 +87,7 @@ def evaluator_for(
         chosen["recompute_saves"] = "ops"
     own = kernels or {}
     try:
-        changed_choices(implementation, {**chosen, **own})
+        wanted = with_moments(implementation, {**chosen, **own})
     except InputError as refused:
         if model is None or refused.field in own or refused.field not in (*ARCHITECTURE, "biases"):
             raise
@@ -95,7 +95,7 @@ def evaluator_for(
         raise _refused(implementation, model, f", with {refused.field} = {refused.value}: {why}") from refused
     if model is not None and (reason := missing(implementation, model)):
         raise _refused(implementation, model, f": {reason}")
-    return find(implementation, with_moments(implementation, {**chosen, **own}))
+    return find(implementation, wanted)
 
 
 def _refused(implementation: str, model: Model, reason: str) -> InputError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardmath.account.accounting import Explanation
@@ -67,7 +67,7 @@ class Choice(Answer):
 
         Raises InputError where no format has what the run does.
         """
-        return _script(self.explanation, format, self.layers)
+        return written(format, self.explanation, self.layers)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def choice_of(
     assert time is not None
     shares = {part: seconds / time.seconds for part, seconds in time.spent.items() if part != "computing"}
     try:
-        script = _script(account, None, layers)
+        script = written(None, account, layers)
     except InputError:
         script = None
     return Choice(
@@ -156,7 +156,3 @@ def choice_of(
         tuple(near), script, account, layers, account.reserved_bytes,
         account.replay_unknown, account.host_bytes,
     )
-
-
-def _script(account: Explanation, format: str | None = None, layers: Sequence[int] | None = None) -> str:
-    return written(format, account, layers)
