@@ -87,7 +87,7 @@ def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40, ca
         "R": draw(st.sampled_from([ranks for ranks in _REPLICAS if not careful or N % ranks == 0])),
         "g": draw(st.sampled_from((1, 37, 128))), "w": rarely("w", 3, 4, 2), "zero1": rarely("zero1", 1, 0, 1),
         "N": N, "n": draw(st.sampled_from((8, 12, 16))), "M": draw(st.integers(2**28, 2**40)),
-        **{letter: draw(st.integers(0, 1)) for letter in ("tied", "bias", "qkn")},
+        **{letter: rarely(letter, 1, 0, 1) for letter in ("tied", "bias", "qkn")},
     }
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     layouts = [_layout(generator, job, most, fixed, kinds) for _ in range(count)]

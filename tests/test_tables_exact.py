@@ -15,7 +15,7 @@ from oracles.extent import FULL
 from random_layouts import Batch, batches
 
 from shardmath import InputError, evaluate
-from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.compiler.evaluators import Evaluator, find, with_moments
 from shardmath.compiler.exactness import EXACT
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import PARAMETERS
@@ -24,6 +24,9 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("pyarrow")
 FEW = settings(max_examples=15 if FULL else 5)
+EVERY_PEAK = pytest.mark.parametrize(
+    ("name", "kernels"), [*((name, {}) for name in IMPLEMENTATIONS), ("huggingface", {"peak": "saved"})],
+    ids=[*IMPLEMENTATIONS, "saved"])
 #: One small dense model on one rank of every kind but data parallelism.
 DENSE = {"num_attention_heads": 3, "num_kv_heads": 3, "head_dim": 8, "num_layers": 2, "vocab_size": 1001,
          "seq_length": 16, "gpu_memory": 2**36, "node_size": 8, "tied_embeddings": 0, "qkv_bias": 0, "qk_norm": 0,
@@ -49,9 +52,10 @@ def scalars(evaluator: Evaluator, batch: Batch) -> dict[str, int]:
     return {name: known[name] for name in evaluator.kernel.SCALARS if name in known}
 
 
-def in_pipeline(name: str) -> Evaluator:
-    """The evaluator of rows with more than one stage."""
-    return find(name, {"pipeline": "torch"}) if name == "torchtitan" else find(name)
+def of_stages(name: str, kernels: dict[str, str]) -> tuple[Evaluator, Evaluator]:
+    """The evaluators of rows with one stage, and with more than one."""
+    chosen = with_moments(name, kernels)
+    return find(name, chosen), find(name, {**chosen, "pipeline": "torch"} if name == "torchtitan" else chosen)
 
 
 def check(
@@ -82,9 +86,9 @@ def check(
     return legal
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_the_usual_terms_of_random_jobs(name: str) -> None:
-    evaluator = find(name)
+@EVERY_PEAK
+def test_the_usual_terms_of_random_jobs(name: str, kernels: dict[str, str]) -> None:
+    evaluators = of_stages(name, kernels)
     legal = 0
 
     @FEW
@@ -92,19 +96,19 @@ def test_the_usual_terms_of_random_jobs(name: str) -> None:
     def compare(batch: Batch) -> None:
         nonlocal legal
         table = {column: values.astype(np.int64) for column, values in batch.columns.items()}
-        values = scalars(evaluator, batch)
-        answer = evaluate(table, implementation=name, **values).read_all()
+        values = scalars(evaluators[0], batch)
+        answer = evaluate(table, implementation=name, kernels=kernels, **values).read_all()
         asked = [{**row, **values} for row in batch.rows()]
-        evaluators = (evaluator, in_pipeline(name))
         legal += check(evaluators, answer.to_pylist(), asked, ("first.total", "last.total", "peak"))
 
     compare()
     assert legal > 20
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_every_term_of_random_jobs_and_ranks(name: str) -> None:
-    evaluator = find(name)
+@EVERY_PEAK
+def test_every_term_of_random_jobs_and_ranks(name: str, kernels: dict[str, str]) -> None:
+    evaluators = of_stages(name, kernels)
+    terms = tuple(term for term in evaluators[0].terms.TERMS if term in evaluators[1].terms.TERMS)
     legal = 0
 
     @FEW
@@ -113,11 +117,10 @@ def test_every_term_of_random_jobs_and_ranks(name: str) -> None:
         nonlocal legal
         ranks = np.random.default_rng(seed).integers(0, batch.columns["pipeline_parallel"])
         table = {**batch.columns, "pipeline_rank": ranks}
-        values = scalars(evaluator, batch)
-        answer = evaluate(table, implementation=name, terms="all", **values).read_all()
+        values = scalars(evaluators[0], batch)
+        answer = evaluate(table, implementation=name, kernels=kernels, terms="all", **values).read_all()
         asked = [{**row, **values, "pipeline_rank": int(rank)} for row, rank in zip(batch.rows(), ranks, strict=True)]
-        terms = tuple(term for term in evaluator.terms.TERMS if term in in_pipeline(name).terms.TERMS)
-        legal += check((evaluator, in_pipeline(name)), answer.to_pylist(), asked, terms)
+        legal += check(evaluators, answer.to_pylist(), asked, terms)
 
     compare()
     assert legal > 20
