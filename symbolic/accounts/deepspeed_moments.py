@@ -13,6 +13,7 @@ from sympy import Eq, Expr, Ge, Gt, Integer
 from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
 from ..parallel.deepspeed import KEEPS_TENSORS, compute_bytes
+from ..parallel.groups import GROUPS
 from ..parameters import symbols
 from ..terms import TermSet, total
 from .frozen_moments import largest_matrix
@@ -30,15 +31,21 @@ def _width(implementation: Implementation) -> Expr:
     return compute_bytes(implementation.choices["precision"])
 
 
+def _all(terms: TermSet, kind: str) -> Expr:
+    """Return a sum over all trained parameters: those of routed experts are as the others are."""
+    names = (f"stage.{group.prefix}{kind}" for group in GROUPS if not group.frozen)
+    return total(*(terms[name].symbol for name in names if name in terms))
+
+
 def _part(terms: TermSet) -> Expr:
     """Return elements of a rank's part, with padding."""
-    return terms["stage.buffer_elements"].symbol / shards
+    return _all(terms, "buffer_elements") / shards
 
 
 def _cut(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
     inner, outer = largest_matrix(implementation, True, True), largest_matrix(implementation, False, True)
-    parameters, part = terms["stage.parameters"].symbol, _part(terms)
+    parameters, part = _all(terms, "parameters"), _part(terms)
     other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
     return _width(implementation) * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
 
@@ -59,12 +66,12 @@ def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
     """Return a copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
-    return _width(implementation) * zero1 * Min(bk, terms["stage.buffer_elements"].symbol)
+    return _width(implementation) * zero1 * Min(bk, _all(terms, "buffer_elements"))
 
 
 def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> Expr:
     """With a bucket that gets full, it is reduced between layers."""
-    return _width(implementation) * zero1 * bk * Iverson(Gt(terms["stage.buffer_elements"].symbol, bk))
+    return _width(implementation) * zero1 * bk * Iverson(Gt(_all(terms, "buffer_elements"), bk))
 
 
 def gathered(terms: TermSet, implementation: Implementation) -> Expr:
@@ -75,8 +82,8 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
     """
     inner, outer = largest_matrix(implementation, True), largest_matrix(implementation, False)
-    parts = ("stage.buffer_elements", "stage.frozen_buffer_elements")
-    whole = total(*(terms[name].symbol for name in parts if name in terms))
+    frozen = terms.terms.get("stage.frozen_buffer_elements")
+    whole = total(_all(terms, "buffer_elements"), frozen.symbol if frozen else Integer(0))
     stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
     ahead = Iverson(pf > 0) * (ml + inner)
     gathered = Min(whole, Max(inner, outer) + Max(stays, ahead))
@@ -85,12 +92,20 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters."""
-    parameters, part = terms["stage.parameters"].symbol, _part(terms)
+    parameters, part = _all(terms, "parameters"), _part(terms)
     matrices = (largest_matrix(implementation, inside, True) for inside in (True, False))
     largest = CeilDiv(Max(*matrices), shards)
     narrow = Iverson(Eq(w, 2))
     group = Min(part, sg + largest)
     return (1 - zero1) * 4 * parameters + _FLAT * 6 * narrow * part + zero3 * (4 + 2 * narrow) * group
+
+
+def _viewed(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gathered experts that saved tensors are views of: DeepSpeed lets go of them, the views do not.
+
+    A recomputed layer makes its views when it runs again, of what its backward pass gathers anyway.
+    """
+    return _width(implementation) * zero3 * (1 - rfull) * terms["stage.expert_parameters"].symbol
 
 
 _DEEPSPEED: Any = {"data_parallel": ("deepspeed",)}
@@ -107,6 +122,8 @@ SIZES: tuple[Any, ...] = (
     ("full_bucket", "Copy of a full bucket", ("layer_backward",), _reduced_before_the_end, _DEEPSPEED),
     ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
     ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), gathered, _DEEPSPEED),
+    ("viewed_experts", "Gathered experts of which views are saved", (*_FORWARD, *_BACKWARD), _viewed,
+     {**_DEEPSPEED, "layers": ("experts",)}),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
      {**_DEEPSPEED, "zero_offload": ("none",)}),
 )

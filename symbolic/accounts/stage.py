@@ -95,7 +95,8 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
         padded = megatron_units.buffer_elements(terms, implementation)
         return padded, padded / ranks
     own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
-    padded = buffer_elements(own, each, choices, ranks, group.frozen)
+    before = terms["stage.parameters"].symbol if group.expert else Integer(0)
+    padded = buffer_elements(own, each, choices, ranks, group.frozen, before)
     return padded, (each if choices["data_parallel"] == "torch_ddp" else padded) / ranks
 
 

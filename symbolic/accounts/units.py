@@ -106,10 +106,11 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
     if state.count is None or state.of_part:
         return
     for shape in shapes(row.tensor, implementation.choices):
-        sizes = local_shape(without_experts(shape), implementation.choices)
+        whole = implementation.choices["data_parallel"] == "deepspeed"  # all experts are one parameter there
+        sizes = local_shape(shape if whole else without_experts(shape), implementation.choices)
         if state.role is Role.OPTIMIZER:
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
-        experts = local_shape(tuple(dimension for dimension in shape if dimension in OF_EXPERTS))
+        experts = () if whole else local_shape(tuple(dimension for dimension in shape if dimension in OF_EXPERTS))
         count = state.count(weight_of(row.component, row.tensor, sizes))
         yield product(state.bytes, when(row.tensor, implementation), *experts, count)
 

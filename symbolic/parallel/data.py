@@ -189,11 +189,14 @@ def aligned(
 
 
 def buffer_elements(
-    parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr, frozen: bool
+    parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr, frozen: bool, before: Expr
 ) -> Expr:
-    """Return the padded elements of a rank's parameters, one by one or in a buffer of DeepSpeed's."""
+    """Return the padded elements of a rank's parameters, one by one or in a buffer of DeepSpeed's.
+
+    There routed experts lie behind all others, of which there are ``before``.
+    """
     if choices["data_parallel"] == "deepspeed":
-        return deepspeed.buffer_elements(parameters, aligned_parameters, ranks, frozen)
+        return deepspeed.buffer_elements(parameters, aligned_parameters, ranks, frozen, before)
     return parameters if choices["data_parallel"] == "torch_ddp" else aligned_parameters
 
 

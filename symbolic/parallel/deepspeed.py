@@ -73,12 +73,14 @@ def freed(choices: Mapping[str, str]) -> tuple[str, ...]:
     return ("zero1", "zero2", "zero3") if choices["data_parallel"] == "deepspeed" else ()
 
 
-def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr, frozen: bool) -> Expr:
+def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr, frozen: bool, before: Expr) -> Expr:
     """Return elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter.
 
-    Frozen ones are in no buffer.
+    Frozen ones are in no buffer; ``before`` are the elements that lie in front of them in theirs, which are padded.
     """
-    flat = parameters if frozen else pad_to(parameters, START_ALIGNMENT * ranks)
+    multiple = START_ALIGNMENT * ranks
+    flat = parameters if frozen else pad_to(before + parameters, multiple)
+    flat -= pad_to(before, multiple) if before else Integer(0)
     return parameters + zero1 * (1 - zero3) * (flat - parameters) + zero3 * (aligned_parameters - parameters)
 
 

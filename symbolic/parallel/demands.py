@@ -432,7 +432,8 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"DeepSpeed with precision {precision}: choose precision = mixed or fp32",
          deepspeed and precision not in ("mixed", "fp32")),
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in IN_PARTS),
-        ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
+        ("DeepSpeed with experts that are sent to other ranks",
+         deepspeed and choices["layers"] != "dense" and choices["dispatch"] == "huggingface_sent"),
         ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
     )
 

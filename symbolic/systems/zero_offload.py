@@ -15,6 +15,7 @@ from sympy import Expr, Integer, Symbol
 
 from ..axis import Axis
 from ..ledger import Role
+from ..parallel.groups import GROUPS
 from ..parameters import symbols
 from ..rates import host_link_time, host_stream_time
 from ..terms import TermSet, product, total
@@ -48,12 +49,12 @@ def _share(role: Role, choices: Choices) -> Expr:
 
 def _parts(terms: TermSet) -> tuple[Expr, Expr]:
     """Return the elements of a rank's part: trained ones, and all."""
-    names = ("stage.shard_elements", "stage.frozen_shard_elements")
     known = terms if terms.base is None else terms.base
-    here = [name for name in names if name in known]
+    here = {name: group for group in GROUPS if (name := f"stage.{group.prefix}shard_elements") in known}
     if terms.base is not None:
-        terms.include(here)
-    return terms[names[0]].symbol, total(*(terms[name].symbol for name in here))
+        terms.include([*here])
+    return (total(*(terms[name].symbol for name, group in here.items() if not group.frozen)),
+            total(*(terms[name].symbol for name in here)))
 
 
 def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
