@@ -14,6 +14,8 @@ from . import read
 
 #: Words for rows of which code.toml has no entry, and for those that no test counts.
 UNKNOWN, UNCOUNTED = "no line recorded", "counted by no test"
+#: Keys of nested tables, from the outermost: of rows, and of what lines say of model classes.
+_ENTRY, _FACT = ("framework", "package", "file", "name"), ("framework", "package", "model_class", "file", "name")
 
 
 @dataclass(frozen=True)
@@ -71,27 +73,31 @@ def _begins(row: str, name: str) -> bool:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return all entries in the order of the file."""
-    return tuple(_entries(read("code")["rows"]))
+    return tuple(_entry(keys, value) for keys, value in _leaves(read("code")["rows"], len(_ENTRY)))
 
 
-def _entries(frameworks: Mapping[str, Any]) -> Iterator[Entry]:
-    for framework, packages in frameworks.items():
-        for package, files in packages.items():
-            for file, places in files.items():
-                for name, value in places.items():
-                    stated = {"rows": value} if isinstance(value, list) else dict(value)
-                    rows = tuple(stated.pop("rows"))
-                    options = {axis: tuple(allowed) for axis, allowed in stated.items()}
-                    yield Entry(framework, package, file, name, rows, options)
+def _entry(keys: tuple[str, ...], value: Any) -> Entry:
+    stated = {"rows": value} if isinstance(value, list) else dict(value)
+    rows = tuple(stated.pop("rows"))
+    return Entry(**dict(zip(_ENTRY, keys, strict=True)), rows=rows,
+                 options={axis: tuple(allowed) for axis, allowed in stated.items()})
 
 
 @cache
 def facts() -> tuple[Fact, ...]:
     """Return what lines say of model classes, in the order of the file."""
-    return tuple(
-        Fact(framework, package, model_class, file, name, tuple(said.get("has", ())), tuple(said.get("lacks", ())))
-        for framework, packages in read("code")["classes"].items() for package, classes in packages.items()
-        for model_class, files in classes.items() for file, places in files.items() for name, said in places.items())
+    return tuple(Fact(**dict(zip(_FACT, keys, strict=True)), has=tuple(said.get("has", ())),
+                      lacks=tuple(said.get("lacks", ())))
+                 for keys, said in _leaves(read("code")["classes"], len(_FACT)))
+
+
+def _leaves(table: Mapping[str, Any], depth: int) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what lies ``depth`` keys deep in nested tables, with these keys, in the order of the file."""
+    for key, value in table.items():
+        if depth == 1:
+            yield (key,), value
+        else:
+            yield from (((key, *keys), leaf) for keys, leaf in _leaves(value, depth - 1))
 
 
 def places() -> tuple[Entry | Fact, ...]:

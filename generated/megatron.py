@@ -518,8 +518,8 @@ TERMS = {
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
 RULES = (
-    ("sharded_gradients", "sharded_gradients", "must be 0: megatron has nothing else"),
-    ("sharded_weights", "sharded_weights", "must be 0: megatron has nothing else"),
+    ("sharded_gradients", "sharded_gradients", "must be 0 in megatron"),
+    ("sharded_weights", "sharded_weights", "must be 0 in megatron"),
     ("gpus", "num_gpus", "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
     ("node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"),
     ("heads", "tensor_parallel", "must divide num_attention_heads"),

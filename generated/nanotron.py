@@ -393,12 +393,12 @@ TERMS = {
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
 RULES = (
-    ("gradient_bytes", "gradient_bytes", "must be 4: nanotron has nothing else"),
-    ("context_parallel", "context_parallel", "must be 1: nanotron has nothing else"),
-    ("sharded_gradients", "sharded_gradients", "must be 0: nanotron has nothing else"),
-    ("sharded_weights", "sharded_weights", "must be 0: nanotron has nothing else"),
-    ("recompute_core_attention", "recompute_core_attention", "must be 0: nanotron has nothing else"),
-    ("recompute_mlp", "recompute_mlp", "must be 0: nanotron has nothing else"),
+    ("gradient_bytes", "gradient_bytes", "must be 4 in nanotron"),
+    ("context_parallel", "context_parallel", "must be 1 in nanotron"),
+    ("sharded_gradients", "sharded_gradients", "must be 0 in nanotron"),
+    ("sharded_weights", "sharded_weights", "must be 0 in nanotron"),
+    ("recompute_core_attention", "recompute_core_attention", "must be 0 in nanotron"),
+    ("recompute_mlp", "recompute_mlp", "must be 0 in nanotron"),
     ("gpus", "num_gpus", "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
     ("node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"),
     ("heads", "tensor_parallel", "must divide num_attention_heads"),

@@ -535,11 +535,11 @@ TERMS = {
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
 RULES = (
-    ("recompute_core_attention", "recompute_core_attention", "must be 0: torchtitan has nothing else"),
-    ("recompute_mlp", "recompute_mlp", "must be 0: torchtitan has nothing else"),
-    ("distributed_optimizer", "distributed_optimizer", "must be 1: torchtitan has nothing else"),
-    ("sharded_gradients", "sharded_gradients", "must be 1: torchtitan has nothing else"),
-    ("sharded_weights", "sharded_weights", "must be 1: torchtitan has nothing else"),
+    ("recompute_core_attention", "recompute_core_attention", "must be 0 in torchtitan"),
+    ("recompute_mlp", "recompute_mlp", "must be 0 in torchtitan"),
+    ("distributed_optimizer", "distributed_optimizer", "must be 1 in torchtitan"),
+    ("sharded_gradients", "sharded_gradients", "must be 1 in torchtitan"),
+    ("sharded_weights", "sharded_weights", "must be 1 in torchtitan"),
     ("gpus", "num_gpus", "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
     ("node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"),
     ("heads", "tensor_parallel", "must divide num_attention_heads"),

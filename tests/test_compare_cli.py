@@ -103,6 +103,7 @@ def test_published_formulas_stand_beside_counted_ones() -> None:
     (["--tpp 2"], ("against = '--tpp 2'", "No such option")),
     (["--tp 'two"], ("against", "No closing quotation")),
     (["--tp two"], ("tensor_parallel = 'two'", "must be an integer")),
+    (["tp 2 pp 2"], ("against = 'tp 2 pp 2'", 'nearest legal: "--tp 2 --pp 2"')),
     (["a b"], ("against = 'a b'", "must be options of a configuration")),
     (["publish"], ("B.model = 'publish'",)),
     (["--gpu h100-80gb --gpu-memory 80"], ("gpu_memory",)),

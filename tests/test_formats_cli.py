@@ -99,6 +99,8 @@ def test_a_model_by_name_can_be_written_with_a_list_of_layers() -> None:
 @pytest.mark.parametrize(("arguments", "line"), [
     (("nowhere.sh",), "model = 'nowhere.sh': must be the path of an existing file"),
     (("llama-3.1-8b", "--set", "a=1"), "set = 'a': must not be given: the model is not a file with settings"),
+    (("llama-3.1-8b", "--set", "lora_rank=16"), "set = 'lora_rank': must not be given: the model is not a file"
+     " with settings; nearest legal: --lora-rank 16"),
     ((GPT, "--set", "a"), "set = 'a': must be written key=value"),
     ((GPT, "--set", "tensor_paralel=4"), "set tensor-paralel = '4': must be a flag or key that the account follows"),
     ((LLAMA, "--set", "hidden_size=4"), "set hidden_size = '4': must be a flag or key that the account follows from"),

@@ -119,7 +119,7 @@ def _functions() -> tuple[type, ...]:
     ("t <", "must be a switch"),
     ("t + 1", "must be a switch"),
     ("(t > 1", "must close every bracket"),
-    ("zero3", "must be 0: megatron has nothing else"),
+    ("zero3", "must be 0 in megatron"),
 ])
 def test_assumptions_that_cannot_be_read_or_met_are_refused(assume: str, message: str) -> None:
     with pytest.raises(InputError) as error:

@@ -125,7 +125,7 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                 "must be that of one batch without data_parallel = fsdp: Transformers wraps other ranks in FSDP2"))
     if choices["dispatch"] == "torchtitan":
         rules.append(Rule("expert_width", "et", Or(Eq(et, t), And(Ge(e, 2), Eq(et, 1))),
-                          "must be tensor_parallel, or 1 with expert parallelism: torchtitan has nothing else"))
+                          "must be tensor_parallel, or 1 with expert parallelism, in torchtitan"))
         rules += [
             Rule(f"expert_cut_{letter}", letter, Or(Eq(e, 1), Le(e * De / R, E), Divides(De / R, size)),
                  "must be a multiple of the ranks that share out an expert, where all are more than there are experts")
@@ -345,9 +345,8 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),
-             f"must be {value}: " + (f"{implementation.uncounted[letter]} is not counted yet"
-                                     if letter in implementation.uncounted else
-                                     f"{implementation.framework} has nothing else"))
+             f"must be {value}: {implementation.uncounted[letter]} is not counted yet"
+             if letter in implementation.uncounted else f"must be {value} in {implementation.framework}")
         for letter, value in fixed.items() if letter in _SETTABLE or _mentions(needed, letter)
     )
     taken = {rule.name for rule in own}

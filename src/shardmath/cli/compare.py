@@ -116,9 +116,10 @@ def _merged(
 
 
 def _parsed(text: str) -> click.Context:
-    if re.match(r"\w+=", text):
-        options = re.sub(r"(\w+)=", lambda name: f"--{with_hyphens(name[1])} ", text.replace(",", " "))
-        raise InputError("against", text, "must be options as on a command line", f'"{options}"')
+    known = {word for option in _against.params for word in option.opts}
+    if re.match(r"\w+=", text) or f"--{text.partition(' ')[0]}" in known:
+        options = re.sub(r"(?<![^ ,])([a-z]\w*)[= ]", lambda name: f"--{with_hyphens(name[1])} ", text)
+        raise InputError("against", text, "must be options as on a command line", f'"{options.replace(",", " ")}"')
     try:
         return _against.make_context("against", shlex.split(text))
     except ValueError as error:

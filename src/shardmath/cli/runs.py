@@ -42,7 +42,10 @@ def described(
             _report(model, run, asked)
             return run.model, run.changed(asked)
     if settings:
-        raise InputError("set", next(iter(settings)), "must not be given: the model is not a file with settings")
+        name, value = next(iter(settings.items()))
+        known = name.replace("-", "_") in (*options, *OTHERS, *MACHINE)
+        raise InputError("set", name, "must not be given: the model is not a file with settings",
+                         f"--{name.replace('_', '-')} {value}" if known else None)
     return model, dict(options)
 
 

@@ -282,7 +282,7 @@ def _assumed(
     for letter, value in home.fixed.items():
         assumed = clauses.values.setdefault(symbol(letter), Integer(value))
         if assumed != value:
-            rule = f"must be {value}: {home.terms.name} has nothing else"
+            rule = f"must be {value} in {home.terms.name}"
             raise InputError(BY_LETTER[letter].name, str(assumed), rule, str(value))
     return assuming(home.terms, clauses, [rule.condition for rule in home.rules])
 

@@ -87,7 +87,9 @@ def _show_replay(out: Console, choices: Sequence[Choice]) -> None:
     for place, item in enumerate(choices, 1):
         reasons.setdefault(item.replay_unknown, []).append(str(place))
     for reason, places in reasons.items():
-        how = f"by a formula ({reason})" if reason else "replayed through a model of PyTorch's allocator"
+        how = "replayed through a model of PyTorch's allocator"
+        if reason:  # an error in one line, whose head is a name with its value
+            how = f"by a formula: steps with {reason.partition(': ')[0]} are not replayed yet"
         of = "" if len(reasons) == 1 else f" of {', '.join(places)}"
         out.print(f"Reserved memory{of} is {how}.", markup=False)
 
@@ -167,7 +169,8 @@ def _launched(choice: Choice) -> str:
     try:
         text = choice.script()
     except InputError as error:
-        return f"No file to launch the first: {error}"
+        unsaid = error.rule.removeprefix("must be a format that can ")
+        return f"No file to launch the first: {error if unsaid == error.rule else f'{error.value} cannot {unsaid}'}"
     return f"To launch the first (--write prints it alone):\n\n{text}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmath.account.time import any_cluster
+from shardmath.catalogue import read
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.nested import KINDS, LARGEST, parsed
 from shardmath.files.reading import read_text
@@ -32,7 +33,8 @@ def read_space(path: str | os.PathLike[str]) -> Space:
     text = os.fspath(path)
     kind = Path(text).suffix.lower()
     if kind not in KINDS:
-        raise InputError("space", text, "must be a file that ends in .toml, .yaml or .yml")
+        searched = f"shardmath sweep {text}" if text.lower() in read("models") else None
+        raise InputError("space", text, "must be a file that ends in .toml, .yaml or .yml", searched)
     content = read_text("space", text, "a declared space", LARGEST)
     return space_of(parsed("space", text, kind, content))
 
