@@ -71,6 +71,7 @@ function modelOf(stated) {
     model[name] = ["int", "float"].includes(field.kind) && value !== null ? checked(name, value, field) : value;
   }
   for (const [name, act] of Object.entries(PROPERTIES)) Object.defineProperty(model, name, { get: () => act(model) });
+  model.model_dump = () => new Map(Object.keys(FIELDS).map((field) => [field, model[field]]));
   reader.rules(model);
   return model;
 }

@@ -1,11 +1,10 @@
-// Pasted text: a link, a config.json, or the flags of a launch script.
+// Pasted text: a link, a config.json, settings of another program, or the flags of a launch script.
 function fromText(text) {
   const trimmed = text.trim();
   if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(["Ignored", fromLink(trimmed)]), read: "link" };
-  if (trimmed.startsWith("{")) return fromConfig(trimmed);
-  const program = programOf(keysOf(trimmed));
-  if (program) throw otherProgram(program);
-  return fromFlags(trimmed);
+  const stated = trimmed.startsWith("{") ? parsedJson(trimmed) : undefined;
+  if (stated && ("model_type" in stated || "architectures" in stated)) return fromConfig(trimmed);
+  return fromProgram(trimmed) ?? (stated ? fromConfig(trimmed) : fromFlags(trimmed));
 }
 
 // Keys of TOML or YAML with the names of the tables around them.
@@ -26,21 +25,19 @@ function keysOf(text) {
   return keys;
 }
 
-// Keys of JSON, by the same names.
-function keysInside(value, before = "") {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return [];
-  return Object.entries(value).flatMap(([key, item]) => [`${before}${key}`, ...keysInside(item, `${before}${key}.`)]);
-}
-
 // The program whose signs the keys of a file are, the one with most of them.
 function programOf(keys) {
   const has = (signs) => signs.every((sign) => keys.some((key) => key === sign || key.startsWith(`${sign}.`)));
-  const marked = Object.entries(DATA.programs).flatMap(([title, signs]) => signs.filter(has).map((own) => [own.length, title]));
+  const marked = shardmath.readers.TABLES.formats.flatMap(({ title, signs }) => signs.filter(has).map((own) => [own.length, title]));
   return marked.reduce((most, item) => (item[0] > most[0] ? item : most), [0, ""])[1];
 }
 
-function otherProgram(title) {
-  return new Unread(`A file of ${title}: must be a config.json, flags of Megatron-LM or a link; shardmath explain FILE --gpu ${state.gpu} reads this one.`);
+function parsedJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Unread(`This is no JSON: ${error.message}.`);
+  }
 }
 
 class Unread extends Error {}
@@ -70,10 +67,18 @@ function sizeOf(name, key, value, written) {
 // The model of a config.json, which the reader of the commands makes; a model of the page has the same formulas.
 function fromConfig(text) {
   const { model, family, outer, remarks, idle } = configOf(text);
+  const like = takeModel(model, `model_type = ${family}`, "shardmath explain ./config.json, or shardmath page ./config.json -o page.html");
+  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
+    read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
+}
+
+// Choose the sizes of a model, and a model of the page with the same formulas.
+function takeModel(model, shown, advice) {
   const { kernelsOf, modelOf } = shardmath.readers;
   const kernels = kernelsOf(model);
-  const like = [...MODELS.values()].find(({ fields }) => kernelsOf(modelOf(fields)) === kernels);
-  if (!like) throw new Unread(`model_type = ${family}: must have the kernels of a model of this page. Use shardmath explain ./config.json, or shardmath page ./config.json -o page.html.`);
+  const alike = ({ fields }) => kernelsOf(modelOf(fields)) === kernels;
+  const like = [MODELS.get(model.name), ...MODELS.values()].find((known) => known && alike(known));
+  if (!like) throw new Unread(`${shown}: must have the kernels of a model of this page. Use ${advice}.`);
   pick("model", like.name);
   for (const name of Object.keys(like.values)) state.numbers[name] = name in DATA.parameters ? sizeOf(name, name, Number(model[name]), model[name]) : Number(model[name]);
   settle();
@@ -81,19 +86,75 @@ function fromConfig(text) {
   const stated = JSON.parse(JSON.stringify(model));
   const other = DATA.config.unsized.filter((name) => JSON.stringify(stated[name]) !== JSON.stringify(usual[name] ?? null));
   state.file = Object.fromEntries(other.map((name) => [name, stated[name]]));
-  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
-    read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
+  return like;
+}
+
+const IN_PYTHON = { "torchtitan in Python": /^(?:from|import) torchtitan\b/m, "Megatron-Bridge in Python": /^(?:from|import) (?:megatron|nemo)\b/m };
+
+// Settings of another program, which the readers of the commands read; what they lack is as on the page. Nothing for other texts.
+function fromProgram(text) {
+  const { readProgram, InputError, Unwritten } = shardmath.readers;
+  const onPage = { model: state.model, seq_length: state.numbers.seq_length, micro_batch_size: state.numbers.micro_batch_size };
+  let run;
+  try {
+    run = readProgram(text, onPage);
+  } catch (error) {
+    const isOfFlags = [...flagsOf(text).keys()].some((flag) => Object.values(DATA.flags.sizes).includes(flag));
+    if (error instanceof InputError && !(isOfFlags && typeof error.value === "symbol")) throw new Unread(`${error.message}.`);
+    if (!(error instanceof InputError || error instanceof Unwritten)) throw error;
+    if (isOfFlags) return fromFlags(text, `Sizes alone are read: ${error.message}`);
+    const program = programOf(keysOf(text)) || Object.keys(IN_PYTHON).find((name) => IN_PYTHON[name].test(text)) || "";
+    if (program || text.startsWith("{")) throw new Unread(`A file${program && ` of ${program}`} with what this page does not read: ${asWritten(error.message)}; shardmath explain FILE --gpu ${state.gpu} reads it.`);
+  }
+  if (!run) return undefined;
+  const like = takeModel(run.model, `model = ${run.model.name}`, `shardmath explain FILE --gpu ${state.gpu}`);
+  const { rest, lacks } = takeRun(run);
+  return { notes: noted(...[...run.warnings, ...run.remarks].map((warning) => ["", [warning]]), ["Not in the file, as on this page", [...run.lacks, ...lacks]], [NOT_UNDERSTOOD, run.unknown],
+    [COMMANDS_READ, rest], [IDLE, run.without_effect]),
+    read: `${run.understood.length} settings of ${run.title}, with the formulas of ${like.name}` };
+}
+
+// Choose what the arguments of a run say; what the page has not, and what they leave to the page.
+function takeRun(run) {
+  const [given, replica] = [run.arguments, run.replica_batch];
+  const { kernels = new Map(), implementation, recompute, schedule, gradients, zero_stage: stage, data_parallel: data, ...sizes } = Object.fromEntries(given);
+  const rest = [];
+  pick("implementation", implementation);
+  if (state.implementation !== implementation) throw new Unread(`${implementation}: must have a model with the layers of ${state.model}.`);
+  for (const [name, word] of Object.entries({ schedule, recompute })) {
+    if (word === undefined) continue;
+    if (optionsOf(name).includes(word)) pick(name, word);
+    else rest.push(`${name} = ${word}`);
+  }
+  const usual = { ...DATA.kernels_of[implementation], ...DATA.evaluators[evaluatorName({ ...state, kernels: {} })].choices };
+  const changed = [...kernels].filter(([axis, option]) => usual[axis] !== option);
+  const named = changed.map(([axis, option]) => `${axis}=${option}`);
+  const isThere = !named.length || kernelKeys(state).includes(kernelKey(Object.fromEntries(changed)));
+  if (!isThere && run.title === "Megatron-LM") rest.push(...named);
+  else if (!isThere) throw new Unread(`${named.join(", ")}: must be kernels that this page has together. Use shardmath explain FILE --gpu ${state.gpu}, or a page with them: `
+      + `shardmath page ${state.model} --only ${named.map((item) => `--kernel ${item}`).join(" ")} -o page.html.`);
+  state.kernels = isThere ? Object.fromEntries(changed) : {};
+  settle();
+  const switches = ["distributed_optimizer", "sharded_gradients", "sharded_weights"].map((name, place) => [name, Number(stage > place)]);
+  const bytes = { fp32: 4, bf16: 2 }[gradients];
+  const settings = [...Object.entries(sizes), ...(stage === undefined ? [] : switches), ...(bytes ? [["gradient_bytes", bytes]] : [])];
+  for (const [name, value] of settings) {
+    if (name in state.numbers) pick(name, sizeOf(name, name, Number(value), value));
+    else if (isSetting(name) && legal(name, Number(value))) set(name, Number(value));
+    else if (DATA.evaluators[evaluatorName(state)].fixed[name] !== Number(value)) rest.push(`${name} = ${value}`);
+  }
+  const ranks = state.numbers.tensor_parallel * state.numbers.context_parallel * state.numbers.pipeline_parallel;
+  if (data) pick("num_gpus", sizeOf("num_gpus", "num_gpus", data * ranks, data * ranks));
+  const batch = given.get("global_batch_size") ?? (replica === null ? undefined : replica * Math.max(1, Math.floor(state.numbers.num_gpus / ranks)));
+  if (batch !== undefined) pick("global_batch_size", sizeOf("global_batch_size", "global_batch_size", batch, batch));
+  return { rest, lacks: [...(data || "num_gpus" in sizes ? [] : ["num_gpus"]), ...(batch === undefined ? ["global_batch_size"] : [])] };
 }
 
 function configOf(text) {
   const { readConfig, InputError } = shardmath.readers;
   try {
-    const stated = JSON.parse(text);
-    const program = "model_type" in stated ? "" : programOf(keysInside(stated));
-    if (program) throw otherProgram(program);
     return readConfig(text);
   } catch (error) {
-    if (error instanceof SyntaxError) throw new Unread(`This is no JSON: ${error.message}.`);
     if (error instanceof InputError) throw new Unread(`${error.message}.`);
     throw error;
   }
@@ -114,7 +175,7 @@ function flagsOf(text) {
 }
 
 // Flags of Megatron-LM by the parameters that they set; each of the others is named, or refused where the commands do.
-function fromFlags(text) {
+function fromFlags(text, ...remarks) {
   const { sizes, switches, modules, elsewhere, idle, launcher, uncounted, refused, off, programs } = DATA.flags;
   const flags = flagsOf(text);
   const known = Object.entries(sizes).filter(([, flag]) => flags.has(flag));
@@ -130,7 +191,7 @@ function fromFlags(text) {
   const withoutValue = [];
   for (const [name, flag] of known) {
     const word = flags.get(flag)[0];
-    if (!(name in state.numbers)) continue;
+    if (!(name in state.numbers && name in DATA.parameters)) continue;
     taken.add(flag);
     if (word === undefined || word.startsWith("$")) withoutValue.push(shown(flag));
     else pick(name, sizeOf(name, `--${flag}`, Number(word), word));
@@ -145,7 +206,7 @@ function fromFlags(text) {
   const said = rest.filter((flag) => flag in uncounted && !isOff(flag)).map((flag) => `${shown(flag)} (${uncounted[flag]})`);
   for (const flag of rest.filter((item) => !(item in uncounted) && !(item in refused)))
     (elsewhere.includes(flag) ? named : unknown).push(shown(flag));
-  return { notes: noted(["Without a value, ignored", withoutValue], [NOT_UNDERSTOOD, unknown], ["Not counted yet", said], [COMMANDS_READ, named],
+  return { notes: noted(...remarks.map((remark) => ["", [remark]]), ["Without a value, ignored", withoutValue], [NOT_UNDERSTOOD, unknown], ["Not counted yet", said], [COMMANDS_READ, named],
     [LAUNCHED, without(launcher.flags)], [IDLE, without(idle)]),
     read: `${known.length} sizes of Megatron-LM, with the formulas of ${state.model}` };
 }
@@ -173,7 +234,7 @@ async function takePasted() {
   const before = structuredClone(state);
   delete document.documentElement.dataset.ready;
   try {
-    await load("readers");
+    await loadReaders();
     const { notes, read } = fromText(byId("pasted").value);
     byId("unread").textContent = "";
     byId("importer").close();

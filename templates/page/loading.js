@@ -1,8 +1,8 @@
 // The packed data, and evaluators, which are made into scripts when they are needed.
 const loaded = new Map();
 
-async function unpacked() {
-  const bytes = Uint8Array.from(atob(byId("packed").textContent), (character) => character.charCodeAt(0));
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).json();
 }
@@ -16,14 +16,24 @@ function scriptOf(name) {
 
 // Load an evaluator once. The policy allows scripts that the scripts of the page make, and no others.
 function load(name) {
-  if (!loaded.has(name)) loaded.set(name, new Promise((resolve, reject) => {
-    const address = URL.createObjectURL(new Blob([scriptOf(name)], { type: "text/javascript" }));
+  if (!loaded.has(name)) loaded.set(name, loadedFrom(scriptOf(name)));
+  return loaded.get(name);
+}
+
+// Load the readers of pasted texts once, which are unpacked then.
+function loadReaders() {
+  if (!loaded.has("readers")) loaded.set("readers", unpacked("packed-readers").then(({ script }) => loadedFrom(script)));
+  return loaded.get("readers");
+}
+
+function loadedFrom(source) {
+  return new Promise((resolve, reject) => {
+    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const script = element("script", { src: address });
     script.onload = () => resolve(URL.revokeObjectURL(address));
     script.onerror = reject;
     document.head.append(script);
-  }));
-  return loaded.get(name);
+  });
 }
 
 function formulaOf(name, term) {

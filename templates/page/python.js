@@ -1,5 +1,8 @@
 // Built-in names of Python, for functions that are translated from it: dictionaries are maps, tuples and lists arrays.
-class InputError extends Error {
+class ValueError extends Error {}
+class IndexError extends Error {}
+
+class InputError extends ValueError {
   constructor(field, value, rule, nearest = null) {
     super(`${field} = ${shortened(value, nearest)}: ${rule}${nearest ? `; nearest legal: ${nearest}` : ""}`);
     Object.assign(this, { field, value, rule, nearest });
@@ -9,7 +12,7 @@ class InputError extends Error {
 // A whole number that is a float in Python, which shows its point.
 class Real extends Number {
   toString() {
-    return `${this.valueOf()}.0`;
+    return Math.abs(this.valueOf()) < 1e16 ? `${Object.is(this.valueOf(), -0) ? "-0" : this.valueOf()}.0` : digitsOf(this.valueOf());
   }
 }
 
@@ -20,6 +23,22 @@ class Pattern {
 
   fullmatch(text) {
     return new RegExp(`^(?:${this.pattern})$`).exec(text);
+  }
+
+  search(text) {
+    return new RegExp(this.pattern).exec(text);
+  }
+
+  match(text) {
+    return new RegExp(`^(?:${this.pattern})`).exec(text);
+  }
+
+  findall(text) {
+    return [...text.matchAll(new RegExp(this.pattern, "g"))].map(([all, group]) => group ?? all);
+  }
+
+  sub(act, text) {
+    return text.replace(new RegExp(this.pattern, "g"), (...match) => act(match));
   }
 }
 
@@ -71,15 +90,25 @@ const isSame = (left, right) => (left ?? null) === (right ?? null);
 const isNotSame = (left, right) => !isSame(left, right);
 const less = (left, right) => left < right;
 const more = (left, right) => left > right;
-const atMost = (left, right) => left <= right;
+
+// At most, or of items none but those of another.
+function atMost(left, right) {
+  return Array.isArray(left) ? left.every((item) => isIn(item, right)) : left <= right;
+}
 
 // At least, or of items all those of another.
 function atLeast(left, right) {
   return Array.isArray(left) ? right.every((item) => isIn(item, left)) : left >= right;
 }
 
+// The key of a map that equals another one; sets of words are lists.
+function keyIn(owner, key) {
+  return Array.isArray(key) ? [...owner.keys()].find((other) => equal(other, key)) ?? key : plain(key);
+}
+
 function isIn(item, owner) {
-  if (isMap(owner)) return owner.has(plain(item));
+  if (isMap(owner)) return owner.has(keyIn(owner, item));
+  if (owner instanceof Options) return owner.has(item);
   if (typeof owner === "string") return owner.includes(item);
   return [...owner].some((other) => equal(item, other));
 }
@@ -90,7 +119,9 @@ function add(left, right) {
   return Array.isArray(left) ? [...left, ...right] : plain(left) + plain(right);
 }
 
-const subtract = (left, right) => left - right;
+const subtract = (left, right) => (Array.isArray(left) ? left.filter((item) => isNotIn(item, right)) : left - right);
+const common = (left, right) => left.filter((item) => isIn(item, right));
+const power = (left, right) => left ** right;
 const divide = (left, right) => left / right;
 const floorDivide = (left, right) => Math.floor(left / right);
 const modulo = (left, right) => left - right * Math.floor(left / right);
@@ -105,11 +136,13 @@ const union = (...maps) => (isMap(maps[0]) ? new Map(maps.flatMap((map) => [...m
 
 function at(owner, key) {
   if (isMap(owner)) {
-    if (!owner.has(plain(key))) throw new Error(`no ${key}`);
+    if (!owner.has(keyIn(owner, key))) throw new Error(`no ${key}`);
     touched.add(key);
-    return owner.get(plain(key));
+    return owner.get(keyIn(owner, key));
   }
-  return owner[key < 0 ? owner.length + key : key];
+  const place = key < 0 ? owner.length + key : key;
+  if (!(place < owner.length)) throw new IndexError(key);
+  return owner[place];
 }
 
 function put(owner, key, value) {
@@ -117,7 +150,35 @@ function put(owner, key, value) {
   else owner[key] = value;
 }
 
+// Settings by name, which are noted when they are asked for; readers of files give them methods.
+class Options {
+  constructor(words, { shown = (name) => `--${name}`, source = "" } = {}) {
+    Object.assign(this, { words: new Map(words), shown, source, asked: [], warnings: [] });
+  }
+
+  has(name) {
+    if (!this.asked.includes(name)) this.asked.push(name);
+    return this.words.has(name);
+  }
+}
+
+// The number that a text says, with underscores between digits. Raises an error for other texts, as Python does.
+function parsedNumber(text, pattern) {
+  const word = text.trim();
+  if (/^[+-]?(inf|infinity|nan)$/i.test(word) && pattern.test("1.")) return /nan/i.test(word) ? NaN : word[0] === "-" ? -Infinity : Infinity;
+  if (/(^|\D)_|_(\D|$)/.test(word) || !pattern.test(word.replaceAll("_", ""))) throw new ValueError(text);
+  return Number(word.replaceAll("_", ""));
+}
+
 const named = (map) => Object.fromEntries(map); // arguments by name
+
+// The items for as many names.
+function unpacked(value, count) {
+  const items = [...iterated(value)];
+  if (items.length !== count) throw new ValueError(`${items.length} values for ${count} names`);
+  return items;
+}
+
 const sliced = (owner, start, end) => owner.slice(start, end);
 
 // A number with some digits, without zeros behind them, as "%g" shows it.
@@ -139,6 +200,7 @@ function str(value) {
   if (value === true) return "True";
   if (value === false) return "False";
   if (value === null || value === undefined) return "None";
+  if (typeof value === "number" && !Number.isInteger(value)) return digitsOf(value);
   return Array.isArray(value) || isMap(value) ? python.repr(value) : String(value);
 }
 
@@ -178,7 +240,7 @@ function digitsOf(number) {
 function repr(value) {
   if (typeof value === "string") {
     const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
-    return `${mark}${value.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t").replaceAll("\r", "\\r").replaceAll(mark, `\\${mark}`)}${mark}`;
+    return `${mark}${value.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t").replaceAll("\r", "\\r").replace(/[\ue000-\uf8ff]/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`).replaceAll(mark, `\\${mark}`)}${mark}`;
   }
   if (value === python.ABSENT) return "absent";
   if (Array.isArray(value)) return `[${value.map(repr).join(", ")}]`;
@@ -188,13 +250,16 @@ function repr(value) {
 }
 
 const python = {
-  InputError, ValueError: Error, dumps, str, repr, ABSENT: Symbol("absent"), isqrt: (value) => Math.floor(Math.sqrt(value)),
-  bool: truth, len: (value) => value.size ?? value.length, int: (value) => Math.trunc(Number(value)), float: Number,
+  InputError, ValueError, IndexError, dumps, str, repr, ABSENT: Symbol("absent"), isqrt: (value) => Math.floor(Math.sqrt(value)),
+  iter: (value) => iterated(value), bool: truth, len: (value) => value.size ?? value.length, int: (value) => (typeof value === "string" ? parsedNumber(value, /^[+-]?\d+$/) : Math.trunc(Number(value))),
+  float: (value) => (typeof value === "string" ? parsedNumber(value, /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i) : Number(value)),
+  abs: Math.abs, reversed: (value) => [...iterated(value)].reverse(),
+  filter: (act, value) => [...iterated(value)].filter(act ?? truth), Options: (words, more) => new Options(words, more),
   type: (value) => value?.kind ?? TYPES.find((kind) => python.isinstance(value, kind)), getattr: (owner, name) => owner[name],
   list: (value) => [...iterated(value)], tuple: (value) => [...iterated(value)], dict: (value) => new Map(value),
-  set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))],
+  set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))].sort(),
   map: (act, value) => [...iterated(value)].map((item) => act(item)),
-  zip: (first, ...others) => { const rest = others.filter(Array.isArray); return [...iterated(first)].map((item, place) => [item, ...rest.map((other) => other[place])]); },
+  zip: (...values) => { const lists = values.filter((value) => typeof value?.[Symbol.iterator] === "function").map((value) => [...iterated(value)]); return lists[0].slice(0, Math.min(...lists.map((list) => list.length))).map((_, place) => lists.map((list) => list[place])); },
   enumerate: (value, first = 0) => [...iterated(value)].map((item, place) => [place + first, item]),
   range: (start, end, step = 1) => (end === undefined ? python.range(0, start)
     : Array.from({ length: Math.max(0, Math.ceil((end - start) / step)) }, (_, place) => start + place * step)),
@@ -217,13 +282,17 @@ const python = {
   quote: (text) => (text && !/[^\w@%+=:,./-]/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`),
   fullmatch: (pattern, text) => new Pattern(pattern).fullmatch(text),
   findall: (pattern, text) => text.match(new RegExp(pattern, "g")) ?? [],
+  finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))].map((match) => Object.assign(match, { start: () => match.index, end: () => match.index + match[0].length })),
+  round: Math.round,
 };
 
 const TYPES = [python.bool, python.int, python.float, python.str, python.list, python.dict];
 python.dict.fromkeys = (items, value = null) => new Map([...iterated(items)].map((item) => [item, value]));
 
-// The largest or smallest of numbers; of no items the usual value.
+// The largest or smallest of numbers, or of items by a key; of no items the usual value.
 function extreme(of, values) {
+  const by = values.at(-1)?.key;
+  if (by) return [...iterated(values[0])].reduce((best, item) => (of(by(item), by(best)) !== by(best) ? item : best));
   const usual = values.at(-1)?.default_ === undefined ? undefined : values.pop().default_;
   const items = values.length === 1 ? [...iterated(values[0])] : values;
   return items.length || usual === undefined ? of(...items) : usual;
@@ -232,25 +301,33 @@ function extreme(of, values) {
 const METHODS = {
   text: {
     join: (text, items) => [...iterated(items)].join(text), replace: (text, from, to) => text.replaceAll(from, to),
-    startswith: (text, start) => text.startsWith(start), endswith: (text, ends) => [ends].flat().some((end) => text.endsWith(end)),
-    strip: (text) => text.trim(), rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
-    lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/) : text.split(mark)),
+    startswith: (text, starts) => [starts].flat().some((start) => text.startsWith(start)), count: (text, part) => text.split(part).length - 1, endswith: (text, ends) => [ends].flat().some((end) => text.endsWith(end)),
+    strip: (text, signs) => { if (signs === undefined) return text.trim(); while (text && signs.includes(text[0])) text = text.slice(1); return METHODS.text.rstrip(text, signs); }, rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
+    lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/).filter(Boolean) : text.split(mark)),
+    isascii: (text) => /^[\0-\x7f]*$/.test(text), isdecimal: (text) => /^\d+$/.test(text),
+    rsplit: (text, mark, most) => { const parts = text.split(mark); return parts.length > most + 1 ? [parts.slice(0, -most).join(mark), ...parts.slice(-most)] : parts; },
+    rpartition: (text, mark) => { const place = text.lastIndexOf(mark); return place < 0 ? ["", "", text] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
     isprintable: (text) => text === " " || !/[\p{C}\p{Z}]/u.test(text),
     partition: (text, mark) => { const place = text.indexOf(mark); return place < 0 ? [text, "", ""] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
     removeprefix: (text, start) => (text.startsWith(start) ? text.slice(start.length) : text),
     removesuffix: (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text),
-    format: (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => str(values[name])),
+    format: (text, ...values) => text.replace(/\{(\w*)\}/g, (_, name) => str(name ? values[0][name] : values.shift())),
   },
   map: {
     items: (map) => [...map], keys: (map) => [...map.keys()], values: (map) => [...map.values()],
-    get: (map, key, usual = null) => (map.has(plain(key)) ? map.get(plain(key)) : usual),
+    get: (map, key, usual = null) => (map.has(keyIn(map, key)) ? map.get(keyIn(map, key)) : usual),
     setdefault: (map, key, usual) => { if (!map.has(key)) map.set(key, usual); return map.get(key); },
     pop: (map, key, usual) => { const value = map.has(key) ? map.get(key) : usual; map.delete(key); return value; },
+  },
+  list: {
+    append: (list, item) => { list.push(item); }, add: (set, item) => { if (isNotIn(item, set)) set.push(item); },
+    update: (set, items) => { for (const item of iterated(items)) METHODS.list.add(set, item); },
+    index: (list, item) => { const place = list.findIndex((other) => equal(other, item)); if (place < 0) throw new ValueError(item); return place; },
   },
   number: { is_integer: (number) => Number.isInteger(plain(number)) },
 };
 
 function method(name, owner, ...values) {
-  const kind = typeof owner === "string" ? "text" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
+  const kind = typeof owner === "string" ? "text" : Array.isArray(owner) ? "list" : isMap(owner) ? "map" : typeof plain(owner) === "number" ? "number" : "";
   return METHODS[kind]?.[name] ? METHODS[kind][name](owner, ...values) : owner[name](...values);
 }

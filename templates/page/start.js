@@ -80,7 +80,7 @@ function open() {
 }
 
 async function start() {
-  use(await unpacked());
+  use(await unpacked("packed"));
   fromLink(location.hash);
   build();
   showTheme();

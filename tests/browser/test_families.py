@@ -30,7 +30,7 @@ VALUES: tuple[Any, ...] = (
 )
 #: Models of files by the page, their kernels and remarks, or why there is none.
 READ = """async (texts) => {
-  await load("readers");
+  await loadReaders();
   const { readConfig, kernelsOf, InputError } = shardmath.readers;
   return texts.map((text) => {
     try {
@@ -44,7 +44,7 @@ READ = """async (texts) => {
 }"""
 #: What the page takes over of a file, or why it does not.
 TAKE = """async (texts) => {
-  await load("readers");
+  await loadReaders();
   return texts.map((text) => {
     fromLink("");
     try {

@@ -42,7 +42,8 @@ def tables() -> tuple[Table, ...]:
 
 
 @cache
-def _unread() -> Mapping[str, Mapping[str, Any]]:
+def unread() -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of programs whose files nobody reads."""
     return tomllib.loads((FOLDER / _UNREAD).read_text(encoding="utf-8"))
 
 
@@ -58,7 +59,7 @@ def format_of(words: Mapping[str, Words]) -> Table | None:
 
 def refuse_unread(words: Mapping[str, Words]) -> None:
     """Raise InputError for settings of a program that is known and not read."""
-    for name, row in _unread().items():
+    for name, row in unread().items():
         if any(_has(words, signs) for signs in row["signs"]):
             raise InputError("model", name, f"must be a file that is read: this is one of {row['title']}, not read yet;"
                                             f" {row['advice']}")
@@ -80,11 +81,11 @@ def read_settings(
     stated.warnings += notes
     around = dict(launcher or {})
     for key, other in format.files.items():
-        around |= _of_file(other, key, stated) if key in words else {}
+        around |= of_file(other, key, stated) if key in words else {}
     sorted_out = translated(format, stated)
     options, said = sorted_out.options, {name for names in sorted_out.keys.values() for name in names}
     options.words |= {name: words for name, words in around.items() if name not in said}
-    model, arguments, replica = _VOCABULARIES[format.vocabulary](options, _name(path), num_gpus)
+    model, arguments, replica = _VOCABULARIES[format.vocabulary](options, name_of(path), num_gpus)
     understood = tuple(key for key, names in sorted_out.keys.items()
                        if format.is_setting(key, words[key]) and (not names or options.asked & {*names}))
     rest = tuple(key for key in sorted_out.keys if format.is_setting(key, words[key]) and key not in understood)
@@ -95,7 +96,8 @@ def read_settings(
                tuple(dict.fromkeys(options.warnings)), replica)
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
+    """Return the name of a file without its ending, for the model that it describes."""
     return os.path.splitext(os.path.basename(path))[0].encode(errors="replace").decode() or "model"
 
 
@@ -120,22 +122,27 @@ def beside(path: str, named: str) -> str | None:
     return next(filter(os.path.isfile, (os.path.join(folder, named) for folder in (*folders, ""))), None)
 
 
-def _of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
+def of_file_name(named: str, key: str, stated: Options) -> dict[str, Words]:
+    """Return the settings that the name of a missing file says. Raises InputError for a name that says none."""
+    stage = _STAGE.search(named.lower().rpartition("/")[2])
+    if stage is None:
+        rule = "must be the path of a file, from the folder of the other one or from here"
+        raise InputError(key, named, rule)
+    rests = ("offload_optimizer", "offload_param") if "offload" in named.lower() else ()
+    stated.warnings.append(f"{named} is not here: ZeRO stage {stage[1]} is taken from its name, with DeepSpeed's"
+                           " usual sizes")
+    return {"deepspeed.zero_optimization.stage": (stage[1],), "deepspeed.bf16.enabled": ("auto",),
+            **{f"deepspeed.zero_optimization.{part}.device": ("cpu",) for part in rests}}
+
+
+def of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
     """Return the settings of a file that a key names, in the vocabulary; without the file, those of its name."""
     named = " ".join(stated.words[key])
     if named.lower() in ("", "false", "none", "null"):
         return {}
     path = beside(stated.source, named)
     if path is None:
-        stage = _STAGE.search(os.path.basename(named).lower())
-        if stage is None:
-            rule = "must be the path of a file, from the folder of the other one or from here"
-            raise InputError(key, named, rule)
-        rests = ("offload_optimizer", "offload_param") if "offload" in named.lower() else ()
-        stated.warnings.append(f"{named} is not here: ZeRO stage {stage[1]} is taken from its name, with DeepSpeed's"
-                              " usual sizes")
-        return {"deepspeed.zero_optimization.stage": (stage[1],), "deepspeed.bf16.enabled": ("auto",),
-                **{f"deepspeed.zero_optimization.{part}.device": ("cpu",) for part in rests}}
+        return of_file_name(named, key, stated)
     inner = Options(words_of(path, os.path.splitext(path)[1].lower()), shown=str, source=path)
     sorted_out = translated(table(name), inner)
     stated.warnings += [*sorted_out.options.warnings,

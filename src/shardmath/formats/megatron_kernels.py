@@ -170,7 +170,7 @@ def _weighs_in_activation(options: Options) -> bool:
 def _balance(options: Options) -> str:
     kinds = options.all("moe-router-load-balancing-type", ("aux_loss",))
     weights = options.all("moe-aux-loss-coeff", ("0",))
-    for kind in kinds:
+    for kind in kinds or ("",):
         if kind not in (*_AUXILIARY, "none", _SINKHORN) or (kind == _SINKHORN and len(kinds) > 1):
             raise options.error("moe-router-load-balancing-type",
                               f"must be some of {', '.join(_AUXILIARY)}, or {_SINKHORN}, or none")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
@@ -145,23 +146,27 @@ def _script(path: str, name: str, content: str, settings: Mapping[str, str]) -> 
 def _test(
     path: str, name: str, content: str, data: Mapping[object, object], settings: Mapping[str, str],
 ) -> Run:
-    """Return a functional test of Megatron-LM: flags under one key, variables of the environment under another."""
     variables, asked = _parted(content, settings)
     flags = _flags(asked)
+    return _refuse_idle(of_test(path, name, data, variables, flags), flags, "--{}".format)
+
+
+def of_test(
+    path: str, name: str, data: Mapping[Any, object], variables: Mapping[str, str], flags: Mapping[str, str],
+) -> Run:
+    """Return a functional test of Megatron-LM: flags under one key, variables of the environment under another.
+
+    Raises InputError that blames a key or a flag.
+    """
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
-
-    def value_of(match: re.Match[str]) -> str:
-        return variables.get(match[1], mark(match[1]))
-
-    words = {key.removeprefix("--"): tuple(part for word in value
-                                           for part in _VARIABLE.sub(value_of, word.strip("[]")).split())
-             for key, value in flattened(listed).items()}
+    words = {key.removeprefix("--"): tuple(part for word in value for part in _VARIABLE.sub(
+        lambda match: variables.get(match[1], mark(match[1])), word.strip("[]")).split())
+        for key, value in flattened(listed).items()}
     known = flattened(environment) if isinstance(environment, Mapping) else {}
-    run = run_of(Options({**words, **_words(flags)}, source=path), name,
-                 environment={key: " ".join(value) for key, value in known.items()})
-    return _refuse_idle(run, flags, "--{}".format)
+    return run_of(Options({**words, **_words(flags)}, source=path), name,
+                  environment={key: " ".join(value) for key, value in known.items()})
 
 
 def _words(flags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from shardmath.formats.trainer_sharding import sharding_of, switched
 from shardmath.models.model import Model, load_model
 
 #: Ends of names of models that have been trained further: they have the shape of what they come from.
-_TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-unsloth", "-instruct-v0.1",
+TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-unsloth", "-instruct-v0.1",
             "-instruct-v0.3", "-instruct", "-chat", "-base", "-it")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 #: Words of ``attn_implementation``; FlashAttention keeps what PyTorch's attention does.
@@ -92,7 +92,7 @@ def model_of(options: Options) -> Model:
         return load_model(named)
     except InputError as error:
         plain = named.lower()
-        end = next((end for end in _TRAINED if plain.endswith(end)), "")
+        end = next((end for end in TRAINED if plain.endswith(end)), "")
         if end:
             try:
                 model = Model.named(plain.removesuffix(end))

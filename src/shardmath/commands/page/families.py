@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from shardmath.catalogue import read
+from shardmath.commands.page.programs import REPLACED, settings_lines, table_data
 from shardmath.commands.page.translating import Translation
 from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError, inside, nearest_names, shortened
@@ -68,12 +69,12 @@ def config_data() -> dict[str, Any]:
 
 
 def reader_script() -> str:
-    """Return JavaScript that makes models of a ``config.json``, with the kernels that follow, as the commands do."""
+    """Return JavaScript that reads ``config.json`` and settings of other programs as the commands do."""
     from shardmath.files.rendering import text_of
 
     translation = Translation(
         {Family.keys.__func__: "", Family.read.__func__: "", inside: "inside", shortened: "shortened",  # type: ignore[attr-defined]
-         nearest_names: "nearestNames"},
+         nearest_names: "nearestNames", **REPLACED},
         {"FAMILIES": FAMILIES},
     )
     functions: dict[str, Callable[..., Any]] = {
@@ -83,8 +84,12 @@ def reader_script() -> str:
              if issubclass(kind, Family)}
     methods = {name: translation.methods(kind) for name, kind in kinds.items()}
     properties = _named(translation.properties(Model))
+    settings = settings_lines(translation)
     return "\n".join((
-        "(globalThis.shardmath ??= {}).readers = (() => {", text_of("page/python.js"), text_of("page/families.js"),
+        "(globalThis.shardmath ??= {}).readers = (() => {",
+        text_of("page/python.js"), text_of("page/families.js"), text_of("page/nested.js"),
+        text_of("page/shell.js"), text_of("page/settings.js"),
+        f"const TABLES = {json.dumps(table_data())};",
         f"const SPECS = {json.dumps({name: family_data(family) for name, family in FAMILIES.items()})};",
         f"const FIELDS = {json.dumps(fields_of(Model))};",
         f"const METHODS_OF = {{ {', '.join(f'{name}: {_named(own)}' for name, own in methods.items())} }};",
@@ -94,7 +99,8 @@ def reader_script() -> str:
         "const FAMILIES = new Map(Object.entries(SPECS).map(([name, data]) => [name, familyOf(data)]));",
         "modelOf.model_fields = mapOf(FIELDS);",
         f"const reader = {_named({**names, 'idle': json.dumps(sorted(WITHOUT_EFFECT))})};",
-        "return { InputError, modelOf, readConfig, kernelsOf };", "})();",
+        *settings,
+        "return { InputError, Unwritten, modelOf, readConfig, kernelsOf, readProgram, TABLES };", "})();",
     ))
 
 
@@ -135,7 +141,7 @@ def _kind(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:
     if hasattr(inner, "__metadata__"):
         inner, more = get_args(inner)[0], inner.__metadata__
     rules: dict[str, Any] = {"null": True} if null else {}
-    for item in (*metadata, *more):
+    for item in (part for outer in (*metadata, *more) for part in getattr(outer, "metadata", (outer,))):
         if isinstance(item, BeforeValidator):
             rules["only"] = item.func.__self__._asdict()  # type: ignore[union-attr]
         for bound, limit in _LIMITS.items():

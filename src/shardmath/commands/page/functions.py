@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from inspect import signature
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,15 @@ _RESERVED = frozenset(("case", "const", "default", "delete", "do", "export", "ex
                        "new", "null", "private", "static", "super", "switch", "this", "typeof", "var", "void"))
 _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floorDivide",
-    ast.Mod: "modulo", ast.BitOr: "union",
+    ast.Mod: "modulo", ast.Pow: "power", ast.BitOr: "union", ast.BitAnd: "common",
     ast.Eq: "equal", ast.NotEq: "unequal", ast.Lt: "less", ast.LtE: "atMost", ast.Gt: "more", ast.GtE: "atLeast",
     ast.In: "isIn", ast.NotIn: "isNotIn", ast.Is: "isSame", ast.IsNot: "isNotSame",
 }
 #: Functions of JavaScript that no variable hides.
 _HELPERS = frozenset((*_OPERATORS.values(), "at", "both", "collected", "either", "formatted", "inherited", "inside",
-                      "iterated", "method", "named", "put", "python", "sliced", "truth"))
+                      "iterated", "method", "named", "put", "python", "sliced", "truth", "unpacked"))
 #: Functions that the page has beside the built-in ones.
-_KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall")
+_KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "re.finditer")
 _CLASSES = ("python.InputError", "python.ValueError")
 
 
@@ -60,7 +61,7 @@ class Function:
     ) -> None:
         self._translation, self._names, self._tree, self._kind = translation, names, tree, kind
         nodes = [*ast.walk(tree)] if tree is not None else []
-        self._parameters = [item.arg for item in tree.args.args] if tree is not None else []
+        self._parameters = [item.arg for item in (*tree.args.args, *tree.args.kwonlyargs)] if tree is not None else []
         comprehended = {name.id for node in nodes if isinstance(node, ast.comprehension)
                         for name in ast.walk(node.target) if isinstance(name, ast.Name)}
         stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -81,8 +82,9 @@ class Function:
         """Return the function in JavaScript, with this name."""
         assert self._tree is not None
         star = "*" if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(self._tree)) else ""
-        first = len(self._parameters) - len(self._tree.args.defaults)
-        usual = [""] * first + [f" = {self.expression(default)}" for default in self._tree.args.defaults]
+        inputs = self._tree.args
+        defaults = [None] * (len(inputs.args) - len(inputs.defaults)) + [*inputs.defaults, *inputs.kw_defaults]
+        usual = ["" if default is None else f" = {self.expression(default)}" for default in defaults]
         parameters = [f"{_variable(item)}{default}" for item, default in zip(self._parameters, usual, strict=True)]
         declared = f"  let {', '.join(map(_variable, self._declared))};\n" if self._declared else ""
         return f"function{star} {name}({', '.join(parameters)}) {{\n{declared}{self._block(self._tree.body)}}}"
@@ -92,7 +94,7 @@ class Function:
 
     def _statement(self, node: ast.stmt) -> str:
         match node:
-            case ast.Expr(ast.Constant()):
+            case ast.Expr(ast.Constant()) | ast.Pass():
                 return ""
             case ast.Expr(value):
                 return f"{self.expression(value)};"
@@ -100,6 +102,12 @@ class Function:
                 return f"return {self.expression(value) if value is not None else ''};"
             case ast.Raise(ast.Call() as call):
                 return f"throw {self.expression(call)};"
+            case ast.Raise(None, None):
+                return "throw caught;"
+            case ast.Continue():
+                return "continue;"
+            case ast.Delete([ast.Subscript(owner, key)]):
+                return f'method("pop", {self.expression(owner)}, {self.expression(key)});'
             case ast.Assign(targets, value):
                 return self._assign(targets, self.expression(value))
             case ast.AnnAssign(ast.Name() as target, _, ast.expr() as value):
@@ -112,9 +120,13 @@ class Function:
             case ast.For(target, iterated, body, []):
                 head = f"for ({self._target(target)} of iterated({self.expression(iterated)}))"
                 return f"{head} {{\n{self._block(body)}}}"
+            case ast.While(test, body, []):
+                return f"while ({self._test(test)}) {{\n{self._block(body)}}}"
             case ast.Try(body, [ast.ExceptHandler(ast.expr() as kind, name, handled)], [], []):
                 caught = f"const {_variable(name)} = caught;\n" if name else ""
-                other = f"if (!(caught instanceof {self.expression(kind)})) throw caught;\n"
+                kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+                known = " || ".join(f"caught instanceof {self.expression(item)}" for item in kinds)
+                other = f"if (!({known})) throw caught;\n"
                 return f"try {{\n{self._block(body)}}} catch (caught) {{\n{other}{caught}{self._block(handled)}}}"
             case ast.With([ast.withitem(ast.Call(ast.Name("inside"), [part]), None)], body):
                 thrown = f"throw inside({self.expression(part)}, caught);"
@@ -125,8 +137,13 @@ class Function:
         match targets:
             case [ast.Subscript(owner, key)]:
                 return f"put({self.expression(owner)}, {self.expression(key)}, {value});"
+            case [ast.Tuple(items)] if any(isinstance(item, ast.Subscript) for item in items):
+                parts = (self._assign([item], f"parts_[{place}]") for place, item in enumerate(items))
+                return f"{{ const parts_ = {value}; {' '.join(parts)} }}"
             case [ast.Subscript() as first, *others]:
                 return f"{self._assign([first], f'(keptValue = {value})')} {self._assign(others, 'keptValue')}"
+            case [ast.Tuple(items) as target] if not any(isinstance(item, ast.Starred) for item in items):
+                return f"{self._target(target)} = unpacked({value}, {len(items)});"
             case [target]:
                 return f"{self._target(target)} = {value};"
         raise ValueError("no JavaScript for several targets")
@@ -139,6 +156,8 @@ class Function:
                 return f"[{', '.join(map(self._target, items))}]"
             case ast.Starred(value):
                 return f"...{self._target(value)}"
+            case ast.Attribute(owner, name):
+                return f"{self.expression(owner)}.{_word(name)}"
         raise ValueError(f"no JavaScript for the target {ast.unparse(node)}")
 
     def _test(self, node: ast.expr) -> str:
@@ -239,7 +258,7 @@ class Function:
         if name not in names:
             return f"python.{name}"
         value = names[name]
-        if isinstance(value, FunctionType):
+        if isinstance(value, FunctionType) or self._translation.is_replaced(value):
             return self._translation.of(value)
         if isinstance(value, type | BuiltinFunctionType):
             return f"python.{value.__name__}"
@@ -257,7 +276,11 @@ class Function:
                 return f"python.{node.attr}" if known in _KNOWN else self._global(vars(module), node.attr)
             return f"{self.expression(node.value)}.{_word(node.attr)}"
         arguments = [*map(self._item, node.args)]
-        if node.keywords:
+        if node.keywords and (positions := self._positions(node.func)):
+            by_name = {item.arg: self.expression(item.value) for item in node.keywords}
+            others = [by_name.get(name, "undefined") for name in positions[len(arguments):]]
+            arguments += others[:max(place for place, other in enumerate(others, 1) if other != "undefined")]
+        elif node.keywords:
             named = [f"{_word(item.arg or '')}: {self.expression(item.value)}" for item in node.keywords if item.arg]
             spread = [f"...named({self.expression(item.value)})" for item in node.keywords if item.arg is None]
             arguments.append(f"{{ {', '.join(named + spread)} }}")
@@ -269,8 +292,19 @@ class Function:
         called = self.expression(node.func)
         return f"{'new ' if called in _CLASSES else ''}{called}({', '.join(arguments)})"
 
+    def _positions(self, node: ast.expr) -> tuple[str, ...]:
+        """Return the names of the arguments of a function that is translated; none for all else that is called."""
+        if isinstance(node, ast.Attribute) and (module := self._module(node.value)):
+            value = vars(module).get(node.attr)
+        else:
+            value = self._names.get(node.id) if isinstance(node, ast.Name) and node.id not in self._locals else None
+        return tuple(signature(value).parameters) if isinstance(value, FunctionType) else ()
+
     def _module(self, node: ast.expr) -> ModuleType | None:
-        value = self._names.get(node.id) if isinstance(node, ast.Name) and node.id not in self._locals else None
+        if isinstance(node, ast.Attribute):
+            value = getattr(self._module(node.value), node.attr, None)
+        else:
+            value = self._names.get(node.id) if isinstance(node, ast.Name) and node.id not in self._locals else None
         return value if isinstance(value, ModuleType) else None
 
 

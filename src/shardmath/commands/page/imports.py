@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats import megatron_flags
-from shardmath.formats.described import tables
 from shardmath.formats.launch import NODES, OF_LAUNCHER, PROCESSES
 from shardmath.formats.megatron import OTHER_PROGRAMS, run_of
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
@@ -32,11 +31,6 @@ _RUNS: tuple[Mapping[str, str], ...] = (
     {**_RUN, "use-megatron-fsdp": "true", "data-parallel-sharding-strategy": "optim_grads_params",
      "use-distributed-optimizer": "true", "ckpt-format": "fsdp_dtensor"},
 )
-
-
-def program_data() -> dict[str, Sequence[Sequence[str]]]:
-    """Return the keys that files of other programs are known by, by the program; the commands read these files."""
-    return {format.title: format.signs for format in tables()}
 
 
 def flag_data() -> dict[str, Any]:

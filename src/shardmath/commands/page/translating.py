@@ -41,6 +41,10 @@ class Translation:
             self._texts[name] = self._text(function, name)
         return name
 
+    def is_replaced(self, value: Any) -> bool:
+        """Tell whether the page has a function of its own in place of a value."""
+        return callable(value) and value in self._replaced
+
     def methods(self, kind: type) -> dict[str, str]:
         """Translate the methods that a class itself defines; return the name in JavaScript of each."""
         return self._members(kind, {own: getattr(value, "__func__", value) for own, value in vars(kind).items()})

@@ -19,7 +19,7 @@ from shardmath.commands.page.catalogue import (
 )
 from shardmath.commands.page.exports import format_data, usual_fields, writer_script
 from shardmath.commands.page.families import config_data, family_models, reader_script
-from shardmath.commands.page.imports import flag_data, program_data
+from shardmath.commands.page.imports import flag_data
 from shardmath.commands.page.kernels import Asked, kernel_data
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.shares import Asking, Derived, Progress, Share, shares_of
@@ -70,7 +70,7 @@ def page(
     for name, item in derived.items():
         scripts[name] = lines.of(item.script)
         formulas[name] = {term: lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
-    scripts |= {"writers": lines.of(writer_script()), "readers": lines.of(reader_script())}
+    scripts["writers"] = lines.of(writer_script())
     data = {
         "start": first.name,
         "variants": variants, "kernels": kernel_data([key for own in variants.values() for key in own]),
@@ -87,14 +87,15 @@ def page(
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
         "sources": source_data(),
         "config": config_data(),
-        "flags": flag_data(), "programs": program_data(),
+        "flags": flag_data(),
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
         "unwritten": _unwritten([*chosen, *families], shares),
         "scripts": scripts, "formulas": formulas, "lines": list(lines),
     }
     return with_policy(rendered("page/page.html", {
-        "packed": packed(data), "functions": list(functions), "data_parallel": DATA_PARALLEL,
+        "packed": packed(data), "readers": packed({"script": reader_script()}), "functions": list(functions),
+        "data_parallel": DATA_PARALLEL,
         "ranking": [key.replace(".", "_") for key in BY_TIME],
     }, header="Written by `shardmath page`."), makes_scripts=True)
 
