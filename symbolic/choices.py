@@ -67,6 +67,7 @@ AXES: tuple[Axis, ...] = (
         "repeated": "every layer keeps bf16 cosines and sines of its own, repeated for pairs of elements (Helium)",
         "repeated_fp32": "the same in fp32 (ERNIE 4.5)",
         "joined": "as shared, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
+        "joined_held": "as joined by attention itself, which holds the parts until it returns (Phi, StableLM)",
         "joined_repeated": "as joined with cosines and sines as in repeated (GLM)",
         "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
         "cast": "every layer keeps bf16 cosines and sines, cast from one fp32 table (torchtitan's Qwen3)",

@@ -3,11 +3,12 @@
 A tape has the operations in their order, with what each saves. The backward pass runs the latest operation of which all
 gradients are there. It makes the gradients of its inputs, then frees the gradient of its output and what it saved.
 Gradients that meet are added in a new tensor; those of parameters stay. Sizes are sums of products of letters.
+Full recompute runs the forward pass again when the backward pass first needs what was saved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -40,7 +41,7 @@ class Value:
 
 @dataclass(eq=False)
 class Operation:
-    """An operation, with its inputs, saved memory, and the gradients it makes of them."""
+    """An operation, with its inputs, saved memory, the gradients it makes of them, and the tensors that it makes."""
 
     name: str
     number: int
@@ -50,6 +51,7 @@ class Operation:
     outputs: int = 1
     awaited: int = 0
     gradients: list[Storage | None] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
 
 
 #: Make the gradients of an operation's inputs from those of its outputs.
@@ -63,6 +65,7 @@ class Tape:
         self.operations: list[Operation] = []
         self.saved: list[Storage] = []
         self.gradient = gradient
+        self._named: dict[Storage, int] = {}
 
     def record(self, name: str, inputs: list[Value], saved: list[Storage], backward: Backward, outputs: int = 1,
                ) -> Operation:
@@ -78,13 +81,26 @@ class Tape:
         self.operations.append(made)
         return made
 
+    def name(self, *values: Value) -> None:
+        """Let tensors live until the latest operation: a function that has not returned has names for them."""
+        for value in values:
+            self._named[value.storage] = len(self.operations) - 1
+
+    def ends(self) -> dict[Storage, int]:
+        """Return the number of the operation behind which a forward pass frees each tensor that is not saved."""
+        ends = {**self._named}
+        for operation in self.operations:
+            for value in operation.inputs:
+                ends[value.storage] = max(ends.get(value.storage, 0), operation.number)
+        return ends
+
 
 class Walk:
     """A backward pass over a tape; levels are beside all that the forward pass saved.
 
     ``moments`` has the level of every moment at which something is freed again, by the operation and a number.
-    ``added``: gradients of parameters are added to earlier ones at once. ``again``: the forward pass was run again, so
-    that an operation's own function holds what was saved, and nothing once it has returned.
+    ``added``: gradients of parameters are added to earlier ones at once. ``again``: the forward pass is run again; its
+    moments are there too, and an operation's own function holds what was saved, and nothing once it has returned.
     """
 
     def __init__(self, tape: Tape, added: bool, again: bool = False) -> None:
@@ -94,6 +110,7 @@ class Walk:
         self._held: list[Storage] = []
         self._name, self._rising, self._of_name = "", False, 0
         self._parameters: list[Storage] = []
+        self._was_run_again = False
 
     def run(self, output: Value) -> None:
         """Go from the gradient of the output to that of the first input."""
@@ -101,6 +118,8 @@ class Walk:
         self._deliver(output, self.make(self._tape.gradient), ready)
         while ready:
             _, operation = heappop(ready)
+            if operation.saved and self._again and not self._was_run_again:
+                self._run_again()
             self._name, self._of_name = operation.name, 0
             gradients = [each for each in operation.gradients if each is not None]
             self._held = [*operation.saved]
@@ -146,6 +165,37 @@ class Walk:
     def parameter(self, size: Size) -> None:
         """Make the gradient of a parameter, which is kept, or added to that of earlier micro-batches."""
         self._parameters.append(self.make(size))
+
+    def _run_again(self) -> None:
+        """Run the forward pass up to the operation that saves the last tensor, beside the gradients there are.
+
+        An operation saves its inputs before it makes its results. The layer's input is there all the time.
+        """
+        self._was_run_again = True
+        beginning, *operations = self._tape.operations
+        there = {value.storage for value in beginning.results}
+        unsaved = [storage for storage in self._tape.saved if storage not in there]
+        level, ends, kept = {**self.level}, self._tape.ends(), {*there}
+        self._change(unsaved, -1)
+        last = max(operation.number for operation in operations if operation.saved)
+        for operation in operations[:last]:
+            inputs = {value.storage for value in operation.inputs}
+            if operation.number == last and inputs.issuperset(operation.saved):
+                break
+            made = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
+            self._change([storage for storage in made if storage not in there], 1)
+            there.update(made)
+            kept.update(operation.saved)
+            self.moments[f"{operation.name} again", 0] = {key: value for key, value in self.level.items() if value}
+            freed = [storage for storage in there - kept if ends.get(storage, 0) <= operation.number]
+            self._change(freed, -1)
+            there.difference_update(freed)
+        self.level = level
+
+    def _change(self, storages: Iterable[Storage], sign: int) -> None:
+        for storage in storages:
+            for product, number in storage.size.items():
+                self.level[product] = self.level.get(product, 0) + sign * number
 
     def _deliver(self, value: Value, gradient: Storage, ready: list[tuple[int, Operation]]) -> None:
         maker = value.maker

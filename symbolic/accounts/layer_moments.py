@@ -11,17 +11,21 @@ from itertools import product as combinations
 
 from sympy import Expr, Integer, Mul, Symbol
 
+from ..dimensions import HEADS, KV_HEADS
 from ..functions import Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbols
 from .autograd import Value, Walk
 from .layers_of_transformers import Layer
+from .rows import local_shape
 from .torch_gathered import ACCUMULATED
 
 a, k, qkn, rfull = symbols("a k qkn rfull")
 
 #: Switches that change a moment: norms of queries and keys, gradients that are added to earlier ones, and recompute.
 _SWITCHES = (qkn, ACCUMULATED, rfull)
+#: Numbers of key and of query heads, which are as many or more; on one rank too.
+_MORE_HEADS = {k: a, local_shape((KV_HEADS,))[0]: local_shape((HEADS,))[0]}
 #: Levels of one moment by the values of the switches.
 Case = tuple[int, ...]
 Levels = Mapping[Case, Mapping[Expr, int]]
@@ -77,7 +81,7 @@ def _at_most(low: Mapping[Expr, int], high: Mapping[Expr, int]) -> bool:
 @cache
 def _is_larger(large: Expr, small: Expr) -> bool:
     """Tell whether a product is at least another, with as many query heads as there are key heads or more."""
-    return any(_has_factors(large / small.xreplace(swapped)) for swapped in ({}, {k: a}))
+    return any(_has_factors(large / small.xreplace(swapped)) for swapped in ({}, _MORE_HEADS))
 
 
 def _has_factors(quotient: Expr) -> bool:

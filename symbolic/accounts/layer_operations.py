@@ -58,7 +58,8 @@ class Operations:
         """Record an operation with one output."""
         number = self._counts[self.part] = self._counts.get(self.part, 0) + 1
         made = self.tape.record(f"{self.part} {number} {name}", inputs, saved or [], backward)
-        return Value(Storage(bytes_of(shape, bytes)), shape, bytes, made)
+        made.results.append(Value(Storage(bytes_of(shape, bytes)), shape, bytes, made))
+        return made.results[0]
 
     def add(self, left: Value, right: Value) -> Value:
         """Add two tensors, to which the gradient goes as it is."""
@@ -136,7 +137,10 @@ class Operations:
             walk.parameter(sized(LOW * self.weights[weight]))
             return []
         own = value.shape[-2:] if weight.endswith("heads_weight") else value.shape[-1:]
-        return self.multiply(value, self.value("weight", [], own, value.bytes, backward=backward))
+        scale = self.value("weight", [], own, value.bytes, backward=backward)
+        if self.choices["normalisation"] == "rms":  # which adds 1
+            scale = self.simple("shift", scale, passed=True)
+        return self.multiply(value, scale)
 
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         """Multiply with a matrix, and add a bias, which may be part of one that several projections have."""
@@ -156,9 +160,9 @@ class Operations:
         """Take a part, a view whose gradient stands among zeros."""
         return self.simple("slice", value, shape, view=True)
 
-    def joined(self, shape: Shape, parts: list[Value]) -> Value:
+    def joined(self, shape: Shape, parts: list[Value], bytes: int = LOW) -> Value:
         """Put parts together, of whose gradient each has a view."""
-        return self.value("join", parts, shape,
+        return self.value("join", parts, shape, bytes,
                            backward=lambda walk, gradients: [walk.share(gradients[0]) for _ in parts])
 
     def with_table(self, value: Value, bytes: int, table: Sequence[Storage]) -> Value:

@@ -49,7 +49,8 @@ class Layer(Operations):
         attended = self.attention(read)
         if self.choices["residual"] == "parallel":
             read = self.norm(self.start, "ffn_norm", WHOLE)
-        return self.add(self.add(self.start, attended), self.mlp(read))
+        inner = self.mlp(read)
+        return self.add(self.add(self.start, attended), inner)
 
     def _block(self, name: str, inner: Callable[[Value], Value], value: Value) -> Value:
         """Record attention or the MLP with its norms, and the sum with its input."""
@@ -67,6 +68,7 @@ class Layer(Operations):
         """Record a norm."""
         before, self.part = self.part, name
         result = self._of_norm(value, name, shape)
+        self.tape.name(value)
         self.part = before
         return result
 
@@ -77,21 +79,29 @@ class Layer(Operations):
             return self._norms_of_heads(value, weight)
         if normalisation in ("layer", "layer_plain"):
             return self._layer_norm(value, name)
-        wide = self.cast(value, HIGH)
+        wide = copy = self.cast(value, HIGH)
+        names: list[Value] = []
         if normalisation == "layer_unbiased":
             center = self.simple("mean", wide, tokens)
+            names.append(center)
             squared, wide = self.deviations(wide, center), self.deviations(wide, center)
         else:
             squared = wide
         squares = self.simple("power", squared, saved=[squared.storage], temporaries=2)
         mean = self.simple("mean", squares, tokens)
+        if kernel != "eager_scale" or normalisation != "rms":  # which divide by one expression
+            names.append(mean)
         root = Storage(bytes_of(tokens, HIGH))
         inverse = self.simple("rsqrt", mean, saved=[root], temporaries=2)
         inverse.storage = root
         normed = self.multiply(wide, inverse)
+        self.tape.name(copy)
         if kernel == "eager":
-            return self.scale(self.cast(normed, LOW), weight)
-        return self.cast((self.scale_wide if kernel == "eager_scale" else self.scale)(normed, weight), LOW)
+            result = self.scale(self.cast(normed, LOW), weight)
+        else:
+            result = self.cast((self.scale_wide if kernel == "eager_scale" else self.scale)(normed, weight), LOW)
+        self.tape.name(normed, *names)
+        return result
 
     def _layer_norm(self, value: Value, name: str) -> Value:
         plain = self.choices["normalisation"] == "layer_plain"
@@ -126,13 +136,15 @@ class Layer(Operations):
             statistics = [Storage(sized(HIGH * count * product(*local_shape(tuple(tokens))))) for _ in range(2)]
             part = Value(value.storage, value.shape, LOW, split, place)
             parts.append(self.value("norm", [part], value.shape, backward=backward, saved=[value.storage, *statistics]))
+            parts[-1].storage = Storage(sized(LOW * count * each))
         return self.joined(value.shape, parts)
 
     def attention(self, value: Value) -> Value:
         """Record attention with one kernel, and its projections."""
         query, key, values = self._projected(value)
-        query, key = self._turned(query, key)
-        made = [query, key, values]
+        parts, turned = self._turned(query, key)
+        self.tape.name(query, key)
+        made = [*turned, values]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             return [walk.make(bytes_of(each.shape, LOW)) for each in made]
@@ -145,7 +157,10 @@ class Layer(Operations):
             out = self.value("tokens", [out], QUERY, backward=lambda walk, gradients: [walk.share(gradients[0])])
             out.storage = Storage(sized(
                 Iverson(a > 1) * Iverson(s > 1) * product(Integer(LOW), *local_shape(QUERY))))
-        return self.linear(out, "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
+        result = self.linear(out, "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
+        if self.choices["rope"] == "joined_held":
+            self.tape.name(query, key, *parts)
+        return result
 
     def _projected(self, value: Value) -> tuple[Value, Value, Value]:
         """Record the projections; gradients of heads of queries and keys are brought back into order by a copy."""
@@ -186,35 +201,39 @@ class Layer(Operations):
         if norms == "width":
             features = QUERY_FEATURES if name == "q" else KV_FEATURES
             value = self.norm(value, f"attention.{name}_norm.all_", (*TOKENS, features))
-        value = self.simple("heads", value)
+        value = self.simple("heads", value, view=self.choices["positions"] != "learned")
         if norms in ("", "width"):
             return value
         return self.norm(value, f"attention.{name}_norm{'.heads_' * (norms == 'heads')}", value.shape)
 
-    def _turned(self, query: Value, key: Value) -> tuple[Value, Value]:
-        """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again."""
+    def _turned(self, query: Value, key: Value) -> tuple[list[Value], list[Value]]:
+        """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again.
+
+        Return what is turned, and what attention reads.
+        """
         rope = self.choices["rope"]
         if self.choices["positions"] == "learned":
-            return query, key
+            return [], [query, key]
         if rope.startswith("joined"):
-            parts = [[self.simple("slice", value, value.shape[:-1] + part) for part in ((ROTARY_DIM,), (HEAD_DIM,))]
+            parts = [[self.slice(value, value.shape[:-1] + part) for part in ((ROTARY_DIM,), (HEAD_DIM,))]
                      for value in (query, key)]
-            joined = [self.joined(value.shape, [self._turn(turned), rest])
-                      for value, (turned, rest) in zip((query, key), parts, strict=True)]
-            return joined[0], joined[1]
+            turned = [self._turn(part) for part, _ in parts]
+            return turned, [self.joined(value.shape, [part, rest])
+                            for value, part, (_, rest) in zip((query, key), turned, parts, strict=True)]
         if self.choices["normalisation"] == "layer_unbiased":  # Command R
             query, key = self.cast(query, HIGH), self.cast(key, HIGH)
-        query, key = self._turn(query), self._turn(key)
-        return (self.cast(query, LOW), self.cast(key, LOW)) if query.bytes == HIGH else (query, key)
+        turned = [self._turn(query), self._turn(key)]
+        made = [self.cast(value, LOW) for value in turned] if turned[0].bytes == HIGH else turned
+        self.tape.name(query, key, *turned)
+        return turned, made
 
     def _turn(self, value: Value) -> Value:
         """Record products with cosines and sines, the latter of halves exchanged, one with its sign turned."""
         rope = self.choices["rope"]
         bytes = HIGH if "fp32" in rope else value.bytes
         # A half is written as numbers of half as many bytes.
-        first, second = (self.simple("slice", value, bytes=value.bytes // 2) for _ in range(2))
-        joined = self.joined(value.shape, [self.simple("negative", second), first])
-        joined.bytes = value.bytes
+        first, second = (self.simple("slice", value, bytes=value.bytes // 2, view=True) for _ in range(2))
+        joined = self.joined(value.shape, [self.simple("negative", second), first], value.bytes)
         if rope == "repeated_fp32":
             value, joined = self.cast(value, HIGH), self.cast(joined, HIGH)
         cosines, sines = self._tables(bytes)
@@ -237,6 +256,7 @@ class Layer(Operations):
             hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
             kernel = self.choices["mlp"] if self.choices["gelu"] == "fused" else self.choices["gelu"]
             inner = ACTIVATIONS[kernel](self, hidden)
+            self.tape.name(hidden)
         return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
 
     def _gated(self, value: Value) -> Value:

@@ -66,7 +66,7 @@ _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
 _SCORED = ("eager", *_MEGATRON_SCORED)
 #: Kernels that join a part of each head that is turned and one that is not.
-_JOINED = ("joined", "joined_repeated")
+_JOINED = ("joined", "joined_held", "joined_repeated")
 _PLAIN, _SUNK = ("none",), ("trained",)
 _ROTARY, _UNTURNED = ("rotary", "partial"), ("learned", "alibi")
 #: The QKV projection has a bias if it alone has one, or if all projections have one.

@@ -169,7 +169,7 @@ def _core() -> tuple[Tensor, ...]:
         saved("o_proj.input_of_heads", "o_proj", _VALUE, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries: by the kernel for"
               " values as wide as keys", when=Iverson(Eq(dv, d)) * Iverson(a > 1) * Iverson(s > 1),
-              attention=("sdpa",), rope=("joined",)),
+              attention=("sdpa",), rope=("joined", "joined_held")),
         *quantised("o_proj.input", "o_proj", (SEQUENCE, BATCH, HEADS), (VALUE_DIM, VALUE_DIM), recipes=ONCE_ONLY,
                    attention=_FLASH),
         saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",
@@ -232,8 +232,8 @@ COMPONENTS = (
     Component(
         "latent_shared_tables", "Rotary tables of a stage", 61, Place.STAGE,
         (
-            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared", "joined"),
-            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared", "joined"),
+            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared", "joined", "joined_held"),
+            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared", "joined", "joined_held"),
             Tensor("complex", "rope", Role.BUFFER, (ALL_POSITIONS, ROTARY_DIM), 4, Lifetime.ONCE, "torchtitan",
                    "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
         ),

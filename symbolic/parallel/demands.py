@@ -223,7 +223,7 @@ def _of_unknown_moments(choices: Mapping[str, str], special: str) -> str:
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
-    grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
+    grouped, joined = choices["heads"] == "grouped", choices["rope"].startswith("joined")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
     unknown, learned = _of_unknown_moments(choices, special), choices["positions"] == "learned"

@@ -16,7 +16,7 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "swiglu": ("eager",),
     "attention": ("sdpa", "flash"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
     "rope": ("shared", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined",
-             "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
+             "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
     "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
 }
 

@@ -79,6 +79,24 @@ def test_peak_of_a_step(draw: Random, family: str, tmp_path: Path) -> None:
     assert counted.peak_bytes - record.peak in allowed, (config, run)
 
 
+#: Keys of the inner width of the MLP, which some families have their own for.
+INNER = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+
+
+@pytest.mark.cases(3, 40)
+@pytest.mark.parametrize("family", WALKED)
+def test_layers_with_narrow_mlps_that_are_run_again(draw: Random, family: str, tmp_path: Path) -> None:
+    """Full recompute: the peak can lie in the forward pass that is run again."""
+    config, run = drawn(draw, family)
+    config |= {key: draw.choice((8, 32, config["hidden_size"] // 2)) for key in INNER if config.get(key)}
+    if family == "cohere2":  # the last of four layers has no rotary embedding, and is counted as the others
+        config["num_hidden_layers"] = draw.randint(1, 3)
+    run["full"] = True
+    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    lasting = counted.peak_bytes - max(counted.peak.moments.values())
+    assert lasting + max(counted.peak.moments[site] for site in OF_LAYERS) == record.layers, (config, run)
+
+
 @pytest.mark.cases(3, 40)
 @pytest.mark.parametrize("family", WALKED)
 def test_peaks_behind_the_head(draw: Random, family: str, tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "olmo2": {"norm": "eager_fp32", "rope": "shared_fp32"},
     "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
     "opt": {"position_ids": "shifted"},
-    "phi": {"rope": "joined"},
+    "phi": {"rope": "joined_held"},
     "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16", **_UNTAKEN},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
-    "stablelm": {"rope": "joined"},
+    "stablelm": {"rope": "joined_held"},
     "starcoder2": {},
 }
 
