@@ -24,6 +24,12 @@ def test_every_built_in_name_is_there() -> None:
     assert not {name for name in called if not re.search(rf"\b{name}: \(", methods)}
 
 
+def test_functions_of_the_page_get_arguments_by_name() -> None:
+    """Those that are translated get them by their places."""
+    assert "{ indent: 2 })" in writer_script()
+    assert "megatron_run_of(translated, name, undefined, nemo_gpus(words), undefined, undefined, " in reader_script()
+
+
 def test_every_name_is_declared_once() -> None:
     declared = re.findall(r"^(?:function\*?|const) (\w+)", writer_script(), re.MULTILINE)
     assert len(declared) == len({*declared})

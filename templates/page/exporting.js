@@ -112,7 +112,7 @@ const EXPORTS = {
   account: ["Account (CSV)", () => save("account.csv", "text/csv", accountCsv())],
   layouts: ["Layouts worth trying (CSV)", () => save("layouts.csv", "text/csv", layoutsCsv())],
   picture: ["Pictures (SVG)", () => save("shardmath.svg", "image/svg+xml", picture())],
-  bibtex: ["Sources (BibTeX)", () => save("sources.bib", "text/x-bibtex", bibliography())],
+  bibtex: ["Sources (BibTeX)", () => loadFormulas().then(() => save("sources.bib", "text/x-bibtex", bibliography()))],
 };
 
 async function copyLink() {

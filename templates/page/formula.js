@@ -50,8 +50,9 @@ function showFormula() {
   );
 }
 
-function openFormula(term) {
+async function openFormula(term) {
   if (!meaningOf(term)) return;
+  await loadFormulas();
   shownTerm = term;
   showFormula();
   const drawer = byId("drawer");

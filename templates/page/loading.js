@@ -2,7 +2,8 @@
 const loaded = new Map();
 
 async function unpacked(id) {
-  const bytes = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
+  const text = byId(id).textContent;
+  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).json();
 }
@@ -36,9 +37,15 @@ function loadedFrom(source) {
   });
 }
 
+// Formulas are unpacked once the numbers are there.
+function loadFormulas() {
+  if (!loaded.has("formulas")) loaded.set("formulas", unpacked("packed-formulas").then((formulas) => Object.assign(DATA, formulas)));
+  return loaded.get("formulas");
+}
+
 function formulaOf(name, term) {
   const place = DATA.formulas[name][term];
-  return place === undefined ? undefined : JSON.parse(DATA.lines[place]);
+  return place === undefined ? undefined : JSON.parse(DATA.formula_lines[place]);
 }
 
 // Data for a worker: no formulas, no texts.

@@ -133,6 +133,7 @@ def test_everything_works_by_keyboard(opened: Callable[..., Any]) -> None:
     assert tab.inner_text("#tile-memory [data-term='stage.total']") in row
     tab.focus("[data-term='stage.attention.weight']")
     tab.keyboard.press("Enter")
+    tab.wait_for_selector("#drawer[open]")
     assert tab.evaluate("document.activeElement.id") == "formula-title"
     assert tab.inner_text("#formula-title") == "stage.attention.weight"
     tab.keyboard.press("Escape")
@@ -141,6 +142,7 @@ def test_everything_works_by_keyboard(opened: Callable[..., Any]) -> None:
 
 def test_every_formula_is_typeset(opened: Callable[..., Any]) -> None:
     tab = opened()
+    tab.evaluate("loadFormulas()")
     tab.evaluate("document.getElementById('drawer').showModal()")
     for name in ("megatron", "torchtitan"):
         tab.select_option("select[data-name=implementation]", name)

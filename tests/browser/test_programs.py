@@ -188,6 +188,47 @@ def test_changed_files_are_read_as_the_commands_do_or_not_at_all(opened: Callabl
     assert min(outcomes.count(outcome) for outcome in ("format", "refused", "unwritten")) > 60
 
 
+#: State, remarks and memory of the page after each file is taken over, or why it is not.
+TAKE = """async (files) => {
+  const before = structuredClone(state);
+  const answers = [];
+  for (const text of files) {
+    state = structuredClone(before);
+    byId("unread").textContent = "";
+    byId("importer").showModal();
+    byId("pasted").value = text;
+    await takePasted();
+    byId("importer").close();
+    answers.push({ refused: byId("unread").textContent, notes: byId("notice").textContent,
+      numbers: { ...state.numbers },
+      memory: document.querySelector("#tile-memory .figure")?.textContent ?? "no layout" });
+  }
+  return answers;
+}"""
+
+
+def test_files_taken_over_have_the_memory_of_the_commands(opened: Callable[..., Any], tmp_path: Path) -> None:
+    """Files with arguments that the page has not say so; those with kernels or models that it has not are refused."""
+    files = {name: text for name, text in _public().items() if "_given.json" in name or name.endswith((".toml", ".sh"))}
+    taken = 0
+    for (name, text), answer in zip(files.items(), opened().evaluate(TAKE, [*files.values()]), strict=True):
+        if answer["refused"]:
+            assert "must" in answer["refused"], name
+        elif "Ignored: read by" not in answer["notes"]:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+            run = read(tmp_path / name)
+            left = {"num_gpus", "global_batch_size"} - {*run.arguments} - (
+                {"num_gpus"} if "data_parallel" in run.arguments else set())
+            try:
+                account = run.explain("h100-80gb", **{of: answer["numbers"][of] for of in left})
+                expected = f"{account.peak.total / 2**30:.2f} GiB"
+            except InputError:
+                expected = "no layout"
+            assert (name, answer["memory"]) == (name, expected)
+            taken += expected != "no layout"
+    assert taken > 20
+
+
 @pytest.mark.parametrize(("name", "model"), [("llama3_8b", "llama-3.1-8b"), ("llama3_70b", "llama-3.1-70b")])
 def test_a_file_of_torchtitan_is_taken_over(name: str, model: str, opened: Callable[..., Any]) -> None:
     path = DATA / "formats" / f"torchtitan_{name}.toml"

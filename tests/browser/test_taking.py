@@ -207,7 +207,7 @@ def test_exports_say_what_the_page_says(opened: Callable[..., Any]) -> None:
     picture = ElementTree.fromstring(tab.evaluate("picture()"))
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) > 20
     assert "var(" not in tab.evaluate("picture()")
-    assert tab.evaluate("bibliography()").count("@misc{") > 1
+    assert tab.evaluate("async () => { await loadFormulas(); return bibliography(); }").count("@misc{") > 1
 
 
 def test_the_theme_can_be_switched(opened: Callable[..., Any]) -> None:

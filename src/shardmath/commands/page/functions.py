@@ -298,7 +298,9 @@ class Function:
             value = vars(module).get(node.attr)
         else:
             value = self._names.get(node.id) if isinstance(node, ast.Name) and node.id not in self._locals else None
-        return tuple(signature(value).parameters) if isinstance(value, FunctionType) else ()
+        if not isinstance(value, FunctionType) or self._translation.is_replaced(value):
+            return ()
+        return () if f"{value.__module__}.{value.__name__}" in _KNOWN else tuple(signature(value).parameters)
 
     def _module(self, node: ast.expr) -> ModuleType | None:
         if isinstance(node, ast.Attribute):

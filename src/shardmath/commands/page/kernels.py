@@ -26,11 +26,18 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "swiglu": ("fused", "unfused"),
     "data_parallel": ("fsdp", "torch_ddp", "deepspeed"),
 }
+#: Options that files of trainers have together.
+TOGETHER: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "huggingface": (
+        {"data_parallel": "deepspeed", "precision": "mixed"},
+        {"loss": "liger", "norm": "fused", "swiglu": "fused"},
+    ),
+}
 Asked = Mapping[str, str | Sequence[str]]
 
 
 def combinations(implementation: str, asked: Asked) -> list[dict[str, str]]:
-    """Return changes of the usual kernels: each offered option alone, and every combination of those asked for.
+    """Return changes of the usual kernels: each offered option alone, some together, and all combinations asked for.
 
     Raises InputError for an axis and an option that no implementation has.
     """
@@ -44,7 +51,8 @@ def combinations(implementation: str, asked: Asked) -> list[dict[str, str]]:
     changes = [[{}, *({axis: option} for option in of(axis, options))] for axis, options in _checked(asked).items()]
     several: list[dict[str, str]] = [{axis: option for change in chosen for axis, option in change.items()}
                                      for chosen in product(*changes)]
-    return list({key_of(item): item for item in (*alone, *several) if item}.values())
+    together = map(dict, TOGETHER.get(implementation, ()))
+    return list({key_of(item): item for item in (*alone, *together, *several) if item}.values())
 
 
 def _checked(asked: Asked) -> dict[str, tuple[str, ...]]:

@@ -63,13 +63,13 @@ def page(
     listed += [{**_with_parts(model, shares, parts, functions), "of_family": True} for model in families]
     variants = {name: share.variants for name, share in shares.items() if share.variants}
     derived = _in_order([*chosen, *families], shares)
-    lines = Lines()
+    lines, formula_lines = Lines(), Lines()
     described = {name: item.data for name, item in derived.items()}
     scripts: dict[str, list[int]] = {}
     formulas: dict[str, dict[str, int]] = {}
     for name, item in derived.items():
         scripts[name] = lines.of(item.script)
-        formulas[name] = {term: lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
+        formulas[name] = {term: formula_lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
     scripts["writers"] = lines.of(writer_script())
     data = {
         "start": first.name,
@@ -91,10 +91,11 @@ def page(
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
         "unwritten": _unwritten([*chosen, *families], shares),
-        "scripts": scripts, "formulas": formulas, "lines": list(lines),
+        "scripts": scripts, "lines": list(lines),
     }
     return with_policy(rendered("page/page.html", {
-        "packed": packed(data), "readers": packed({"script": reader_script()}), "functions": list(functions),
+        "packed": packed(data), "formulas": packed({"formulas": formulas, "formula_lines": list(formula_lines)}),
+        "readers": packed({"script": reader_script()}), "functions": list(functions),
         "data_parallel": DATA_PARALLEL,
         "ranking": [key.replace(".", "_") for key in BY_TIME],
     }, header="Written by `shardmath page`."), makes_scripts=True)
