@@ -152,6 +152,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "collective_latency_ns": ("ab", "ns", 0, None, "machine", "latency of a collective or message beside that of its steps"),
     "kernel_ns": ("gap", "ns", 0, None, "machine", "idle time between two kernels on a GPU"),
     "launch_ns": ("tau", "ns", 0, None, "machine", "host time per kernel launch"),
+    "expert_launch_ns": ("th", "ns", 0, None, "machine", "host time for each expert of a rank in a pass of a layer that quantises its tokens, beside the other kernels"),
     "stage_stall_ns": ("st", "ns", 0, None, "machine", "wait per other tensor-parallel rank in a collective while stages cross nodes; measured, unexplained, set by calibration alone"),
     "pipeline_place": ("ord", "place", 0, 2, "machine", "rank order of pipeline stages: 0 after data parallelism, 1 before it, 2 before context parallelism too"),
     "island_bandwidth": ("Wo", "bytes/s", 0, None, "machine", "link of one group of local updates to the others, each direction, shared by its GPUs; 0 for the network's"),
@@ -170,6 +171,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "overlap_grad_reduce": ("og", "0 or 1", 0, 1, "machine", "gradient reduction overlaps the backward pass"),
     "overlap_param_gather": ("ow", "0 or 1", 0, 1, "machine", "weight gathering overlaps the forward pass"),
     "tp_comm_overlap": ("ot", "0 or 1", 0, 1, "machine", "tensor-parallel collectives overlap matrix products"),
+    "expert_overlap": ("oe", "0 or 1", 0, 1, "machine", "tokens go to experts beside computing of another micro-batch, whose memory is not counted"),
     "overlap_cpu_optimizer_d2h_h2d": ("oh", "0 or 1", 0, 1, "machine", "gradients are copied to the host while it updates other parameters"),
     "power_milliwatts": ("pw", "mW", 0, None, "machine", "power of one GPU at full load, with its share of the building"),
     "waiting_power_per_mille": ("busy", "per mille", 0, 1000, "machine", "power of a waiting GPU (per mille of a computing one)"),
@@ -871,6 +873,7 @@ DEFAULTS: dict[str, int] = {
     "collective_latency_ns": 8400,
     "kernel_ns": 4000,
     "launch_ns": 15000,
+    "expert_launch_ns": 200000,
     "stage_stall_ns": 0,
     "pipeline_place": 0,
     "island_bandwidth": 0,
@@ -889,6 +892,7 @@ DEFAULTS: dict[str, int] = {
     "overlap_grad_reduce": 0,
     "overlap_param_gather": 0,
     "tp_comm_overlap": 0,
+    "expert_overlap": 0,
     "overlap_cpu_optimizer_d2h_h2d": 0,
     "power_milliwatts": 0,
     "waiting_power_per_mille": 850,
@@ -1670,7 +1674,7 @@ ERRORS: dict[str, int] = {
 }
 
 #: The same of models with experts, on all generations together; constants are fitted to none of their steps.
-ERROR_OF_EXPERTS = 281
+ERROR_OF_EXPERTS = 232
 
 #: Name and meaning of every verdict, in the order in which they are tried.
 VERDICTS: tuple[tuple[str, str], ...] = (

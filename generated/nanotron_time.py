@@ -249,11 +249,11 @@ TERMS = {
     "layer.context_repeated_passes": ("passes", "one layer: passes over the ring, repeated, among context-parallel ranks"),
     "layer.context_repeated_bytes": ("bytes", "one layer: bytes made whole, repeated, among context-parallel ranks"),
     "layer.forward_computing": ("s", "one layer: computing of the forward pass, with gaps between kernels"),
+    "layer.backward_computing": ("s", "one layer: computing of the backward pass, with gaps between kernels"),
     "layer.tensor_forward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, forward pass"),
     "layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass"),
     "layer.forward_launching": ("s", "one layer: waiting for the host to launch kernels, forward pass"),
     "layer.forward_time": ("s", "one layer: the forward pass"),
-    "layer.backward_computing": ("s", "one layer: computing of the backward pass, with gaps between kernels"),
     "layer.tensor_backward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, backward pass"),
     "layer.context_backward_waiting": ("s", "one layer: waiting for context-parallel ranks, backward pass"),
     "layer.backward_launching": ("s", "one layer: waiting for the host to launch kernels, backward pass"),
@@ -266,10 +266,10 @@ TERMS = {
     "input.tensor_backward_passes": ("passes", "the embedding: passes over the ring, backward, among tensor-parallel ranks"),
     "input.tensor_backward_bytes": ("bytes", "the embedding: bytes made whole, backward, among tensor-parallel ranks"),
     "input.forward_computing": ("s", "the embedding: computing of the forward pass, with gaps between kernels"),
+    "input.backward_computing": ("s", "the embedding: computing of the backward pass, with gaps between kernels"),
     "input.tensor_forward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, forward pass"),
     "input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass"),
     "input.forward_time": ("s", "the embedding: the forward pass"),
-    "input.backward_computing": ("s", "the embedding: computing of the backward pass, with gaps between kernels"),
     "input.tensor_backward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, backward pass"),
     "input.backward_launching": ("s", "the embedding: waiting for the host to launch kernels, backward pass"),
     "input.backward_time": ("s", "the embedding: the backward pass"),
@@ -283,10 +283,10 @@ TERMS = {
     "output.tensor_hidden_passes": ("passes", "final norm, head and loss: passes over the ring, hidden, among tensor-parallel ranks"),
     "output.tensor_hidden_bytes": ("bytes", "final norm, head and loss: bytes made whole, hidden, among tensor-parallel ranks"),
     "output.forward_computing": ("s", "final norm, head and loss: computing of the forward pass, with gaps between kernels"),
+    "output.backward_computing": ("s", "final norm, head and loss: computing of the backward pass, with gaps between kernels"),
     "output.tensor_forward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, forward pass"),
     "output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass"),
     "output.forward_time": ("s", "final norm, head and loss: the forward pass"),
-    "output.backward_computing": ("s", "final norm, head and loss: computing of the backward pass, with gaps between kernels"),
     "output.tensor_backward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, backward pass"),
     "output.backward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, backward pass"),
     "output.backward_time": ("s", "final norm, head and loss: the backward pass"),
@@ -636,11 +636,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_context_repeated_passes = attention_context_repeated_passes
     layer_context_repeated_bytes = attention_context_repeated_bytes
     layer_forward_computing = attention_forward_time + attention_norm_forward_time + ffn_norm_forward_time + ratio(kernel_ns*layer_kernels, 1000000000) + swiglu_forward_time
+    layer_backward_computing = attention_backward_time + attention_norm_backward_time + ffn_norm_backward_time + ratio(kernel_ns*layer_kernels, 1000000000) + swiglu_backward_time
     layer_tensor_forward_waiting = attention_tensor_forward_time + swiglu_tensor_forward_time
     layer_context_forward_waiting = attention_context_forward_time
     layer_forward_launching = max(0, -layer_context_forward_waiting - layer_forward_computing + ratio(layer_kernels*launch_ns, 1000000000) - layer_tensor_forward_waiting + ratio(stage_stall_ns*(attention_tensor_forward_passes + swiglu_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0), 1000000000))
     layer_forward_time = layer_context_forward_waiting + layer_forward_computing + layer_forward_launching + layer_tensor_forward_waiting
-    layer_backward_computing = attention_backward_time + attention_norm_backward_time + ffn_norm_backward_time + ratio(kernel_ns*layer_kernels, 1000000000) + swiglu_backward_time
     layer_tensor_backward_waiting = attention_tensor_backward_time + swiglu_tensor_backward_time
     layer_context_backward_waiting = attention_context_backward_time
     layer_backward_launching = max(0, -layer_backward_computing - layer_context_backward_waiting + ratio(layer_kernels*launch_ns, 1000000000) - layer_tensor_backward_waiting + ratio(stage_stall_ns*(tensor_parallel - 1)*(attention_tensor_backward_passes + attention_tensor_hidden_passes + swiglu_tensor_backward_passes + swiglu_tensor_hidden_passes)*(1 if (pipeline_borders > 0) else 0), 1000000000))
@@ -653,10 +653,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     input_tensor_backward_passes = embedding_tensor_backward_passes
     input_tensor_backward_bytes = embedding_tensor_backward_bytes
     input_forward_computing = embedding_forward_time + ratio(kernel_ns*input_kernels, 1000000000)
+    input_backward_computing = embedding_backward_time + ratio(kernel_ns*input_kernels, 1000000000)
     input_tensor_forward_waiting = embedding_tensor_forward_time
     input_forward_launching = max(0, ratio(embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0), 1000000000) - input_forward_computing + ratio(input_kernels*launch_ns, 1000000000) - input_tensor_forward_waiting)
     input_forward_time = input_forward_computing + input_forward_launching + input_tensor_forward_waiting
-    input_backward_computing = embedding_backward_time + ratio(kernel_ns*input_kernels, 1000000000)
     input_tensor_backward_waiting = embedding_tensor_backward_time
     input_backward_launching = max(0, ratio(embedding_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0), 1000000000) - input_backward_computing + ratio(input_kernels*launch_ns, 1000000000) - input_tensor_backward_waiting)
     input_backward_time = input_backward_computing + input_backward_launching + input_tensor_backward_waiting
@@ -670,10 +670,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     output_tensor_hidden_passes = head_tensor_hidden_passes
     output_tensor_hidden_bytes = head_tensor_hidden_bytes
     output_forward_computing = final_norm_forward_time + ratio(kernel_ns*output_kernels, 1000000000) + head_forward_time + loss_forward_time
+    output_backward_computing = final_norm_backward_time + ratio(kernel_ns*output_kernels, 1000000000) + head_backward_time + loss_backward_time
     output_tensor_forward_waiting = head_tensor_forward_time + loss_tensor_forward_time
     output_forward_launching = max(0, -output_forward_computing + ratio(output_kernels*launch_ns, 1000000000) - output_tensor_forward_waiting + ratio(stage_stall_ns*(head_tensor_forward_passes + loss_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0), 1000000000))
     output_forward_time = output_forward_computing + output_forward_launching + output_tensor_forward_waiting
-    output_backward_computing = final_norm_backward_time + ratio(kernel_ns*output_kernels, 1000000000) + head_backward_time + loss_backward_time
     output_tensor_backward_waiting = head_tensor_backward_time + loss_tensor_backward_time
     output_backward_launching = max(0, -output_backward_computing + ratio(output_kernels*launch_ns, 1000000000) - output_tensor_backward_waiting + ratio(stage_stall_ns*(tensor_parallel - 1)*(head_tensor_backward_passes + head_tensor_hidden_passes + loss_tensor_backward_passes)*(1 if (pipeline_borders > 0) else 0), 1000000000))
     output_backward_time = output_backward_computing + output_backward_launching + output_tensor_backward_waiting
@@ -992,11 +992,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.context_repeated_passes": layer_context_repeated_passes,
         "layer.context_repeated_bytes": layer_context_repeated_bytes,
         "layer.forward_computing": layer_forward_computing,
+        "layer.backward_computing": layer_backward_computing,
         "layer.tensor_forward_waiting": layer_tensor_forward_waiting,
         "layer.context_forward_waiting": layer_context_forward_waiting,
         "layer.forward_launching": layer_forward_launching,
         "layer.forward_time": layer_forward_time,
-        "layer.backward_computing": layer_backward_computing,
         "layer.tensor_backward_waiting": layer_tensor_backward_waiting,
         "layer.context_backward_waiting": layer_context_backward_waiting,
         "layer.backward_launching": layer_backward_launching,
@@ -1009,10 +1009,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "input.tensor_backward_passes": input_tensor_backward_passes,
         "input.tensor_backward_bytes": input_tensor_backward_bytes,
         "input.forward_computing": input_forward_computing,
+        "input.backward_computing": input_backward_computing,
         "input.tensor_forward_waiting": input_tensor_forward_waiting,
         "input.forward_launching": input_forward_launching,
         "input.forward_time": input_forward_time,
-        "input.backward_computing": input_backward_computing,
         "input.tensor_backward_waiting": input_tensor_backward_waiting,
         "input.backward_launching": input_backward_launching,
         "input.backward_time": input_backward_time,
@@ -1026,10 +1026,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "output.tensor_hidden_passes": output_tensor_hidden_passes,
         "output.tensor_hidden_bytes": output_tensor_hidden_bytes,
         "output.forward_computing": output_forward_computing,
+        "output.backward_computing": output_backward_computing,
         "output.tensor_forward_waiting": output_tensor_forward_waiting,
         "output.forward_launching": output_forward_launching,
         "output.forward_time": output_forward_time,
-        "output.backward_computing": output_backward_computing,
         "output.tensor_backward_waiting": output_tensor_backward_waiting,
         "output.backward_launching": output_backward_launching,
         "output.backward_time": output_backward_time,

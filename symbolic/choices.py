@@ -421,9 +421,6 @@ UNGATED: tuple[str, ...] = ("gelu", "relu2")
 #: Kernels of attention that Falcon alone has.
 FALCON: tuple[str, ...] = ("sdpa_masked", "sdpa_steps")
 
-#: Dispatchers that send a token once to each rank of its experts: Megatron-Core's flex dispatcher.
-FLEX: tuple[str, ...] = ("deepep", "hybridep")
-
 #: Kernels of the rotary embedding in Megatron-Core.
 FUSED_ROPE: tuple[str, ...] = ("fused", "fused_twice")
 UNFUSED_ROPE: tuple[str, ...] = ("unfused", "unfused_twice")

@@ -76,4 +76,4 @@ EFFICIENCIES: dict[str, Efficiencies] = {
 
 #: Per mille of the measured time that nine of ten predicted steps of models with experts were within. Constants are
 #: fitted to none of them; they ran on Hopper, Blackwell and Blackwell Ultra (``nvidia_throughput``).
-ERROR_OF_EXPERTS = 281
+ERROR_OF_EXPERTS = 232

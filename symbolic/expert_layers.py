@@ -9,6 +9,9 @@ from .parameters import symbols
 
 E, e, et, ld, step = symbols("E e et ld step")
 
+#: Dispatchers that send a token once to each rank of its experts: Megatron-Core's flex dispatcher.
+FLEX: tuple[str, ...] = ("deepep", "hybridep")
+
 #: 1 where a rank has several experts, so that received tokens are sorted.
 SEVERAL = Iverson(Gt(E, e))
 #: 1 where tokens leave the rank; where they are gathered from ranks that share an expert's width; where they do either.

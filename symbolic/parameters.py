@@ -350,6 +350,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex=r"\tau_{k}", default=4_000),
     Parameter("tau", "launch_ns", "ns", 0, "host time per kernel launch", Kind.MACHINE,
               latex=r"\tau_{h}", default=15_000),
+    Parameter("th", "expert_launch_ns", "ns", 0, "host time for each expert of a rank in a pass of a layer that"
+              " quantises its tokens, beside the other kernels", Kind.MACHINE, latex=r"\tau_{e}", default=200_000),
     Parameter("st", "stage_stall_ns", "ns", 0,
               "wait per other tensor-parallel rank in a collective while stages cross nodes; measured, unexplained,"
               " set by calibration alone", Kind.MACHINE,
@@ -387,6 +389,8 @@ PARAMETERS: tuple[Parameter, ...] = (
             r"\omega_{w}", default=0),
     _switch("ot", "tp_comm_overlap", "tensor-parallel collectives overlap matrix products",
             Kind.MACHINE, r"\omega_{t}", default=0),
+    _switch("oe", "expert_overlap", "tokens go to experts beside computing of another micro-batch, whose memory is"
+            " not counted", Kind.MACHINE, r"\omega_{e}", default=0),
     _switch("oh", "overlap_cpu_optimizer_d2h_h2d", "gradients are copied to the host while it updates other"
             " parameters", Kind.MACHINE, r"\omega_{h}", default=0),
     Parameter("pw", "power_milliwatts", "mW", 0, "power of one GPU at full load, with its share of the building",

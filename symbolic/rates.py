@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Le
 
+from .expert_layers import FLEX
 from .functions import CeilDiv, Iverson, Max, Min
 from .parallel.dimensions import SHAPE_RULES
 from .parallel.dimensions.context import RULE as CONTEXT
@@ -29,6 +30,7 @@ from .parameters import symbols
 from .terms import TermSet, product, term_symbol, total
 
 c, p, D, R, e, et, De, N, order = symbols("c p D R e et De N ord")
+s, b, ts, xr = symbols("s b ts xr")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm, kx = symbols("Wh Wc hl hm kx")
 _NANO = Integer(10) ** 9
@@ -103,6 +105,9 @@ def add_groups(
             terms.add(f"{group.name}.send_bandwidth",
                       total(product(inside, _LINKS_OF_GPU / peers), product(1 - inside, _of_messages(network))),
                       "bytes/s", f"bandwidth of messages among {group.meaning}, of each rank in one direction")
+        if group.has_pairs(choices):
+            terms.add(f"{group.name}.pair_bandwidth", _of_pairs(group, rings, node, links, choices), "bytes/s",
+                      f"bandwidth of each rank to all others among {group.meaning}, where they get parts of their own")
         if group.name == "pipeline" and PATH in links:
             terms.add("pipeline.path_bandwidth", _of_messages(_between(stride, links[PATH])), "bytes/s",
                       f"bandwidth of messages among {group.meaning} over the mean link of a pipeline")
@@ -125,18 +130,36 @@ def _of_messages(network: Expr) -> Expr:
     return Min(_LINKS_OF_GPU / peers, network, product(Ws, term_symbol("network.unshared")))
 
 
+def _of_pairs(
+    group: GroupOfRanks, rings: Expr, node: Expr, links: Mapping[str, Expr], choices: Mapping[str, str],
+) -> Expr:
+    """Bytes/s at which a rank sends each other one a part of its own: most go to other domains, over its own adapter.
+
+    Those inside its domain go at the same time. DeepEP and HybridEP send a token once to each other domain, where it
+    goes on to all of its ranks; elsewhere it goes to each of them by itself.
+    """
+    near = Min(group.size, Max(Integer(1), dom / rings))
+    inside, outside = Max(Integer(1), total(near, Integer(-1))), total(group.size, product(Integer(-1), near))
+    if "dispatch" in group.pairs and choices["dispatch"] in FLEX:
+        copies = Max(Integer(1), xr) * c * ts / (s * b)
+        inside, outside = product(inside, group.size) / near, product(
+            outside, Min(Integer(1), group.size / product(copies, near)))
+    adapter = product(links.get(group.name, Wx) * ex / 1000, term_symbol("network.unshared"))
+    return Max(Integer(1), total(group.size, Integer(-1))) / Max(inside / node, outside / adapter)
+
+
 def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr], links: Mapping[str, Expr]) -> Expr:
     """Return seconds in which each rank of a group sends ``size`` bytes to its neighbour in another domain."""
     stride = GROUP_BY_NAME[name].stride.xreplace(absent)
     return total(total(ax, ab) / _NANO, size / _of_messages(_between(stride, links.get(name, Wx))))
 
 
-def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:
+def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False, pairs: bool = False) -> Expr:
     """Return seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all.
 
-    ``sent``: ranks pass messages on to their neighbours instead.
+    ``sent``: ranks pass messages on to their neighbours instead; ``pairs``: each sends every other one its own part.
     """
-    ranks, rate = GROUP_BY_NAME[name].size, "send_bandwidth" if sent else "bandwidth"
+    ranks, rate = GROUP_BY_NAME[name].size, "send_bandwidth" if sent else "pair_bandwidth" if pairs else "bandwidth"
     return total(
         product(passes, term_symbol(f"{name}.latency")),
         product(size, total(ranks, Integer(-1))) / (ranks * term_symbol(f"{name}.{rate}")),

@@ -98,7 +98,8 @@ class Transfer:
     reduce-scatter and an all-to-all do; an all-reduce takes two. ``hidden`` are further passes of the backward
     pass whose bytes products always hide, ``beside`` is the kernel that can run at the same time as the others,
     ``kernels`` are launched for it in each pass. ``prefetched`` are switches, for each direction, with which the
-    collective runs beside all that its component computes. ``sent``: neighbours pass messages on, without a collective.
+    collective runs beside all that its component computes. ``sent``: neighbours pass messages on, without a collective;
+    ``pairs``: every rank sends each other one a part of its own.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Transfer:
     beside: Kernel | None = None
     prefetched: tuple[Expr, Expr] | None = None
     sent: bool = False
+    pairs: bool = False
     kernels: Expr = ONE
     when: Expr = ONE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

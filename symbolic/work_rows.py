@@ -212,7 +212,7 @@ def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
                  "transformer_engine", "keys and values gathered in each pass, their gradients summed and scattered",
                  when=Iverson(c > 1), options={"context": ("all_gather",)}),
         Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), size, ONE, ONE, "jacobs2023",
-                 "queries and outputs, heads exchanged for tokens", **heads),
+                 "queries and outputs, heads exchanged for tokens", pairs=True, **heads),
         Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), size, ONE, ONE, "jacobs2023",
-                 "keys and values, heads exchanged for tokens", **heads),
+                 "keys and values, heads exchanged for tokens", pairs=True, **heads),
     )

@@ -127,7 +127,7 @@ PUBLISHED: tuple[tuple[str, str, str, int, dict[str, Any], str, str], ...] = (
     ("llama-3.1-8b", "15T", "h100-80gb", 1024, {}, "1.46 M", "0.50 M (0.47 to 0.55)"),
     ("deepseek-v3", "14.8T", "h800-80gb", 2048, {
         "seq_length": 4096, "batch_tokens": 15360 * 4096, "tensor_parallel": (2,), "pipeline_parallel": (8,),
-        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "4.4 M (3.4 to 6.2)"),
+        "context_parallel": (1,), "expert_parallel": (64,)}, "2.664 M", "7.4 M (5.9 to 9.7)"),
 )
 
 

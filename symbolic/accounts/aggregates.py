@@ -8,9 +8,10 @@ from functools import cache
 
 from sympy import Expr
 
-from ..choices import BY_NAME, FLEX, MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..components.quantised import EVERY as QUANTISED
 from ..dimension import ONE
+from ..expert_layers import FLEX
 from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role

@@ -6,10 +6,10 @@ from typing import Any
 
 from sympy import Expr
 
-from ..choices import FLEX, GATED, UNGATED
+from ..choices import GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
-from ..expert_layers import AFAR, GATHERED, LEAVE, SEVERAL
+from ..expert_layers import AFAR, FLEX, GATHERED, LEAVE, SEVERAL
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, transient
 from ..parameters import symbol

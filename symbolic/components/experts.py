@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Gt, Integer
 
-from ..choices import BY_NAME, FLEX, GATED, UNGATED
+from ..choices import BY_NAME, GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
@@ -25,6 +25,7 @@ from ..dimensions import (
     SENT,
     SEQUENCE_SP,
 )
+from ..expert_layers import FLEX
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
@@ -200,7 +201,7 @@ def _with_weights(
     for precision, size in (("fp32", 4), ("bf16", 2)):
         chosen = {"dispatch": (dispatch,), "router_precision": (precision,)}
         work.append(Transfer(f"{name}.weights_{precision}", at, ranks, weights, size, ONE, ONE, core,
-                              f"{precision} weights of tokens", options=chosen))
+                              f"{precision} weights of tokens", pairs=not summed, options=chosen))
         if summed:
             work.append(Transfer(f"{name}.results_{precision}", at, ranks, (*tokens, *summed), size, ONE, ONE, core,
                                   f"results summed in {precision}, their gradients gathered", options=chosen))
@@ -216,7 +217,7 @@ def _work() -> tuple[Work, ...]:
         Stream("sort", at, (RECEIVED_SHARE, HIDDEN), 8, 8, core, "received tokens sorted, and results sorted back", 2,
                when=_SEVERAL, **sent),
         Transfer("exchange", at, Ranks.EXPERT, (SENT, HIDDEN), 2, Integer(2), Integer(2), core,
-                 "tokens sent to experts, and results sent back", **sent),
+                 "tokens sent to experts, and results sent back", pairs=True, **sent),
         Transfer("counts", at, Ranks.EXPERT_ALL, (EXPERT_RANKS, ROUTED), 8, ONE, NONE, core,
                  "int64 tokens of every rank for every expert", **sent),
         *_with_weights("exchange", Ranks.EXPERT, (SENT,), (), "alltoall"),

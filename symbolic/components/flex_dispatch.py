@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Expr, Gt, Integer
 
-from ..choices import BY_NAME, FLEX
+from ..choices import BY_NAME
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     ALL_CHOICES,
@@ -28,7 +28,7 @@ from ..dimensions import (
     ROUTED,
     SEQUENCE_SP,
 )
-from ..expert_layers import SEVERAL
+from ..expert_layers import FLEX, SEVERAL
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
@@ -141,13 +141,13 @@ def _work() -> tuple[Work, ...]:
         Stream("arrived", _AT, (RECEIVED, HIDDEN), 8, 8, core, "arrived tokens sorted by expert, and results summed",
                2),
         Transfer("tokens", _AT, Ranks.EXPERT_ALL, (ARRIVED, HIDDEN), 2, Integer(2), Integer(2), "deepep",
-                 "tokens sent once to each rank, and sums of results sent back"),
+                 "tokens sent once to each rank, and sums of results sent back", pairs=True),
         Transfer("indices", _AT, Ranks.EXPERT_ALL, (ARRIVED, ALL_CHOICES), 8, ONE, NONE, "deepep",
-                 "int64 numbers of every token's experts", options=_DEEPEP),
+                 "int64 numbers of every token's experts", pairs=True, options=_DEEPEP),
         Transfer("weights", _AT, Ranks.EXPERT_ALL, (ARRIVED, ALL_CHOICES), 4, ONE, ONE, "deepep",
-                 "fp32 weights of every token's experts", options=_DEEPEP),
+                 "fp32 weights of every token's experts", pairs=True, options=_DEEPEP),
         Transfer("all_weights", _AT, Ranks.EXPERT_ALL, (ARRIVED, EXPERTS), 4, ONE, ONE, "deepep",
-                 "fp32 weights of all experts of a rank", options=_HYBRIDEP),
+                 "fp32 weights of all experts of a rank", pairs=True, options=_HYBRIDEP),
         Transfer("map", _AT, Ranks.EXPERT_ALL, (*_TOKENS, EXPERT_RANKS, ALL_ROUTED), 1, ONE, NONE, "deepep",
                  "bool map of experts to tokens, gathered from all ranks", options=_HYBRIDEP),
     )

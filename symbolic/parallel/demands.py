@@ -12,7 +12,6 @@ from ..choices import (
     ACTORS,
     ADDED,
     FALCON,
-    FLEX,
     FUSED_HEADS,
     GATED,
     MEGATRON_PEAKS,
@@ -21,6 +20,7 @@ from ..choices import (
     TRANSFORMERS_ROUTERS,
     UNGATED,
 )
+from ..expert_layers import FLEX
 from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Le, Or
 
-from ..choices import FLEX
+from ..expert_layers import FLEX
 from ..functions import CeilDiv, Divides, FloorDiv, Iverson, Max, Min, pad_to
 from ..parameters import symbols
 from .rules import Rule

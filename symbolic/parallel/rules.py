@@ -45,7 +45,8 @@ class GroupOfRanks:
     """Ranks that exchange something: their number, the distance of neighbours, and what they are for.
 
     ``order`` sorts the groups, as documents show them. A group of a dimension has the options of that. ``sends``:
-    neighbours pass messages, and not collectives alone.
+    neighbours pass messages, and not collectives alone. ``pairs`` are the choices with which every rank sends each
+    other one a part of its own.
     """
 
     name: str
@@ -55,10 +56,15 @@ class GroupOfRanks:
     stride: Expr = BY_PLACE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sends: bool = False
+    pairs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if there are such groups with these choices."""
         return all(choices[axis] in allowed for axis, allowed in self.options.items())
+
+    def has_pairs(self, choices: Mapping[str, str]) -> bool:
+        """Return True if every rank sends each other one a part of its own with these choices."""
+        return bool(self.pairs) and all(choices[axis] in allowed for axis, allowed in self.pairs.items())
 
 
 #: Two projections, of which the second writes to the residual stream: name and features of each.

@@ -133,7 +133,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
                              total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
             # Products hide the bytes of what is gathered once more, and not the latency.
-            waited = ring_time(group.name, total(number, *late), size, own[0].row.sent)
+            waited = ring_time(group.name, total(number, *late), size, own[0].row.sent, own[0].row.pairs)
             terms.add(f"{part}_time", _unhidden(terms, name, way, own[0].row, waited), "s",
                       f"{words}, time that nothing hides")
         again = [(repeated(item.row.module), item) for item in own]
@@ -145,7 +145,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
             size = terms.add(f"{part}_bytes",
                              total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
                              f"{words}, bytes made whole")
-            waited = ring_time(group.name, number, size, own[0].row.sent)
+            waited = ring_time(group.name, number, size, own[0].row.sent, own[0].row.pairs)
             seconds = _unhidden(terms, name, "forward", own[0].row, waited)
             terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
         if total(*(item.hidden for item in own)) != 0:

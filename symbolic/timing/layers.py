@@ -7,16 +7,17 @@ from functools import partial
 
 from sympy import Expr, Gt, Integer
 
-from ..accounts.rows import components_of
+from ..accounts.rows import components_of, local_shape
+from ..dimensions import EXPERTS
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
-from ..rates import BETWEEN
+from ..rates import BETWEEN, beside_computing
 from ..terms import TermSet, product, term_symbol, total
 from .components import PASSES
 
-t, gap, tau, stall = symbols("t gap tau st")
+t, gap, tau, of_expert, stall, oe = symbols("t gap tau th st oe")
 _NANO = Integer(10) ** 9
 
 #: Work of a rank once per micro-batch, with the places of its components.
@@ -29,6 +30,10 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
 }
 
 
+#: Recipes of FP8 with which Transformer Engine quantises the tokens of one expert after the other.
+ONE_BY_ONE = ("current", "block", "mx")
+#: Groups whose traffic may go on beside computing of another micro-batch.
+_TO_EXPERTS = ("expert", "expert_all")
 #: Kernels of a layer that no row names: copies, views that are made contiguous, counters, casts.
 UNNAMED = Integer(36)
 #: Traffic of ranks by kind, with its unit.
@@ -74,24 +79,40 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
                 if exchanged != 0:
                     terms.add(f"{block}.{group.name}_{kind}", exchanged, unit,
                               f"{words}: {meaning}, among {group.meaning}")
+        kernels = terms[f"{block}.kernels"].symbol
         for way in PASSES:
-            _add_pass(terms, block, words, sums, way)
+            terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
+                      f"{words}: computing of the {way} pass, with gaps between kernels")
+        launched = product(kernels, tau)
+        if block == "expert_layer" and implementation.choices["fp8"] in ONE_BY_ONE:
+            (experts,) = local_shape((EXPERTS,), implementation.choices)
+            launched = total(launched, product(experts, of_expert))
+        for way in PASSES:
+            _add_pass(terms, block, words, sums, way, launched)
 
 
-def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str) -> None:
-    """Add a pass of a block: computing, gaps between kernels, waiting, and launches that the host delays."""
-    kernels = terms[f"{block}.kernels"].symbol
-    parts = [terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
-                       f"{words}: computing of the {way} pass, with gaps between kernels")]
+def _add_pass(
+    terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str, launched: Expr,
+) -> None:
+    """Add a pass of a block: waiting, and launches that the host delays, beside its computing.
+
+    Tokens may go to experts and back beside another micro-batch, which is in its other pass then. The host has
+    ``launched`` after so many nanoseconds.
+    """
+    other = PASSES[way == PASSES[0]]
+    parts: list[Expr] = [terms[f"{block}.{way}_computing"].symbol]
     for group in BETWEEN:
         waited = sums(f"{group.name}_{way}_time")
         if waited != 0:
+            if group.name in _TO_EXPERTS:
+                beside = beside_computing(waited, terms[f"{block}.{other}_computing"].symbol)
+                waited = total(product(1 - oe, waited), product(oe, beside))
             parts.append(terms.add(f"{block}.{group.name}_{way}_waiting", waited, "s",
                                    f"{words}: waiting for {group.meaning}, {way} pass"))
     passes = [sums(f"tensor_{kind}_passes") for kind in ((way, "hidden") if way == "backward" else (way,))]
     stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), total(*passes), t - 1, stall)
-    launched = total(product(kernels, tau), stalled) / _NANO
-    parts.append(terms.add(f"{block}.{way}_launching", Max(Integer(0), launched - total(*parts)), "s",
+    late = total(launched, stalled) / _NANO
+    parts.append(terms.add(f"{block}.{way}_launching", Max(Integer(0), late - total(*parts)), "s",
                            f"{words}: waiting for the host to launch kernels, {way} pass"))
     terms.add(f"{block}.{way}_time", total(*parts), "s", f"{words}: the {way} pass")
 

@@ -15,7 +15,7 @@ from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES
 from shardmath.machines import Cluster
 from validation.timed.cases import fujii2024, hagemann2023
 from validation.timed.metrics import Numbers
-from validation.timed.public import Public, is_shown, public_runs
+from validation.timed.public import Public, is_shown, public_runs, runs_beside
 from validation.timed.simumax import simumax_runs
 
 #: The constants of a generation that are fitted; lengths of attention and networks are facts of the catalogue.
@@ -118,8 +118,18 @@ def _all() -> list[Run]:
 @cache
 def with_experts() -> tuple[Runs, ...]:
     """Return the public runs of models with experts, by generation; constants are fitted to none of them."""
+    return _by_generation([item for item in public_runs() if item.has_experts])
+
+
+@cache
+def beside() -> tuple[Runs, ...]:
+    """Return further runs of models with experts, by generation."""
+    return _by_generation(runs_beside())
+
+
+def _by_generation(items: Sequence[Public]) -> tuple[Runs, ...]:
     by_generation: dict[str, list[Run]] = {}
-    for item in map(_named, (item for item in public_runs() if item.has_experts)):
+    for item in map(_named, items):
         by_generation.setdefault(item.cluster.gpu.generation, []).append(item)
     return tuple(_gathered(name, by_generation[name]) for name in EFFICIENCIES if name in by_generation)
 

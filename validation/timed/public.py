@@ -19,6 +19,10 @@ from validation.measured.reading import rows, whole
 from validation.measured.torchtitan import limited_h100
 
 TABLE = "public_throughput.csv"
+#: Runs of models with experts that no other table has: what tokens and experts cost, each setting alone.
+BESIDE = "public_experts.csv"
+#: Note of the runs that a constant is set by.
+SETTING = "sets the constant"
 NVIDIA, TITAN, MEGATRON = "Megatron-Core", "torchtitan", "Megatron-LM"
 #: NVIDIA's recipes hide collectives beside work, and reduce gradients in bf16.
 OVERLAPS = {"overlap_grad_reduce": 1, "overlap_param_gather": 1}
@@ -40,6 +44,7 @@ class Public:
     cluster: Cluster | None
     run: TimedRun | None
     refusal: str = ""
+    note: str = ""
 
     @property
     def has_experts(self) -> bool:
@@ -58,6 +63,12 @@ def public_runs() -> tuple[Public, ...]:
     return tuple(_public(row) for row in rows(TABLE))
 
 
+@cache
+def runs_beside() -> tuple[Public, ...]:
+    """Return the runs of models with experts beside the table."""
+    return tuple(_public(row) for row in rows(BESIDE))
+
+
 def _public(row: dict[str, str]) -> Public:
     name, gpu = row["id"], row["gpu"]
     try:
@@ -69,7 +80,9 @@ def _public(row: dict[str, str]) -> Public:
     machine = NO_OVERLAPS if row["framework"] == MEGATRON else OVERLAPS
     if row["framework"] == NVIDIA and whole(row["tensor_parallel"]) > 1:
         machine = {**machine, "tp_comm_overlap": 1}
-    return Public(name, gpu, is_shown(name), cluster, TimedRun(job, _seconds(row), gpu, machine))
+    if whole(row["expert_overlap"], 0):
+        machine = {**machine, "expert_overlap": 1}
+    return Public(name, gpu, is_shown(name), cluster, TimedRun(job, _seconds(row), gpu, machine), note=row["note"])
 
 
 def _gpu(name: str) -> Gpu:
@@ -118,6 +131,8 @@ def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:
     kernels = {**MEGATRON_TE, **(TE_LOSS if not model.num_mtp_layers else {})}  # one of its losses only is counted
     if row["precision"] != "bf16":
         kernels |= {**FP8_WEIGHTS, "fp8": row["precision"].removeprefix("fp8 ")}
+    if row["dispatch"]:
+        kernels |= {"dispatch": row["dispatch"]}
     return {"implementation": "megatron", "kernels": kernels, "gradients": "bf16", "distributed_optimizer": True}
 
 

@@ -15,5 +15,6 @@ RULE = ParallelRule(
     "megatron_core",
     order=30,
     place=40,
-    groups=(GroupOfRanks("context", c, "context-parallel ranks", 20, sends=True),),
+    groups=(GroupOfRanks("context", c, "context-parallel ranks", 20, sends=True,
+                         pairs={"context": ("all_to_all",)}),),
 )

@@ -18,5 +18,5 @@ RULE = ParallelRule(
         Rule("experts", "e", Divides(e, E), "must divide num_experts"),
     ),
     options={"layers": ("experts",)},
-    groups=(GroupOfRanks("expert", e, "ranks that share out experts", 52, et),),
+    groups=(GroupOfRanks("expert", e, "ranks that share out experts", 52, et, pairs={"dispatch": ("alltoall",)}),),
 )

@@ -11,6 +11,7 @@ from ...dimensions import (
     EXPERT_HIDDEN_FEATURES,
     EXPERT_LOCAL_RANK,
 )
+from ...expert_layers import FLEX
 from ...functions import Divides
 from ...parameters import symbols
 from ..rules import GroupOfRanks, ParallelRule, Rule, Split
@@ -37,6 +38,7 @@ RULE = ParallelRule(
     options={"layers": ("experts",)},
     groups=(
         GroupOfRanks("expert_tensor", et, "ranks that share the width of experts", 50, Integer(1)),
-        GroupOfRanks("expert_all", e * et, "ranks that share out experts and their width", 54, Integer(1)),
+        GroupOfRanks("expert_all", e * et, "ranks that share out experts and their width", 54, Integer(1),
+                     pairs={"dispatch": FLEX}),
     ),
 )

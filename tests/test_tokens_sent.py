@@ -1,0 +1,98 @@
+"""Time of tokens that go to experts: over which links they go, what hides them, and what the host needs for experts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from shardmath.account.time import machine_values
+from shardmath.commands.calibrate.runs import asked
+from shardmath.machines import Cluster
+
+pytestmark = pytest.mark.slow
+
+CLUSTER = Cluster.named("h100-80gb", "ndr-400")
+MODEL, GPUS = "qwen3-30b-a3b", 64
+JOB: dict[str, Any] = {"num_gpus": GPUS, "global_batch_size": 128}
+FP8 = {"fp8": "mx", "fp8_weights": "primary"}
+
+
+def terms(kernels: dict[str, str], expert_parallel: int, tensor: int = 1, **changed: int) -> dict[str, Fraction]:
+    """Every term of the first rank, exact."""
+    job = asked(MODEL, CLUSTER.gpu, expert_parallel=expert_parallel, expert_tensor_parallel=tensor,
+                tensor_parallel=tensor, kernels=kernels, **JOB)
+    module = job.evaluator.times
+    values = {**job.on_rank(0), **machine_values(job.evaluator, CLUSTER, GPUS), **changed}
+    found: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+    return {**{name: Fraction(values[name]) for name in module.INPUTS}, **found}
+
+
+def seconds(ranks: list[int], size: Fraction, node: Fraction, adapter: Fraction, once: Fraction | None) -> Fraction:
+    """Seconds in which the first rank sends its parts, one by one, or a token ``once`` to each other domain.
+
+    What is sent once goes on to the ranks of the domain where it arrives, and others send as much here.
+    """
+    domains = Counter(rank // 8 for rank in ranks)
+    own = ranks[0] // 8
+    part = size / len(ranks)
+    near = (domains[own] - 1) * part
+    far = sum(number * part for domain, number in domains.items() if domain != own)
+    if once is not None:
+        far = sum(min(once, number * part) for domain, number in domains.items() if domain != own)
+        near = sum((number - 1) * part for number in domains.values())
+    return max(near / node, far / adapter)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16, 32])
+@pytest.mark.parametrize("dispatch", ["alltoall", "deepep", "hybridep"])
+def test_parts_go_over_their_own_links(dispatch: str, ranks: int, tensor: int) -> None:
+    found = terms({"dispatch": dispatch}, ranks, tensor)
+    flex = dispatch != "alltoall"
+    group, number = ("expert_all", ranks * tensor) if flex else ("expert", ranks)
+    places = [place * (1 if flex else tensor) for place in range(number)]
+    node = found["node_bandwidth"] * found["node_per_mille"] / 1000
+    adapter = found["network_bandwidth"] * found["network_per_mille"] / 1000
+    tokens = Fraction(4096, tensor)
+    copies = min(8, ranks) * tensor if flex else 8
+    size, once = copies * tokens * 2048 * 2, tokens * 2048 * 2
+    expected = seconds(places, size, node, adapter, once if flex else None)
+    assert size * (number - 1) / number / found[f"{group}.pair_bandwidth"] == expected
+
+
+def test_a_network_is_no_ring_for_them() -> None:
+    """Of 32 ranks on four servers three of four parts leave the server, each over the rank's own adapter."""
+    found = terms({"dispatch": "alltoall"}, 32)
+    assert found["expert.pair_bandwidth"] < found["expert.bandwidth"] / 4
+
+
+def test_no_other_step_has_such_links() -> None:
+    dense = asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=8).evaluator.times
+    assert "pair_bandwidth" not in str(sorted(dense.INPUTS))
+    assert "expert_overlap" not in dense.INPUTS
+    assert "expert_launch_ns" not in dense.INPUTS
+
+
+@pytest.mark.parametrize("ranks", [8, 32])
+def test_another_micro_batch_hides_them(ranks: int) -> None:
+    plain, hidden = (terms({}, ranks, expert_overlap=switch) for switch in (0, 1))
+    for way, other in (("forward", "backward"), ("backward", "forward")):
+        waited, computing = (plain[f"expert_layer.{name}"] for name in (f"expert_{way}_waiting", f"{other}_computing"))
+        slowed = waited * plain["overlap_slowdown_per_mille"] / 1000
+        assert hidden[f"expert_layer.expert_{way}_waiting"] == max(slowed, waited - computing)
+    assert hidden["step.time"] < plain["step.time"]
+
+
+@pytest.mark.parametrize(("recipe", "each"), [
+    ({}, 0), ({"fp8": "delayed", "fp8_weights": "primary"}, 0), (FP8, 200_000), ({**FP8, "fp8": "current"}, 200_000),
+])
+def test_the_host_launches_kernels_of_one_expert_after_the_other(recipe: dict[str, str], each: int) -> None:
+    for ranks in (1, 8, 32):
+        found = terms(recipe, ranks, micro_batch_size=1)
+        launched = (found["expert_layer.kernels"] * found["launch_ns"] + Fraction(128, ranks) * each) / 10**9
+        for way in ("forward", "backward"):
+            late = found[f"expert_layer.{way}_launching"]
+            assert late == max(0, launched - (found[f"expert_layer.{way}_time"] - late))
