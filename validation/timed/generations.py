@@ -61,8 +61,8 @@ ROUTES = """Three things are counted since these rows were first predicted, with
     set by two runs of Qwen3 30B on eight B200 in micro-batches of one sequence, which are none of these rows: their
     GPUs wait for the host most of the time."""
 RUNS_BESIDE = f"""Further runs ([`{BESIDE}`](../tests/data/{BESIDE}) has sources and dates) show each of the three
-    alone. As a ring, the first of them would be predicted 37 % too short. NVIDIA took `moe_a2a_overlap` out of the
-    recipe of Qwen3 235B on B200 for what it costs the host, and MXFP8 went from 20.1 to 16.9 s."""
+    alone. As a ring, the first of them would be predicted 30 % too short. NVIDIA took `moe_a2a_overlap` out of its
+    recipe of Qwen3 235B on B200 for what it costs the host, and chunks too: with MXFP8 20.1 s became 16.9."""
 NOT_EXPLAINED = """Not explained: with tokens beside computing, B200 and B300 in servers of eight take longer than
     the host needs here, and longer than without: that schedule's own work on the host is not counted. The runs of
     Qwen3 30B on 16 H100 whose tokens go by all-to-all take 16 ms for a sequence in a layer, in micro-batches of one
