@@ -1579,6 +1579,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.padding.expert_fp8_gradient": ("padding", "gradient", "", "NOTHING"),
     "stage.padding.expert_fp8_optimizer": ("padding", "optimizer", "", "NOTHING"),
     "stage.part.optimizer": ("part", "optimizer", "", "NOTHING"),
+    "stage.buckets.buffer": ("buckets", "buffer", "", "NOTHING"),
 }
 
 #: Degrees that only a system has; they are 1 without it.

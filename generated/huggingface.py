@@ -171,6 +171,7 @@ TERMS = {
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
+    "stage.buckets.buffer": ("bytes", "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters"),
     "stage.input": ("bytes", "rank r: inputs kept for the backward pass"),
     "stage.buffer": ("bytes", "rank r: buffers"),
     "stage.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned"),
@@ -223,7 +224,9 @@ TERMS = {
     "first.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, first stage"),
     "first.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, first stage"),
     "first.activation": ("bytes", "rank r: tensors saved for the backward pass, first stage"),
+    "first.buckets.buffer": ("bytes", "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters, first stage"),
     "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
+    "first.buffer": ("bytes", "rank r: buffers, first stage"),
     "first.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, first stage"),
     "first.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, first stage"),
     "first.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, first stage"),
@@ -259,7 +262,9 @@ TERMS = {
     "second.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, second stage"),
     "second.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, second stage"),
     "second.activation": ("bytes", "rank r: tensors saved for the backward pass, second stage"),
+    "second.buckets.buffer": ("bytes", "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters, second stage"),
     "second.input": ("bytes", "rank r: inputs kept for the backward pass, second stage"),
+    "second.buffer": ("bytes", "rank r: buffers, second stage"),
     "second.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, second stage"),
     "second.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, second stage"),
     "second.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, second stage"),
@@ -295,7 +300,9 @@ TERMS = {
     "penultimate.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, penultimate stage"),
     "penultimate.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, penultimate stage"),
     "penultimate.activation": ("bytes", "rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.buckets.buffer": ("bytes", "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters, penultimate stage"),
     "penultimate.input": ("bytes", "rank r: inputs kept for the backward pass, penultimate stage"),
+    "penultimate.buffer": ("bytes", "rank r: buffers, penultimate stage"),
     "penultimate.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, penultimate stage"),
     "penultimate.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, penultimate stage"),
@@ -331,7 +338,9 @@ TERMS = {
     "last.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, last stage"),
     "last.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, last stage"),
     "last.activation": ("bytes", "rank r: tensors saved for the backward pass, last stage"),
+    "last.buckets.buffer": ("bytes", "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters, last stage"),
     "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
+    "last.buffer": ("bytes", "rank r: buffers, last stage"),
     "last.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, last stage"),
     "last.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, last stage"),
     "last.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, last stage"),
@@ -518,8 +527,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation + stage_tables_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
+    stage_buckets_buffer = 2*stage_parameters*(1 if (data_parallel > 1) else 0)
     stage_input = stage_embedding_input
-    stage_buffer = 0
+    stage_buffer = stage_buckets_buffer
     stage_loss_after_forward = loss_after_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_backward = loss_loss_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
@@ -570,7 +580,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation + stage_tables_activation
     first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
     first_activation = first_end_activations + first_inner_activations
+    first_buckets_buffer = 2*first_parameters*(1 if (data_parallel > 1) else 0)
     first_input = first_embedding_input
+    first_buffer = first_buckets_buffer
     first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
@@ -582,7 +594,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_loss_backward_all = first_activation + first_loss_backward
     first_layer_backward_all = first_inner_activations + stage_layer_backward
     first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all)
-    first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+    first_static = first_buffer + first_gradient + first_input + first_optimizer + first_weight
     first_total = first_moment + first_static
     second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
     second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -606,7 +618,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation + stage_tables_activation
     second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
     second_activation = second_end_activations + second_inner_activations
+    second_buckets_buffer = 2*second_parameters*(1 if (data_parallel > 1) else 0)
     second_input = second_embedding_input
+    second_buffer = second_buckets_buffer
     second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -618,7 +632,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_loss_backward_all = second_activation + second_loss_backward
     second_layer_backward_all = second_inner_activations + stage_layer_backward
     second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all)
-    second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+    second_static = second_buffer + second_gradient + second_input + second_optimizer + second_weight
     second_total = second_moment + second_static
     penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
     penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -642,7 +656,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation + stage_tables_activation
     penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
     penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+    penultimate_buckets_buffer = 2*penultimate_parameters*(1 if (data_parallel > 1) else 0)
     penultimate_input = penultimate_embedding_input
+    penultimate_buffer = penultimate_buckets_buffer
     penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -654,7 +670,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
     penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
     penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all)
-    penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+    penultimate_static = penultimate_buffer + penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight
     penultimate_total = penultimate_moment + penultimate_static
     last_in_flight = 1
     last_in_flight_first = 1
@@ -678,7 +694,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation + stage_tables_activation
     last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
     last_activation = last_end_activations + last_inner_activations
+    last_buckets_buffer = 2*last_parameters*(1 if (data_parallel > 1) else 0)
     last_input = last_embedding_input
+    last_buffer = last_buckets_buffer
     last_loss_after_forward = loss_after_forward
     last_loss_loss_forward = loss_loss_forward
     last_loss_loss_backward = loss_loss_backward
@@ -690,14 +708,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_loss_backward_all = last_activation + last_loss_backward
     last_layer_backward_all = last_inner_activations + stage_layer_backward
     last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all)
-    last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+    last_static = last_buffer + last_gradient + last_input + last_optimizer + last_weight
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
     process_peak = process_beside + max(unexplained_bytes + peak, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + peak), 1000), 1000))
     process_most = process_fits
     stage_loading = stage_weight
-    stage_saving = stage_optimizer + stage_weight
-    stage_evaluating = stage_optimizer + stage_weight + max(4*data_parallel*eval_batch_size*eval_batches_kept*local_sequence*local_vocab, 2*(data_parallel*eval_batch_size*local_sequence*local_vocab*max(0, eval_batches_kept - 1) + eval_batch_size*hidden_size*seq_length + 5*eval_batch_size*local_sequence*local_vocab + 4*eval_batch_size*local_sequence*(1 if (eval_batch_size > 1) else 0) + 4*eval_batch_size*seq_length + 4*eval_batch_size + 4))
+    stage_saving = stage_buckets_buffer + stage_optimizer + stage_weight
+    stage_evaluating = stage_buckets_buffer + stage_optimizer + stage_weight + max(4*data_parallel*eval_batch_size*eval_batches_kept*local_sequence*local_vocab, 2*(data_parallel*eval_batch_size*local_sequence*local_vocab*max(0, eval_batches_kept - 1) + eval_batch_size*hidden_size*seq_length + 5*eval_batch_size*local_sequence*local_vocab + 4*eval_batch_size*local_sequence*(1 if (eval_batch_size > 1) else 0) + 4*eval_batch_size*seq_length + 4*eval_batch_size + 4))
     stage_host_whole = 2*stage_all_parameters
     return {
         "query_size": query_size,
@@ -820,6 +838,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
+        "stage.buckets.buffer": stage_buckets_buffer,
         "stage.input": stage_input,
         "stage.buffer": stage_buffer,
         "stage.loss.after_forward": stage_loss_after_forward,
@@ -872,7 +891,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.inner_activations": first_inner_activations,
         "first.end_activations": first_end_activations,
         "first.activation": first_activation,
+        "first.buckets.buffer": first_buckets_buffer,
         "first.input": first_input,
+        "first.buffer": first_buffer,
         "first.loss.after_forward": first_loss_after_forward,
         "first.loss.loss_forward": first_loss_loss_forward,
         "first.loss.loss_backward": first_loss_loss_backward,
@@ -908,7 +929,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.inner_activations": second_inner_activations,
         "second.end_activations": second_end_activations,
         "second.activation": second_activation,
+        "second.buckets.buffer": second_buckets_buffer,
         "second.input": second_input,
+        "second.buffer": second_buffer,
         "second.loss.after_forward": second_loss_after_forward,
         "second.loss.loss_forward": second_loss_loss_forward,
         "second.loss.loss_backward": second_loss_loss_backward,
@@ -944,7 +967,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.inner_activations": penultimate_inner_activations,
         "penultimate.end_activations": penultimate_end_activations,
         "penultimate.activation": penultimate_activation,
+        "penultimate.buckets.buffer": penultimate_buckets_buffer,
         "penultimate.input": penultimate_input,
+        "penultimate.buffer": penultimate_buffer,
         "penultimate.loss.after_forward": penultimate_loss_after_forward,
         "penultimate.loss.loss_forward": penultimate_loss_loss_forward,
         "penultimate.loss.loss_backward": penultimate_loss_loss_backward,
@@ -980,7 +1005,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.inner_activations": last_inner_activations,
         "last.end_activations": last_end_activations,
         "last.activation": last_activation,
+        "last.buckets.buffer": last_buckets_buffer,
         "last.input": last_input,
+        "last.buffer": last_buffer,
         "last.loss.after_forward": last_loss_after_forward,
         "last.loss.loss_forward": last_loss_loss_forward,
         "last.loss.loss_backward": last_loss_loss_backward,

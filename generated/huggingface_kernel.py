@@ -210,26 +210,29 @@ def evaluate(
     x43 = seq_length*x42
     x44 = global_batch_size*x42
     x46 = 1.0/data_parallel_replicas
-    x47 = (qk_norm == 0.0)
-    x48 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
-    x49 = hidden_size*vocab_multiple*x48
-    x50 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x47, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x49 + select((tied_embeddings == 0.0), x49, 0.0))
-    x51 = 8.0*seq_length
-    x54 = hidden_size*seq_length
-    x55 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
-    x56 = select(x47, 2.0, 5.0)
-    x57 = larger(1.0, num_kv_heads)
-    x58 = 2.0*(x54 + 4.0*ffn_hidden_size*seq_length) + x55 + x55 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x54 + num_attention_heads*head_dim*seq_length*x56 + head_dim*seq_length*x57*x56 + 2.0*seq_length*x57*select(x47, 0.0, 1.0))
-    x60 = 4.0*head_dim*seq_length
-    x62 = 2.0*hidden_size*num_layers*seq_length
-    x65 = 8.0 + x51 + 6.0*seq_length*vocab_multiple*x48
-    x67 = x55 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x48
-    x70 = 10.0*seq_length*vocab_multiple*x48
-    x79 = -unexplained_bytes
-    x80 = -communicator_bytes
-    x81 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
-    x83 = 1.0/reserved_per_mille
-    process_holds = gpu_memory + x79
+    x48 = (qk_norm == 0.0)
+    x49 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
+    x50 = hidden_size*vocab_multiple*x49
+    x51 = hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x48, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x50 + select((tied_embeddings == 0.0), x50, 0.0)
+    x52 = 4.0*x51
+    x53 = 2.0*x51
+    x55 = 6.0*x51
+    x56 = 8.0*seq_length
+    x59 = hidden_size*seq_length
+    x60 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
+    x61 = select(x48, 2.0, 5.0)
+    x62 = larger(1.0, num_kv_heads)
+    x63 = 2.0*(x59 + 4.0*ffn_hidden_size*seq_length) + x60 + x60 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x59 + num_attention_heads*head_dim*seq_length*x61 + head_dim*seq_length*x62*x61 + 2.0*seq_length*x62*select(x48, 0.0, 1.0))
+    x65 = 4.0*head_dim*seq_length
+    x67 = 2.0*hidden_size*num_layers*seq_length
+    x70 = 8.0 + x56 + 6.0*seq_length*vocab_multiple*x49
+    x72 = x60 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x49
+    x75 = 10.0*seq_length*vocab_multiple*x49
+    x84 = -unexplained_bytes
+    x85 = -communicator_bytes
+    x86 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x88 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x84
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -248,24 +251,26 @@ def evaluate(
             x40 = context_parallel*data_parallel
             x41 = tensor_parallel*pipeline_parallel
             num_microbatches = nearest(x44*(context_parallel*(1.0/micro_batch_size)*x41))
-            x52 = micro_batch_size*x51
-            x53 = (recompute_full == 0.0)
-            x59 = select(x53, 0.0, micro_batch_size*x58)
-            x61 = x60 + x51*select(x53, 0.0, 1.0)
-            x63 = micro_batch_size*select(x53, num_layers, 0.0)
-            x64 = x61 + select(x53, 0.0, micro_batch_size*x62) + x58*x63
-            x66 = 4.0 + select((1.0 < micro_batch_size), x52, 0.0) + micro_batch_size*x65
-            x68 = 4.0 + micro_batch_size*x67
-            x69 = x68 + x64
-            x71 = 4.0 + micro_batch_size*x70
-            x72 = x50 + x52 + larger(larger(x59 + x64, x66 + x69), x71 + x69)
-            x73 = smaller(1.0, num_microbatches)
-            x74 = micro_batch_size*x73
-            x75 = x61 + select(x53, 0.0, x62*x74) + x58*(x63*x73)
-            x76 = x68 + x75
-            x77 = x50 + x51*x74 + larger(larger(x66 + x76, x71 + x76), x59 + x75)
-            x78 = larger(x72, x77)
-            x82 = (select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < data_parallel), 1.0, 0.0))*x80 + x81
+            x47 = (1.0 < data_parallel)
+            x54 = select(x47, x52, x53)
+            x57 = micro_batch_size*x56
+            x58 = (recompute_full == 0.0)
+            x64 = select(x58, 0.0, micro_batch_size*x63)
+            x66 = x65 + x56*select(x58, 0.0, 1.0)
+            x68 = micro_batch_size*select(x58, num_layers, 0.0)
+            x69 = x66 + select(x58, 0.0, micro_batch_size*x67) + x63*x68
+            x71 = 4.0 + select((1.0 < micro_batch_size), x57, 0.0) + micro_batch_size*x70
+            x73 = 4.0 + micro_batch_size*x72
+            x74 = x73 + x69
+            x76 = 4.0 + micro_batch_size*x75
+            x77 = x54 + x55 + x57 + larger(larger(x64 + x69, x71 + x74), x76 + x74)
+            x78 = smaller(1.0, num_microbatches)
+            x79 = micro_batch_size*x78
+            x80 = x66 + select(x58, 0.0, x67*x79) + x63*(x68*x78)
+            x81 = x73 + x80
+            x82 = x54 + x55 + x56*x79 + larger(larger(x71 + x81, x76 + x81), x64 + x80)
+            x83 = larger(x77, x82)
+            x87 = (select(x47, 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0))*x85 + x86
             broken = np.int8(0)
             broken = where((data_parallel_replicas*nearest(x40*x46) == x40), broken, np.int8(14))
             broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(13))
@@ -283,10 +288,10 @@ def evaluate(
             broken = where((tensor_parallel == 1.0), broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x77, 0.0)
-            out[1, row] = select(legal, x72, 0.0)
-            out[2, row] = select(legal, x78, 0.0)
+            out[0, row] = select(legal, x82, 0.0)
+            out[1, row] = select(legal, x77, 0.0)
+            out[2, row] = select(legal, x83, 0.0)
             answer = np.int8(2)
-            answer = where((x78 <= process_holds), np.int8(1), answer)
-            answer = where((x78 <= x79 + smaller(x82, floor(quotient(1000.0*floor(quotient(1000.0*x82, reserved_per_mille, x83)), 1065.0, (1.0/1065.0))))), np.int8(0), answer)
+            answer = where((x83 <= process_holds), np.int8(1), answer)
+            answer = where((x83 <= x84 + smaller(x87, floor(quotient(1000.0*floor(quotient(1000.0*x87, reserved_per_mille, x88)), 1065.0, (1.0/1065.0))))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -23,6 +23,7 @@ INPUTS = (
     "tensor_parallel",
     "context_parallel",
     "pipeline_parallel",
+    "data_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -113,6 +114,7 @@ TERMS = {
     "loss.value_fp32": ("bytes", "fp32 mean loss"),
     "state.weight": ("bytes", "bf16 weight"),
     "state.gradient": ("bytes", "bf16 gradient"),
+    "state.bucket": ("bytes", "bucket of DistributedDataParallel, to which the gradient is copied"),
     "state.exp_avg": ("bytes", "bf16 first moment"),
     "state.exp_avg_sq": ("bytes", "bf16 second moment"),
     "state.kept_gradient": ("bytes", "16-bit gradient, kept until the micro-batch is done"),
@@ -146,7 +148,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp):
     """Every term by name."""
     padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
     local_vocab = ratio(padded_vocab_size, tensor_parallel)
@@ -229,6 +231,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     loss_value_fp32 = 4
     state_weight = 2
     state_gradient = 2
+    state_bucket = 2*(1 if (data_parallel > 1) else 0)
     state_exp_avg = 2
     state_exp_avg_sq = 2
     state_kept_gradient = 0
@@ -314,13 +317,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "loss.value_fp32": loss_value_fp32,
         "state.weight": state_weight,
         "state.gradient": state_gradient,
+        "state.bucket": state_bucket,
         "state.exp_avg": state_exp_avg,
         "state.exp_avg_sq": state_exp_avg_sq,
         "state.kept_gradient": state_kept_gradient,
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, tensor_parallel, context_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, vocab_multiple, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp):
     """For every rule, whether the configuration keeps it."""
     return (
     )
@@ -492,6 +496,10 @@ SCRIPTS = {
     ),
 }
 
+#: Parameters of a layer in the order of its modules, where that is not the order of the rows.
+MODULES = (
+)
+
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {
 }
@@ -500,6 +508,7 @@ SAME = {
 STATES = {
     "weight": ("weight", "moved", False),
     "gradient": ("gradient", "tensor", False),
+    "bucket": ("buffer", "tensor", False),
     "exp_avg": ("optimizer", "shard", True),
     "exp_avg_sq": ("optimizer", "shard", True),
 }

@@ -619,6 +619,10 @@ SCRIPTS = {
     ),
 }
 
+#: Parameters of a layer in the order of its modules, where that is not the order of the rows.
+MODULES = (
+)
+
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {
     "attention_norm.input": "layer_input.input",

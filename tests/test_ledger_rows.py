@@ -167,7 +167,7 @@ def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
         found = evaluate(needed, {**known, "r": rank})
         assert all(value.is_Integer for name, value in found.items() if name.startswith("local."))
         for role in (*STATE_ROLES, *COUNTED_ROLES):
-            names = [*(part.name for part in components_of(implementation)), "padding", "part"]
+            names = [*(part.name for part in components_of(implementation)), "padding", "part", "buckets"]
             by_component = sum(found.get(f"stage.{name}.{role.value}", 0) for name in names)
             assert by_component == found[f"stage.{role.value}"]
         static = sum(found[f"stage.{role.value}"] for role in (*STATE_ROLES, Role.INPUT, Role.BUFFER))

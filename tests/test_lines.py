@@ -36,7 +36,7 @@ def test_every_line_of_a_rank_is_there(implementation: Implementation) -> None:
 
 
 def test_lines_are_about_parts_of_the_model_and_their_roles() -> None:
-    owners = {part.name for part in all_components()} | {item.name for item in AGGREGATES} | {"padding", "part"}
+    owners = {part.name for part in (*all_components(), *AGGREGATES)} | {"padding", "part", "buckets"}
     assert {component for component, *_ in LINES.values()} <= owners
     for name, (component, role, moment, held) in LINES.items():
         assert name.startswith(f"stage.{component}.")

@@ -12,6 +12,7 @@ from ..parallel.weights import is_linear
 from .aggregates import AGGREGATES
 from .rows import is_expert
 from .stage import PART, STATE_ROLES, held_until
+from .torch_buckets import NAME as BUCKETS
 from .units import COUNTED_ROLES
 
 
@@ -34,7 +35,8 @@ def lines() -> dict[str, Line]:
     named |= {f"stage.{item.name}.{site}": Line(item.name, Role.TRANSIENT, site)
               for item in AGGREGATES for site in item.sites}
     named |= {name: line for group in GROUPS for name, line in _of_states("padding", group.prefix)}
-    return named | {f"stage.{PART}.{Role.OPTIMIZER.value}": Line(PART, Role.OPTIMIZER)}
+    return named | {f"stage.{PART}.{Role.OPTIMIZER.value}": Line(PART, Role.OPTIMIZER),
+                    f"stage.{BUCKETS}.{Role.BUFFER.value}": Line(BUCKETS, Role.BUFFER)}
 
 
 def _of_component(component: Component) -> Iterator[tuple[str, Line]]:

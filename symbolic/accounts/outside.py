@@ -35,7 +35,8 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
         return
     width = next(state.bytes for state in states(implementation.choices) if state.role is Role.WEIGHT)
     whole = product(width, terms["stage.all_parameters"].symbol)
-    between = total(terms["stage.weight"].symbol, terms["stage.optimizer"].symbol)
+    between = total(*(terms[f"stage.{name}"].symbol for name in ("weight", "optimizer", "buckets.buffer")
+                      if f"stage.{name}" in terms))
     terms.add("stage.loading", _loading(terms, implementation, width), "bytes",
               "rank r while its weights are loaded, at most")
     terms.add("stage.saving", total(between, _sent(implementation, width)), "bytes",

@@ -16,6 +16,9 @@ from .aggregates import aggregates_of
 from .build import build
 from .rows import kept_rows, local_shape
 
+#: Roles of states that the elements of parameters have.
+STATES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER, Role.BUFFER)
+
 
 @cache
 def row_sizes(implementation: Implementation) -> TermSet:
@@ -37,7 +40,7 @@ def row_sizes(implementation: Implementation) -> TermSet:
         if aggregate.pieces != 1:
             terms.add(f"pieces.{aggregate.name}", aggregate.pieces, "tensors", f"{aggregate.title}: how many")
     for state in states(choices):
-        if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None:
+        if state.role in STATES and state.count is None:
             terms.add(f"state.{state.name}", state.bytes, "bytes", state.meaning)
     terms.add("state.kept_gradient", 2 * kept_gradients(choices), "bytes",
               "16-bit gradient, kept until the micro-batch is done")

@@ -18,7 +18,7 @@ from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
-from . import dealt, expert_layers, megatron_units
+from . import dealt, expert_layers, megatron_units, torch_buckets
 from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
@@ -211,8 +211,9 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
     at_end = terms.add("stage.end_activations", total(*ends) if ends else Integer(0), "bytes",
                        f"rank r, final norm, head and loss: {KIND[Role.ACTIVATION]}")
     terms.add("stage.activation", total(layered, at_end), "bytes", f"rank r: {KIND[Role.ACTIVATION]}")
+    torch_buckets.add_buckets(terms, implementation)
     for role in (Role.INPUT, Role.BUFFER):
-        names = [f"stage.{component.name}.{role.value}" for component in components]
+        names = [f"stage.{name}.{role.value}" for name in (*(part.name for part in components), torch_buckets.NAME)]
         terms.add(f"stage.{role.value}", total(*(terms[name].symbol for name in names if name in terms)), "bytes",
                   f"rank r: {KIND[role]}")
 

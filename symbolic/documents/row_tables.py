@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..accounts.aggregates import aggregates_of
-from ..accounts.row_sizes import row_sizes
+from ..accounts.row_sizes import STATES, row_sizes
 from ..accounts.rows import kept_rows
 from ..accounts.units import is_layer_input
 from ..implementations import Implementation
 from ..ledger import Role
 from ..orders.fsdp import SAME_MEMORY
-from ..orders.step import births, scripts, walked
+from ..orders.step import births, modules, scripts, walked
 from ..orders.words import Birth
 from ..parallel.data import states
 from .evaluator import as_written, evaluator
@@ -23,8 +23,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
     born = {birth.state: birth for birth in births(choices)}
     made, rows = walked(choices), kept_rows(implementation)
     names = {f"{row.component.name}.{row.tensor.name}" for row in rows}
-    kept = [state for state in states(choices)
-            if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None]
+    kept = [state for state in states(choices) if state.role in STATES and state.count is None]
     return {
         **evaluator(f"Rows of the ledger, one by one: {implementation.title}", row_sizes(implementation), (),
                     form=as_written),
@@ -35,6 +34,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
             for row in rows
         ],
         "scripts": scripts(choices),
+        "modules": [name for name in modules(choices) if name in names],
         "same": {row: other for row, other in SAME_MEMORY.items() if {row, other} <= names},
         "states": [
             {"name": state.name, "role": state.role.value, "piece": birth.piece, "late": birth.late}

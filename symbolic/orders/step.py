@@ -49,7 +49,7 @@ SCRIPTS: tuple[Script, ...] = (
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 #: Births in PyTorch's own step.
-_LATE = tuple(Birth(name, late=True) for name in _MOMENTS)
+_LATE = (Birth("bucket", "reducer"), *(Birth(name, late=True) for name in _MOMENTS))
 
 #: Births of states by the kind of data parallelism, as a framework makes them that does not step as PyTorch alone
 #: does; a state that is not named is made tensor by tensor at the start, an optimizer's state in the first step.
@@ -68,6 +68,12 @@ _BIRTHS: Mapping[str, tuple[Birth, ...]] = {
 def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
     """Return the births of states under these choices."""
     return _LATE if choices["peak"] == "torch" else _BIRTHS[choices["data_parallel"]]
+
+
+def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
+    known = all(choices[axis] in allowed for axis, allowed in transformers.LAYERS.items())
+    return transformers.MODULES if known else ()
 
 
 def kept_gradients(choices: Mapping[str, str]) -> Expr:

@@ -13,13 +13,14 @@ from sympy import Eq, Expr
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, VOCAB
 from ..functions import Iverson
+from ..parallel.data import SEEKS_UNUSED
 from ..parameters import symbols
 from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
 p, qkn, rfull, tied = symbols("p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
-_LAYERS: Mapping[str, tuple[str, ...]] = {
+LAYERS: Mapping[str, tuple[str, ...]] = {
     **_HEAD, "data_parallel": ("ddp",), "precision": ("bf16",), "layers": ("dense",), "norm": ("eager",),
     "normalisation": ("rms",), "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa",), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",), "swiglu": ("eager",),
@@ -29,8 +30,16 @@ _TOKENS = (SEQUENCE, BATCH)
 _TIED = tied * Iverson(Eq(p, 1))
 
 
+#: Parameters of a layer in the order of its modules. Biases of queries, keys and values are one row.
+MODULES = (
+    "attention.q.weight", "attention.qkv.bias", "attention.k.weight", "attention.v.weight", "attention.o_proj.weight",
+    "attention.q_norm.weight", "attention.k_norm.weight", "swiglu.gate.weight", "swiglu.up.weight",
+    "swiglu.down.weight", "attention_norm.weight", "ffn_norm.weight",
+)
+
+
 def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2) -> Passing:
-    return Passing(name, shape, bytes, meaning, "transformers", when, _LAYERS)
+    return Passing(name, shape, bytes, meaning, "transformers", when, LAYERS)
 
 
 def _of_norm(name: str, tokens: tuple[Dimension, ...], width: Dimension, when: Expr = ONE) -> tuple[Passing, ...]:
@@ -60,6 +69,8 @@ def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...]) -> tuple
 
 
 PASSING: tuple[Passing, ...] = (
+    Passing("copied", (), 1, "1 where DistributedDataParallel looks for unused parameters and copies what is returned",
+            "pytorch", SEEKS_UNUSED, {**_HEAD, "data_parallel": ("ddp",)}),
     *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn),
     *_of_norm("k_norm", (*_TOKENS, KV_HEADS), HEAD_DIM, qkn),
     *_rotated("q", HEADS, QUERY), *_rotated("k", KV_HEADS, KEY),
@@ -117,28 +128,29 @@ def _normed_backward(name: str) -> str:
 SCRIPTS: tuple[Script, ...] = (
     # The model returns its logits when it has its loss; the caller holds them until its next forward pass, or does not.
     Script("head_forward", "save =loss.held_by_caller =loss.logits_in_model", _HEAD),
-    Script("loss_forward", "+loss.logits_fp32 +loss.padded_labels save +* -* -loss.logits_in_model", _HEAD),
+    Script("loss_forward", "+loss.logits_fp32 +loss.padded_labels save +* -* copied:loss.held_by_caller"
+           " copied:loss.logits_in_model -loss.logits_in_model", _HEAD),
     Script("loss_backward", "+loss.gradient_log_softmax +* -loss.gradient_log_softmax free =last_steps.logits_gradient"
            " -*", _HEAD),
     Script("head_backward", "+* free:head -last_steps.logits_gradient -*", _HEAD),
     Script("norm_backward", "free +* -*", _HEAD),
-    Script("step_begin", "", _LAYERS),
+    Script("step_begin", "", LAYERS),
     # The first product of a forward pass is that of RoPE's angles.
-    Script("embedding_forward", "save =hidden next share use:step_workspace.forward", _LAYERS),
+    Script("embedding_forward", "save =hidden next share use:step_workspace.forward", LAYERS),
     Script("layer_forward", f"save:layer_input {_norm('attention_norm', 'save:attention.qkv.input')}"
            f" {_projected('q')} {_projected('k')} save:attention.v {_rope('q')} {_rope('k')} -q.projected -k.projected"
            " save:attention.context save:attention.logsumexp drop:attention.logsumexp +o_proj.output drop:all"
            f" +attention.sum -o_proj.output {_norm('ffn_norm', 'save:swiglu.gate_up.input')}"
            " save:swiglu.gate save:swiglu.silu drop:swiglu.gate save:swiglu.up save:swiglu.down.input"
            " drop:swiglu.silu drop:swiglu.up end +down.output drop:all =hidden next -down.output -attention.sum"
-           " -hidden", _LAYERS),
+           " -hidden", LAYERS),
     Script("head_forward", f"{_norm('final_norm', 'save:head.input')} end -hidden =loss.held_by_caller"
-           " =loss.logits_in_model", _LAYERS),
+           " =loss.logits_in_model", LAYERS),
     Script("head_backward", "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
            " +head.input_gradient -last_steps.logits_gradient free:head.input added "
            + _norm_backward("final_norm", "-head.input_gradient", "=residual.gradient =residual.gradient_apart")
-           + " free", _LAYERS),
-    Script("norm_backward", "", _LAYERS),
+           + " free", LAYERS),
+    Script("norm_backward", "", LAYERS),
     Script("layer_backward", "again:kept -attention.sum grad:swiglu.down.weight +down.input_gradient"
            " free:swiglu.down.input added +up.gradient +silu.gradient -down.input_gradient free:swiglu.up"
            " free:swiglu.silu grad:swiglu.up.weight +input.gradient -up.gradient added +gate.gradient -silu.gradient"
@@ -151,15 +163,15 @@ SCRIPTS: tuple[Script, ...] = (
            f" -k.joined +input.sum -input.gradient -input.gradient added {_normed_backward('q')} +input.gradient"
            " -q.joined free:attention added -input.gradient "
            + _norm_backward("attention_norm", "-input.sum", "+norm.input_gradient")
-           + " -norm.input_gradient free", _LAYERS),
+           + " -norm.input_gradient free", LAYERS),
     Script("embedding_backward", "unshare +tied.embedding_gradient -residual.gradient grad:embedding"
-           " -residual.gradient_apart -tied.gradient -tied.embedding_gradient added free -last_steps.loss", _LAYERS),
-    Script("backward_end", "-loss.held_by_caller sum", _LAYERS),
-    Script("optimizer_step", "+* -* -all", _LAYERS),
+           " -residual.gradient_apart -tied.gradient -tied.embedding_gradient added free -last_steps.loss", LAYERS),
+    Script("backward_end", "-loss.held_by_caller sum", LAYERS),
+    Script("optimizer_step", "+* -* -all", LAYERS),
 )
 
 #: Sums of terms whose parts these scripts make one by one.
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
-    (_LAYERS, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
+    (LAYERS, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
 )

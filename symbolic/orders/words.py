@@ -17,6 +17,7 @@ events at the points of a step. An event is a word:
 * ``added``: such gradients of a later micro-batch have been added to those of the first; ``sum`` ends a micro-batch.
 * ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
   such tensor, ``drop:all`` all, ``drop:NAME`` one.
+* ``copied:NAME``: a copy of such a tensor takes its place, where what a model returns is copied.
 * ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
 * ``share``: tensors that all layers save together are made; ``unshare`` frees them.
 * ``again``: a recomputed instance runs forward once more, up to the word ``end``; ``again:kept`` holds its input.
@@ -93,8 +94,9 @@ class Birth:
 
     ``piece`` is ``tensor`` for one allocation for each parameter, ``whole`` for one buffer of all, ``bucket`` for
     buffers of 25 MiB, ``moved`` for a buffer of all that parameters, which are there before, move into when the buffer
-    of gradients is made too, and ``shard`` for a range of that buffer: parameters from the last to the first. ``late``
-    states are made by the first optimizer step.
+    of gradients is made too, ``shard`` for a range of that buffer: parameters from the last to the first, and
+    ``reducer`` for the buckets of PyTorch's DistributedDataParallel. ``late`` states are made by the first optimizer
+    step.
     """
 
     state: str

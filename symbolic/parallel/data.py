@@ -20,7 +20,7 @@ from .optimizers import WHOLE_TENSORS, optimizer_states
 from .weights import State
 
 D, c, t, e, et, E, R, w, wm, De = symbols("D c t e et E R w wm De")
-zero1, zero2, zero3, shards, eshards = symbols("zero1 zero2 zero3 shards eshards")
+zero1, zero2, zero3, shards, eshards, rfull = symbols("zero1 zero2 zero3 shards eshards rfull")
 
 #: Elements to which a parameter's start is aligned in the buffers of the distributed optimizer.
 START_ALIGNMENT = Integer(64)
@@ -85,6 +85,8 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
         precision = (*fp8_weight(choices), *(state for state in precision if state.role is not Role.WEIGHT))
     if choices["data_parallel"] == "torch_ddp":
         precision = (*precision, _bucket(precision))
+    if reduces_in_buckets(choices):
+        precision = (*precision, _torch_bucket(precision))
     of_optimizer = optimizer_states(choices)
     if choices["data_parallel"] == "deepspeed":
         of_optimizer = deepspeed.in_parts(of_optimizer)
@@ -100,6 +102,26 @@ def _bucket(kept: tuple[State, ...]) -> State:
     """
     size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1) * (1 - zero1)
     return State("bucket", Role.GRADIENT, size, "bucket in which gradients are reduced", "nanotron")
+
+
+def reduces_in_buckets(choices: Mapping[str, str]) -> bool:
+    """Return True if PyTorch's DistributedDataParallel copies the gradients of a whole model into its buckets.
+
+    It does not where ranks have experts of their own.
+    """
+    own = choices["data_parallel"] == "ddp" and choices["precision"] in ("bf16", "autocast", "fp32")
+    return own and choices["dispatch"] != "huggingface_sent"
+
+
+#: 1 where Transformers' trainer lets DistributedDataParallel look for unused parameters: if nothing is recomputed.
+SEEKS_UNUSED = Iverson(D > 1) * (1 - rfull)
+
+
+def _torch_bucket(kept: tuple[State, ...]) -> State:
+    """Buckets are as wide as weights and live as long as the model, beside gradients that come and go with a step."""
+    size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1)
+    return State("bucket", Role.BUFFER, size, "bucket of DistributedDataParallel, to which the gradient is copied",
+                 "pytorch")
 
 
 def gradients_are_made(choices: Mapping[str, str]) -> bool:

@@ -85,6 +85,7 @@ class Player {
       unbind: () => this.bound.unbind(),
       remake: (name, { held }) => { for (const row of rows.dropped) if (row.component === name) held.set(row.name, this.make(row)); },
       roots: () => trace.free(trace.allocate("transient", Math.floor(rows.account["stage.listed_roots.optimizer_step"] ?? 0))),
+      copied: (name) => this.copy(name),
       added: () => { trace.freeAll(this.added); this.added = []; },
       sum: () => { this.sums = true; },
       share: () => { this.shared = rows.shared.map((row) => this.make(row)); },
@@ -163,6 +164,14 @@ class Player {
         if (this.sums) this.added.push(tensor);
         else this.keep("grad", tensor);
       }
+  }
+
+  // A copy in the place of a tensor, where what a model returns is copied.
+  copy(name) {
+    const tensors = this.passing.get(name);
+    if (!tensors?.length || !this.rows.sizes["passing.copied"]) return;
+    tensors.push(this.trace.allocate("transient", tensors[0].size));
+    this.trace.free(tensors.shift());
   }
 
   drop(name) {

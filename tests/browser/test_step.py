@@ -68,6 +68,7 @@ RUNS: tuple[dict[str, Any], ...] = (
     {"model": "llama-3.1-8b", "implementation": "torchtitan", "tensor_parallel": 2, "num_gpus": 16,
      "global_batch_size": 32, "recompute": "none"},
     {"model": "llama-3.2-1b", "implementation": "torchtitan", "num_gpus": 8, "global_batch_size": 24},
+    {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 8, "global_batch_size": 16},
 )
 #: Models that drawn steps are of, with their implementations; all of these are replayed with some of the layouts.
 DRAWN = (

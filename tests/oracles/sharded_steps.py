@@ -48,14 +48,14 @@ class _Mark:
 
 
 class Recorder(TorchDispatchMode):
-    """Events of all storages that are made inside of the ``with`` block."""
+    """Events of all storages that are made inside of the ``with`` block; ``are_fake``: of tensors without memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, are_fake: bool = True) -> None:
         super().__init__()
         self.events: list[Event] = []
         self.now = self.peak = self.paused = 0
         self.streams = [_Mark()]
-        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True) if are_fake else None
         self._alive: dict[int, tuple[Any, int, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -64,7 +64,7 @@ class Recorder(TorchDispatchMode):
             return NotImplemented
         result = func(*args, **kwargs or {})
         for leaf in tree_leaves(result) if not self.paused else ():
-            if getattr(leaf, "fake_mode", None) is self.mode:
+            if isinstance(leaf, torch.Tensor) and getattr(leaf, "fake_mode", None) is self.mode:
                 self.record(leaf)
         return result
 

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 from oracles.huggingface import Shape
-from oracles.transformers_steps import recorded
+from oracles.transformers_steps import recorded, reducer_of
 
-from shardmath.account.configured import configured
+from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed
 from shardmath.allocator.trace import replay
+from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.answers import Replay
+from shardmath.steps.buckets import NAME
+from shardmath.steps.rows import Rows
+from shardmath.steps.step import Steps
 
 pytestmark = pytest.mark.slow
 
@@ -30,15 +34,21 @@ def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
     return draw.choice(("llama", "qwen2", "qwen3")), shape, run
 
 
-def ours(family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1) -> Replay:
+def run_of(
+    family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1
+) -> Configuration:
     model = Model(
         name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=shape["L"],
         num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
         tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
-    account = replayed(configured(
+    return configured(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
-        global_batch_size=shape["b"] * microbatches, recompute="full" if full else "none", torch_workspace_bytes=0,
-        kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed"}))
+        global_batch_size=shape["b"] * microbatches * ranks, recompute="full" if full else "none", data_parallel=ranks,
+        torch_workspace_bytes=0, kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed"})
+
+
+def ours(family: str, shape: Shape, **run: Any) -> Replay:
+    account = replayed(run_of(family, shape, **run))
     assert account.replay is not None, account.replay_unknown
     assert account.replay.allocated_bytes == account.peak_bytes
     return account.replay
@@ -49,6 +59,46 @@ def test_allocated_bytes_are_those_of_transformers(draws: list[Random]) -> None:
     for draw in draws:
         family, shape, run = drawn(draw)
         assert ours(family, shape, **run).allocated_bytes == recorded(family, shape, **run).peak, (family, shape, run)
+
+
+#: Sizes from which a tensor is a bucket or a piece of the model here, not a buffer, a map or their exchange.
+LEAST = 2**14
+
+
+def buckets_of(family: str, shape: Shape, **run: Any) -> list[int]:
+    """Return the bytes of all that the replay of two steps allocates for buckets, in its order."""
+    job = run_of(family, shape, ranks=2, **run).job
+    values = job.on_rank(0)
+    steps = Steps(Rows.of(job.evaluator, values, terms_at(job.evaluator.terms, values)), "1f1b", 1)
+    return [event.size for event in steps.run() if event.row == NAME and event.size >= LEAST]
+
+
+@pytest.mark.cases(3, 20)
+def test_bytes_with_distributed_data_parallel_are_those_of_transformers(draws: list[Random]) -> None:
+    """PyTorch's own reducer holds as many bytes; its map of used parameters is on the host too, which is a CPU here."""
+    for draw in draws:
+        family, shape, run = drawn(draw)
+        shape |= {"s": shape["s"] // 8}
+        theirs, mine = recorded(family, shape, **run, is_shared=True), ours(family, shape, **run, ranks=2)
+        on_the_host = 0 if run["full"] else 4 * parameters_of(family, shape)
+        assert mine.allocated_bytes == theirs.peak - on_the_host, (family, shape, run)
+        assert mine.reserved_bytes == pytest.approx(replay(theirs.events).reserved_peak, rel=0.05), (family, shape, run)
+
+
+def parameters_of(family: str, shape: Shape) -> int:
+    """Count the parameters of a model, not their elements."""
+    of_layer = 9 + {"llama": 0, "qwen2": 3, "qwen3": 2}[family]
+    return of_layer * shape["L"] + 3 - shape["tied"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("family", "tied"), [("llama", 0), ("qwen3", 1)])
+def test_buckets_are_those_of_the_reducer(family: str, tied: int, full: bool) -> None:
+    """Pieces of the broadcast, buckets of the first step and of the second, each with its bytes and in its order."""
+    shape = {"k": 4, "a": 8, "d": 64, "h": 512, "f": 2048, "s": 16, "b": 1, "u": 16000, "L": 8, "tied": tied}
+    theirs = reducer_of(family, shape, full=full)
+    assert len(theirs) > (5 if full else 4)
+    assert buckets_of(family, shape, full=full, holds=False) == theirs
 
 
 #: Family, sequence, micro-batch and full recompute of each.

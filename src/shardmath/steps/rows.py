@@ -53,6 +53,8 @@ class Rows:
     choices: Mapping[str, str]
     same: Mapping[str, str]
     """Rows in the memory of others, which full recompute keeps."""
+    modules: tuple[str, ...]
+    """Parameters of a layer in the order of its modules, where that is not the order of the rows."""
     dropped: tuple[Row, ...]
     """Saved tensors of layers that selective recompute drops and makes again."""
 
@@ -67,7 +69,7 @@ class Rows:
         dropped = tuple(Row(name, math.ceil(whole[name]), *described) for name, described in module.ROWS.items()
                         if switches and whole[name] and not sizes[name])
         return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
-                   evaluator.choices, module.SAME, dropped)
+                   evaluator.choices, module.SAME, module.MODULES, dropped)
 
     @cached_property
     def roles(self) -> Mapping[str, str]:
@@ -132,9 +134,13 @@ class Rows:
                           for piece in range(count)}
         return parts
 
-    def weights(self, experts: bool) -> list[int]:
-        """List the elements of every parameter of the rank, or of its experts, in the order of the model."""
+    def weights(self, experts: bool, modules: Sequence[str] = ()) -> list[int]:
+        """List the elements of every parameter of the rank, or of its experts, in the order of the model.
+
+        ``modules`` orders those of a layer.
+        """
         rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts]
+        rows.sort(key=lambda row: modules.index(row.name) if row.name in modules else len(modules))
         layers = {kind: [row.size for row in rows if row.place in places] for kind, places in PLACES.items()}
         ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
                 for place in ("FIRST", "STAGE", "LAST")}

@@ -48,6 +48,8 @@ class Player:
         self._passing: dict[str, list[int]] = {}
         self._unsaved: Held = {}
         self._added: list[int] = []
+        self.gradients: list[int] = []
+        """Elements of the gradients of a micro-batch, in the order in which they were made."""
         self._sums = False
         self._shared: list[int] = []
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
@@ -60,7 +62,8 @@ class Player:
             "remake": self._remake, "roots": self._list_roots,
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
-            "added": self._add, "share": self._share, "unshare": self._unshare, "sum": self._end_microbatch,
+            "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
+            "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
         }
@@ -123,6 +126,7 @@ class Player:
         kept = self._rows.sizes["state.kept_gradient"]
         for row in self._rows.every if point.here_too else ():
             if row.role == "weight" and name in (row.component, row.name):
+                self.gradients.append(row.size)
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
                 (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
 
@@ -139,6 +143,13 @@ class Player:
     def _unshare(self, name: str, point: _Point) -> None:
         self._trace.free_all(self._shared)
         self._shared = []
+
+    def _copy(self, name: str, point: _Point) -> None:
+        """Put a copy in the place of a tensor, where what a model returns is copied."""
+        if self._passing.get(name) and self._rows.sizes.get("passing.copied"):
+            key = self._passing[name].pop(0)
+            self._passing[name].append(self._trace.allocate(self._trace.size(key), name))
+            self._trace.free(key)
 
     def _drop(self, name: str, point: _Point) -> None:
         rows = list(self._unsaved)

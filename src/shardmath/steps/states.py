@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from shardmath.steps.buckets import NAME as BUCKETS
+from shardmath.steps.buckets import Buckets
 from shardmath.steps.rows import Row, Rows
 from shardmath.steps.trace import Trace
 
@@ -25,6 +27,7 @@ class States:
         self._groups = {prefix: elements for prefix, elements in groups.items() if elements}
         used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
                 if event.startswith("use:")}
+        self.buckets = Buckets(rows, trace)
         self._late = [row for row in rows.every if row.role == "buffer" and used & {row.name, row.component}
                       for _ in range(self._count(row))]
 
@@ -40,6 +43,7 @@ class States:
             for size in pieces:
                 self._trace.allocate(size, name)
         self._trace.free_all(moved[::-1])
+        self.buckets.make()
         static = self._rows.static()
         buffers = [row for row in self._rows.every if row.role == "buffer" for _ in range(self._count(row))]
         workspaces, others = ([row for row in buffers if (row.module == WORKSPACE) is first and row not in self._late]
@@ -47,7 +51,8 @@ class States:
         for name, size in [*((row.name, row.size) for row in workspaces), ("input", static["input"]),
                            *((row.name, row.size) for row in others)]:
             self._trace.allocate(size, name)
-        assert sum(row.size for row in buffers) == static["buffer"]
+        made = int(self._rows.account.get(f"stage.{BUCKETS}.buffer", 0))
+        assert made + sum(row.size for row in buffers) == static["buffer"]
 
     def listed(self, name: str, size: int) -> Iterator[int]:
         """Yield ``size`` bytes in pieces like a state's, without the smallest: vectors are in a list of their own."""
@@ -93,6 +98,8 @@ class States:
     def _pieces(self, late: bool) -> Iterator[tuple[str, list[int]]]:
         """Yield each state with the sizes of its allocations; those of a role have its bytes, to the last one."""
         for role, total in self._rows.static().items():
+            if role == "buffer":
+                continue  # buckets are no sum of a part of every parameter
             known = {name: self._rows.sizes[f"state.{name}"] for name, (of, _, _) in self._rows.states.items()
                      if of == role}
             whole, left = sum(known.values()), total

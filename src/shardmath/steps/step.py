@@ -69,9 +69,6 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
             yield Limit(name, 0, f"must be 0 with experts: {_MORE}")
         rule = f"must be 1 with full recompute of experts: {_MORE}"
         yield Limit("virtual_pipeline", 1, rule, beside="recompute_full")
-    if (choices["peak"], choices["data_parallel"]) == ("torch", "ddp"):
-        rule = "must be 1: buckets of DistributedDataParallel in PyTorch's own step are not replayed yet"
-        yield Limit("data_parallel", 1, rule)
     if choices["heads"] == "latent":
         for name in ("recompute_layernorm", "recompute_mla_up_proj"):
             yield Limit(name, 0, f"must be 0 with latent attention: {_MORE}")
@@ -108,6 +105,8 @@ class Steps:
             if not step:
                 self._states.first_step()
             self._at("optimizer_step", here_too=True)
+            if not step:
+                self._states.buckets.remake(self._player.gradients)
         return self.trace.events
 
     @cached_property
@@ -169,6 +168,7 @@ class Steps:
     ) -> None:
         """Run the backward pass of a chunk, which frees what its forward pass saved."""
         embedding, *layers, head, loss = parts
+        self._player.gradients.clear()
         self._at("backward_start")
         self._at("loss_backward", held=loss, here_too=is_last)
         self._at("head_backward", held=head, here_too=is_last)
