@@ -36,9 +36,9 @@ class Buckets:
 
     def __init__(self, rows: Rows, trace: Trace) -> None:
         self._trace = trace
-        self._each = rows.sizes.get("state.bucket", 0)
-        self._elements = [size for experts in (False, True) for size in rows.weights(experts, rows.modules)]
         self._bytes = int(rows.account.get(f"stage.{NAME}.buffer", 0))
+        self._each = rows.sizes["state.bucket"] if self._bytes else 0  # nanotron's are gradients
+        self._elements = [size for experts in (False, True) for size in rows.weights(experts, rows.modules)]
         self._whole: list[int] = []
 
     def make(self) -> None:
