@@ -116,7 +116,8 @@ WHY: Mapping[str, str] = {
     "nemo-rec/h100-23": "there is memory for one sequence in a micro-batch",
     "nemo-rec/h100-25": "there is memory for half a sequence on a rank",
     "nemo-rec/h100-45": "a third of the chunks send a third as often between stages; recomputed norms make room",
-    "nemo-rec/h100-46": "half the stages have as many chunks; recomputed norms and activations of experts make room",
+    "nemo-rec/h100-46": "tokens of experts stay inside of a server; the recipe sends them over four, beside another"
+                        " micro-batch, which is not assumed here",
     "nemo-rec/b200-6": "twice the stages with as many chunks: half the data-parallel ranks, and half the gradients",
     "llama3-paper/8192-cp1": "the paper's table says no chunks, so one is counted, which leaves ranks idle",
     "llama3-paper/16384-cp1": "the same; half the micro-batches leave ranks idle for longer",
