@@ -216,7 +216,7 @@ class Layer(Operations):
             return [], [query, key]
         if rope.startswith("joined"):
             width = ROTARY_DIM if self.choices["positions"] == "partial" else HEAD_DIM
-            parts = [[self.slice(value, value.shape[:-1] + (part,)) for part in (width, HEAD_DIM)]
+            parts = [[self.slice(value, (*value.shape[:-1], part)) for part in (width, HEAD_DIM)]
                      for value in (query, key)]
             turned = [self._turn(part) for part, _ in parts]
             return turned, [self.joined(value.shape, [part, rest])
