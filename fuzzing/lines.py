@@ -135,8 +135,9 @@ def _shown(model: Any) -> str:
     from shardmath.search.spaces.usual import DATA_PARALLEL
 
     data = packed({"start": model.name, "models": [model_data(model)]})
-    return rendered("page/page.html", {"packed": data, "functions": [], "data_parallel": DATA_PARALLEL, "ranking": []},
-                    header="Written by `shardmath page`.")
+    return rendered("page/page.html", {
+        "packed": data, "formulas": "", "readers": "", "functions": [], "data_parallel": DATA_PARALLEL, "ranking": [],
+    }, header="Written by `shardmath page`.")
 
 
 @cache

@@ -171,7 +171,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "overlap_grad_reduce": ("og", "0 or 1", 0, 1, "machine", "gradient reduction overlaps the backward pass"),
     "overlap_param_gather": ("ow", "0 or 1", 0, 1, "machine", "weight gathering overlaps the forward pass"),
     "tp_comm_overlap": ("ot", "0 or 1", 0, 1, "machine", "tensor-parallel collectives overlap matrix products"),
-    "expert_overlap": ("oe", "0 or 1", 0, 1, "machine", "tokens go to experts beside computing of another micro-batch, whose memory is not counted"),
+    "expert_overlap": ("oe", "0 or 1", 0, 1, "machine", "tokens go to experts beside computing of another micro-batch, whose memory is not counted yet"),
     "overlap_cpu_optimizer_d2h_h2d": ("oh", "0 or 1", 0, 1, "machine", "gradients are copied to the host while it updates other parameters"),
     "power_milliwatts": ("pw", "mW", 0, None, "machine", "power of one GPU at full load, with its share of the building"),
     "waiting_power_per_mille": ("busy", "per mille", 0, 1000, "machine", "power of a waiting GPU (per mille of a computing one)"),

@@ -25,7 +25,7 @@ REFUSED = {
                                   " (seq_length = 8192); nearest legal: 2 or 4",
     "--tpy 2 --tpz 3": "num_gpus = 8: must be a multiple of *; nearest legal: tensor_parallel_z 2 or 4",
     "--tpz 8 --global-batch-size 4": "tensor_parallel_z = 8: *; nearest legal: global_batch_size 8",
-    "--tpy 2 --sequence-parallel": "sequence_parallel = 1: must be 0: *; nearest legal: 0",
+    "--tpy 2 --sequence-parallel": "sequence_parallel = 1: must be 0 *; nearest legal: 0",
     "--cpu-offloading-num-layers 32":
         "cpu_offloading_num_layers = 32: must be less than num_layers *; nearest legal: 31",
     "--cpu-offloading-num-layers 8 --recompute full": "cpu_offloading_num_layers = 8: must be 0 *; nearest legal: 0",

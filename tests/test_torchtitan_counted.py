@@ -72,7 +72,7 @@ def test_selective_recompute_lies_between_none_and_full() -> None:
 @pytest.mark.parametrize(("implementation", "arguments", "words"), [
     ("torchtitan", {"pipeline_parallel": 2, "num_gpus": 16, "gradients": "bf16"}, "must be fp32"),
     ("torchtitan", {"tensor_parallel": 2, "num_gpus": 16, "sequence_parallel": False}, "DTensor"),
-    ("torchtitan", {"recompute": "mlp"}, "must not be mlp: torchtitan"),
+    ("torchtitan", {"recompute": "mlp"}, "must not be mlp in torchtitan"),
     ("torchtitan", {"kernels": {"data_parallel": "ddp"}}, "must be one of fsdp"),
     ("nanotron", {"recompute": "selective"}, "must be a mode of nanotron; nearest legal: none"),
     ("nanotron", {"context_parallel": 2, "num_gpus": 16}, "must be 1"),

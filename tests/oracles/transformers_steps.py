@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -15,6 +16,17 @@ from torch.nn.parallel import DistributedDataParallel
 from shardmath.allocator.trace import Action
 
 
+@contextmanager
+def one_rank() -> Iterator[None]:
+    """Have a process group of this process alone, which other tests find gone again."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@one_rank()
 def recorded(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
     is_shared: bool = False,
@@ -51,11 +63,10 @@ def recorded(
 
 
 def _shared(model: Any, seeks_unused: bool) -> Any:
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     return DistributedDataParallel(model, find_unused_parameters=seeks_unused)
 
 
+@one_rank()
 def reducer_of(family: str, shape: Shape, full: bool) -> list[int]:
     """Return the bytes of all that DistributedDataParallel allocates: at its start, and before its second step.
 
