@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nested_settings import nested
 
 from shardmath.formats import read
 from shardmath.formats.described import tables
@@ -17,18 +18,6 @@ FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sor
 CASES = [(format, row) for format, rows in FILES.items() for row in rows]
 #: Formats that others are written in, or that flags alone show, and those with a reader of their own beside the tables.
 NOT_BY_THEMSELVES, WITHOUT_TABLE = {"transformers", "trl_dpo", "trl_reward"}, {"bridge"}
-
-
-def nested(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings as a file nests them."""
-    data: dict[str, Any] = {}
-    for key, value in settings.items():
-        *above, last = key.split(".")
-        table = data
-        for name in above:
-            table = table.setdefault(name, {})
-        table[last] = value
-    return data
 
 
 @pytest.mark.parametrize(("format", "row"), CASES, ids=[f"{format}-{row['file']}" for format, row in CASES])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nested_settings import nested
 
 from shardmath.commands.page.catalogue import model_data, models
 from shardmath.errors import InputError
@@ -60,17 +61,6 @@ READ = """async ([files, catalogue, page]) => {
 }"""
 
 
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for key, value in settings.items():
-        *above, last = key.split(".")
-        table = data
-        for name in above:
-            table = table.setdefault(name, {})
-        table[last] = value
-    return data
-
-
 def _public() -> dict[str, str]:
     """Return public files in each format that they may be in, those with what a command line adds too."""
     paths = [*sorted((DATA / "formats").iterdir()), DATA / "reports" / "torchtitan_1558.toml",
@@ -82,7 +72,7 @@ def _public() -> dict[str, str]:
                 files[f"{name}_{number}.sh"] = row["script"]
                 continue
             for end, settings in (("", row["settings"]), ("_given", {**row["settings"], **row["given"]})):
-                data = _nested(settings)
+                data = nested(settings)
                 files[f"{name}_{number}{end}.json"] = json.dumps(data)
                 files[f"{name}_{number}{end}.yaml"] = yaml.safe_dump(data, sort_keys=False)
     return files

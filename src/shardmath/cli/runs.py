@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.meant import with_hyphens
 from shardmath.cli.options import device, kernel_choices, kernel_options, pairs, without_absent
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE, OTHERS
@@ -45,7 +46,7 @@ def described(
         name, value = next(iter(settings.items()))
         known = name.replace("-", "_") in (*options, *OTHERS, *MACHINE)
         raise InputError("set", name, "must not be given: the model is not a file with settings",
-                         f"--{name.replace('_', '-')} {value}" if known else None)
+                         f"--{with_hyphens(name)} {value}" if known else None)
     return model, dict(options)
 
 

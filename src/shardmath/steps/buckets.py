@@ -14,8 +14,9 @@ from shardmath.steps.rows import Rows
 from shardmath.steps.trace import Trace
 
 MIB = 2**20
-#: Bytes that close the first bucket, and every other one.
-CAPS = (MIB, 25 * MIB)
+#: Bytes that close a bucket; those that close the first one, and every other one, in PyTorch's own step.
+BUCKET = 25 * MIB
+CAPS = (MIB, BUCKET)
 #: Bytes that close a piece of parameters that is broadcast, and pieces on their way at a time.
 PIECE, ON_THE_WAY = 250 * MIB, 2
 NAME = "buckets"
@@ -35,17 +36,17 @@ class Buckets:
     """Allocate the buckets of a rank, exactly as many bytes as the account has of them."""
 
     def __init__(self, rows: Rows, trace: Trace) -> None:
-        self._trace = trace
+        self._rows, self._trace = rows, trace
         self._bytes = int(rows.account.get(f"stage.{NAME}.buffer", 0))
         self._each = rows.sizes["state.bucket"] if self._bytes else 0  # nanotron's are gradients
-        self._elements = [size for experts in (False, True) for size in rows.weights(experts, rows.modules)]
         self._whole: list[int] = []
 
     def make(self) -> None:
         """Broadcast the parameters, and make the buckets of the first step."""
         if not self._each:
             return
-        sizes = [self._each * count for count in self._elements]
+        rows = self._rows
+        sizes = [self._each * count for experts in (False, True) for count in rows.weights(experts, rows.modules)]
         on_the_way: deque[int] = deque()
         for piece in cut(sizes, [PIECE]):
             if len(on_the_way) == ON_THE_WAY:

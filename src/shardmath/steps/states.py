@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from shardmath.steps.buckets import BUCKET, Buckets
 from shardmath.steps.buckets import NAME as BUCKETS
-from shardmath.steps.buckets import Buckets
 from shardmath.steps.rows import Row, Rows
 from shardmath.steps.trace import Trace
 
-#: Bytes of a bucket in which DistributedDataParallel reduces gradients.
-BUCKET = 25 * 2**20
 WORKSPACE = "workspace"
 
 
