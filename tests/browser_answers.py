@@ -71,3 +71,15 @@ def compare_times(time: dict[str, Any], expected: Any, state: dict[str, Any]) ->
         assert time[name] == pytest.approx(value, rel=1e-9), (name, state)
     assert (time["error"], time["rank"], [*time["spent"]]) == (step.error, step.rank, [*step.spent]), state
     assert list(time["spent"].values()) == pytest.approx(list(step.spent.values()), rel=1e-6, abs=1e-9 * step.seconds)
+
+
+def beyond_doubles(refusal: str | None, expected: Any) -> bool:
+    """Whether the page refuses a job for the size of its numbers, as it may from reserved memory of 9 TB on.
+
+    Reserved memory is computed in thousandths of a byte, and doubles hold no more of them exactly.
+    """
+    if not (refusal or "").endswith(BEYOND):
+        return False
+    assert expected is not None, refusal
+    assert 1000 * expected.process.reserved >= 2**53, refusal
+    return True

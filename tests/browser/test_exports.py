@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
+from browser_answers import beyond_doubles
 from browser_cases import MODELS, states
 from oracles.extent import FULL, SEED
 
@@ -52,6 +53,8 @@ def _asked(state: dict[str, Any]) -> dict[str, Any]:
 def _assert_as_written(files: dict[str, list[str]], account: Any, state: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     assert [*files] == [name for name, format in WRITERS.items() if format.implementation == account.framework]
     for format, (text, why) in files.items():
+        if beyond_doubles(why, account):
+            continue
         expected = _written(format, account)
         assert (expected is None) == bool(why), (format, state, why)
         assert text == (expected or ""), (format, state)
