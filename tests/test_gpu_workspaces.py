@@ -18,8 +18,9 @@ MIB, KIB = 2**20, 2**10
 MODEL = Model.named("llama-3.2-1b")
 ARCHITECTURES = {
     "v100": "ampere", "a100": "ampere", "a800": "ampere", "l4": "ampere", "l40s": "ampere", "a6000": "ampere",
-    "t4": "ampere", "a10": "ampere", "a10g": "ampere", "a40": "ampere", "rtx-3090": "ampere", "rtx-4090": "ampere",
-    "rtx-6000": "ampere", "rtx-5090": "blackwell", "rtx-pro": "blackwell",
+    "t4": "ampere", "a10": "ampere", "a10g": "ampere", "a40": "ampere", "rtx-3090": "ampere", "rtx-4080": "ampere",
+    "rtx-4090": "ampere", "rtx-6000": "ampere", "rtx-5080": "blackwell", "rtx-5090": "blackwell",
+    "rtx-pro": "blackwell",
     "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
     "b200": "blackwell", "gb200": "blackwell", "b300": "blackwell", "gb300": "blackwell", "mi250x": "hopper",
     "mi300x": "hopper", "mi325x": "hopper", "mi350x": "hopper", "mi355x": "hopper",

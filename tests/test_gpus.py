@@ -30,6 +30,8 @@ REPORTED = {
     "gb300-279gb": 284208 * MIB,
     "rtx-4090-24gb": 24564 * MIB,
     "rtx-3090-24gb": 24576 * MIB,
+    "rtx-4080-16gb": 16376 * MIB,
+    "rtx-5080-16gb": 16303 * MIB,
     "rtx-5090-32gb": 32607 * MIB,
     "rtx-pro-6000-96gb": 97887 * MIB,
     "a6000-48gb": 49140 * MIB,

@@ -18,6 +18,6 @@ def show_switches(out: Console, switches: Iterable[Switch] | None) -> None:
     rows = [(item.options, item.what, gib(item.peak_bytes), item.verdict, in_words(item.layout)) for item in switches]
     if rows:
         out.print(table(("with", "", "peak", "", "layout of least memory then"), rows, right=(2,),
-                        title="Single changes that make something fit, the smallest first, and GiB"))
+                        title="Changes that make something fit, the smallest first, and GiB"))
     else:
-        out.print("No single change that is tried makes anything fit.")
+        out.print("No change that is tried makes anything fit.")

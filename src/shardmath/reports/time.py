@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from rich.console import Console
@@ -25,8 +25,7 @@ def show_rates(out: Console, explanation: Explanation) -> None:
     out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
     if time.error is not None:
         out.print(within(time.error, bool(explanation.inputs["num_experts"])), markup=False)
-    if explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"] > 1:
-        show_overlapped(out, time.machine)
+    show_overlapped(out, time.machine, [explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"]])
 
 
 def show_time(out: Console, explanation: Explanation) -> None:
@@ -77,9 +76,9 @@ def overlapped(values: Mapping[str, int]) -> str:
     return f"Counted with: {', '.join(meanings)} (off: {', '.join(flags)})." if names else ""
 
 
-def show_overlapped(out: Console, values: Mapping[str, int]) -> None:
-    """Print that sentence, if there is one."""
-    if line := overlapped(values):
+def show_overlapped(out: Console, values: Mapping[str, int], copies: Iterable[int]) -> None:
+    """Print that sentence, if there is one, and if a layout has several ``copies`` of a weight."""
+    if max(copies, default=1) > 1 and (line := overlapped(values)):
         out.print(line, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""Single changes that make something fit where nothing does, the smallest first."""
+"""Changes that make something fit where nothing does, the smallest first: single ones, or else a few together."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ _SMALL: tuple[tuple[_Change, ...], ...] = (
 _RANK, _CODES = 16, {"base_weights": "nf4"}
 #: How often the GPUs are doubled at most; between two doublings three more numbers are tried.
 _DOUBLINGS = 7
+#: Changes that are tried together at most, where fewer make nothing fit.
+_TOGETHER = 3
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,13 @@ class Switch(Answer):
 
 
 def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
-    """Return single changes after which a layout has a better ``verdict`` than any has without them.
+    """Return changes after which a layout has a better ``verdict`` than any has without them.
 
-    Of the changes of one kind that is the weakest that fits, or else the weakest that may. Only layouts of little
-    memory are tried: full recompute, one sequence in a micro-batch and one chunk of layers on a rank, where no others
-    are asked for. A change that the implementation refuses is passed over. Several implementations are changed one
-    after the other. None on a cluster whose changes are not counted yet.
+    Of the changes of one kind that is the weakest that fits, or else the weakest that may. Where no single change
+    makes anything fit, each is tried beside that change of the program which leaves the least memory, and then beside
+    two such changes. Only layouts of little memory are tried: full recompute, one sequence in a micro-batch and one
+    chunk of layers on a rank, where no others are asked for. A change that the implementation refuses is passed over.
+    Several implementations are changed one after the other. None on a cluster whose changes are not counted yet.
     """
     try:
         as_cluster(search.gpu, search.network)
@@ -81,15 +84,48 @@ def switches(search: Search, verdict: str) -> tuple[Switch, ...] | None:
         return None
     better, names = NAMES[:NAMES.index(verdict)], implementations_of(search)
     alone = [replace(search, implementation=name) for name in names] if len(names) > 1 else [search]
-    tried = (_weakest(item, kind, better, len(names) > 1) for item in alone for kind in _kinds(item, names))
-    return tuple(item for item in tried if item is not None)
+    bases: list[_Change | None] = [("", {IMPLEMENTATION: item.implementation} if len(names) > 1 else {})
+                                   for item in alone]
+    for _ in range(_TOGETHER):
+        based = [(item, base) for item, base in zip(alone, bases, strict=True) if base is not None]
+        tried = (_weakest(item, (_joined(base, change) for change in kind), better)
+                 for item, base in based for kind in _kinds(_changed(item, base[1]), names))
+        if enough := tuple(item for item in tried if item is not None):
+            return enough
+        bases = [None if base is None else _least(item, base) for item, base in zip(alone, bases, strict=True)]
+    return ()
 
 
-def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...], named: bool) -> Switch | None:
-    """Return the weakest change of a kind; where it is ``named``, its options say the implementation too."""
+def _joined(first: _Change, second: _Change) -> _Change:
+    """Return two changes as one."""
+    (before, fields), (words, others) = first, second
+    both = {name: {**fields[name], **value} if isinstance(value, Mapping) and name in fields else value
+            for name, value in others.items()}
+    return (f"{before}, {words}" if before else words), {**fields, **both}
+
+
+def _changed(search: Search, fields: Mapping[str, Any]) -> Search:
+    """Return a search with the fields of a change."""
+    whole: dict[str, Any] = {
+        name: {**(getattr(search, name) or {}), **value} if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+    }
+    return replace(search, **whole)
+
+
+def _least(search: Search, base: _Change) -> _Change | None:
+    """Return a change with that one change of the program beside it that leaves the least memory; None without one."""
+    joined = [_joined(base, change) for kind in _SMALL for change in kind]
+    tried = [(item.peak_bytes, place) for place, change in enumerate(joined)
+             if (item := _tried(search, *change)) is not None]
+    return joined[min(tried)[1]] if tried else None
+
+
+def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...]) -> Switch | None:
+    """Return the weakest change of a kind."""
     best = None
     for words, fields in kind:
-        item = _tried(search, words, fields, {IMPLEMENTATION: search.implementation} if named else {})
+        item = _tried(search, words, fields)
         if item is not None and item.verdict in better and (best is None or item.verdict != best.verdict):
             best = item
         if best is not None and best.verdict == better[0]:
@@ -97,16 +133,12 @@ def _weakest(search: Search, kind: Iterable[_Change], better: tuple[str, ...], n
     return best
 
 
-def _tried(search: Search, words: str, fields: Mapping[str, Any], named: Mapping[str, Any]) -> Switch | None:
+def _tried(search: Search, words: str, fields: Mapping[str, Any]) -> Switch | None:
     """Return the layout of least memory after a change; None where it changes nothing, and where none is legal."""
-    sizes: dict[str, Any] = {name: size for name, size in _LEAST.items() if getattr(search, name) is None}
-    whole: dict[str, Any] = {
-        name: {**(getattr(search, name) or {}), **value} if isinstance(value, Mapping) else value
-        for name, value in fields.items()
-    }
-    changed = replace(search, **whole)
+    changed = _changed(search, fields)
     if changed == search:
         return None
+    sizes: dict[str, Any] = {name: size for name, size in _LEAST.items() if getattr(search, name) is None}
     try:
         spaces = spaces_of(replace(changed, **sizes), "memory")
         rows = [legal_rows(part) for space in spaces for part in space.parts()]
@@ -121,7 +153,7 @@ def _tried(search: Search, words: str, fields: Mapping[str, Any], named: Mapping
     if least is None:
         return None
     peak, layout = least
-    return Switch(words, " ".join(_options(search, {**named, **fields})), sizes_of(layout), changed.num_gpus, peak,
+    return Switch(words, " ".join(_options(search, fields)), sizes_of(layout), changed.num_gpus, peak,
                   layout.verdict, layout.rule_80)
 
 

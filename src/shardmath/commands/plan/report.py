@@ -23,7 +23,8 @@ def show(plan: Plan) -> None:
     titles = ("GPUs", *columns)
     rows = [[f"{offer.num_gpus:,} {offer.gpu}", *(text for title, text in _columns(offer) if title in columns)]
             for offer in plan.offers]
-    out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
+    if columns:
+        out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
                     spare=("GPU-hours", "MWh", "t CO2", "interruptions", "kept", "tokens/J", "MFU")))
     for offer in plan.offers:
         _show_layouts(out, offer)
@@ -31,9 +32,13 @@ def show(plan: Plan) -> None:
     _show_choice(out, plan, "Cheapest", plan.cheapest)
     if plan.fastest is None:
         out.print("No offer meets what was asked.")
+    if not all(offer.phases for offer in plan.offers):
+        out.print("`shardmath recommend` names changes of a job that make something fit.", markup=False)
     for item in plan.optima:
         out.print(_optimum(item))
-    show_overlapped(out, dict.fromkeys(plan.overlaps, 1))
+    phases = [phase for offer in plan.offers for phase in offer.phases]
+    show_overlapped(out, dict.fromkeys(plan.overlaps, 1),
+                    (phase.data_parallel * int(phase.layout["context_parallel"]) for phase in phases))
     _show_uncounted(out, plan)
 
 

@@ -131,9 +131,9 @@ class Advice(Drawn, room="recommend", table="choices"):
     untried: tuple[Untried, ...]
     """Layouts that were left out, with the option that tries them."""
     switches: tuple[Switch, ...] | None = None
-    """Where nothing fits, single changes after which something fits or may fit, one of each kind, the smallest first;
-    an empty list if no single change does it. Null where a layout fits, and on clusters of measured links or of
-    unlike GPUs, where no changes are tried."""
+    """Where nothing fits, changes after which something fits or may fit, one of each kind, the smallest first: single
+    ones, or else up to three together; an empty list if none does it. Null where a layout fits, and on clusters of
+    measured links or of unlike GPUs, where no changes are tried."""
 
 
 def choice_of(

@@ -66,10 +66,16 @@ def _moved(configuration: Configuration, name: str, after: int) -> Mapping[str, 
     for symbol, text in configuration.part.derived.items():
         value = formula_column(text, values)
         if value != int(value):
-            raise InputError(symbol, float(value), "must be a whole number: what is left of the GPUs")
+            raise InputError(symbol, float(value), _uneven(symbol, value, values))
         values[symbol] = int(value)
     if values["tensor_parallel"] == 1:
         values["sequence_parallel"] = 0
     elif configuration.values["tensor_parallel"] == 1:
         values["sequence_parallel"] = int(configuration.part.evaluator.defaults["sequence_parallel"])
     return values
+
+
+def _uneven(symbol: str, value: float, values: Mapping[str, int]) -> str:
+    """Return the rule that a symbol breaks which is not whole: of data parallelism, the GPUs that it would take."""
+    gpus = f": takes {round(values['num_gpus'] / value)} GPUs or a multiple" if symbol == "data_parallel" else ""
+    return f"must be a whole number{gpus}"

@@ -99,7 +99,8 @@ def _show_error(out: Console, choices: Sequence[Choice], with_experts: bool) -> 
     first = choices[0].time
     if first.error is not None:
         out.print(within(first.error, with_experts), markup=False)
-    show_overlapped(out, first.machine)
+    show_overlapped(out, first.machine, (
+        item.explanation.inputs["data_parallel"] * item.explanation.inputs["context_parallel"] for item in choices))
     equal = [place for place, item in enumerate(choices, 1)
              if item.verdict == choices[0].verdict and as_fast(item.time.seconds, first.seconds)]
     if len(equal) > 1:

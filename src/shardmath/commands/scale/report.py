@@ -23,7 +23,9 @@ def show(scaling: Scaling) -> None:
     for point in scaling.points:
         if point.layout is None:
             out.print(f"On {point.num_gpus} GPUs {point.missing}.", markup=False)
-    show_overlapped(out, next((point.time.machine for point in scaling.points if point.time is not None), {}))
+    fitting = [point for point in scaling.points if point.time is not None and point.layout is not None]
+    show_overlapped(out, next((point.time.machine for point in fitting if point.time is not None), {}),
+                    (point.data_parallel * int(point.layout["context_parallel"]) for point in fitting if point.layout))
     show_untried(out, scaling.untried)
 
 

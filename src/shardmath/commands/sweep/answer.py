@@ -106,9 +106,9 @@ class SweepResult(Reported, room="sweep", table="best"):
     refusal: str = ""
     """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
     switches: tuple[Switch, ...] | None = None
-    """Where nothing fits, single changes after which something fits or may fit, one of each kind, the smallest first;
-    an empty list if no single change does it. Null where a layout fits, and on clusters of measured links or of
-    unlike GPUs, where no changes are tried."""
+    """Where nothing fits, changes after which something fits or may fit, one of each kind, the smallest first: single
+    ones, or else up to three together; an empty list if none does it. Null where a layout fits, and on clusters of
+    measured links or of unlike GPUs, where no changes are tried."""
 
     error: float | None = None
     """Share of the predicted time that nine of ten measured steps on such GPUs were within; null where unknown."""
