@@ -205,9 +205,9 @@ HUGGINGFACE = Implementation(
              "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
-        "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16",),
+        "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
         "attention": ("sdpa",),
-        "optimizer": ("adamw",), "data_parallel": ("ddp",),
+        "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Integer
+from sympy import Eq, Expr, Ge, Gt, Integer
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Iverson, Max
@@ -24,7 +24,7 @@ from ..terms import TermSet, product
 from .rows import components_of, local_shape
 from .units import is_layer_input
 
-D, c, R, w, m, Lr, rfull, rn = symbols("D c R w m Lr rfull rn")
+D, c, R, w, m, Lr, rfull, rn, tied = symbols("D c R w m Lr rfull rn tied")
 
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = Integer(2)
@@ -35,6 +35,8 @@ ACCUMULATED = Iverson(m > 1)
 OWN_MEMORY = 1 - ACCUMULATED * Iverson(Eq(R, 1))
 #: Ranks that share the parameters.
 SHARDS = D * c / R
+#: 1 where parameters are gathered: one rank alone copies each of them, without a buffer.
+SEVERAL = Iverson(Gt(D * c, R))
 
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
@@ -93,7 +95,7 @@ def _first(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
-    return _layer(terms)
+    return SEVERAL * _layer(terms)
 
 
 def _everything(terms: TermSet, implementation: Implementation) -> Expr:
@@ -101,14 +103,14 @@ def _everything(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _root_twice(terms: TermSet, implementation: Implementation) -> Expr:
-    return 2 * _root(terms, implementation)
+    return (1 + SEVERAL) * _root(terms, implementation)
 
 
 def _prefetched(terms: TermSet, implementation: Implementation) -> Expr:
     """Buffer of the last layer, which is gathered when the head's backward pass begins."""
     if implementation.choices["reshard"] == "never":
         return Integer(0)
-    return Iverson(Ge(Lr, 1)) * _layer(terms)
+    return SEVERAL * Iverson(Ge(Lr, 1)) * _layer(terms)
 
 
 def _head_gathered(terms: TermSet, implementation: Implementation) -> Expr:
@@ -127,9 +129,16 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     others = _all(terms) - own if implementation.choices["reshard"] == "never" else Integer(0)
     residual = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
     saved = terms["final_norm.saved"].symbol * instances(Place.LAST, implementation.choices)
+    reduced = _reduced(implementation.choices, unit)
     return others + _prefetched(terms, implementation) + made + Max(
-        own + saved + residual, w * unit + Max(Integer(0), w * unit / SHARDS - of_the_norm),
+        own + saved + residual, w * unit + Max(Integer(0), reduced - of_the_norm),
     )
+
+
+def _reduced(choices: Mapping[str, str], elements: Expr) -> Expr:
+    """Return the output of a reduce-scatter; one of another precision than the kept gradient is there beside that."""
+    kept = gradient_bytes(choices)
+    return (w + kept * Iverson(Gt(kept, w))) * elements / SHARDS
 
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
@@ -160,7 +169,8 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
         if choices["reshard"] == "never":
             gathered = _all(terms) - passed * _layer(terms) - (_last(terms, implementation) if ends else 0)
         else:
-            gathered = held_root + _layer(terms) + next_layer * _layer(terms) + (1 - next_layer) * before_layers
+            ahead = SEVERAL * (next_layer * _layer(terms) + (1 - next_layer) * before_layers)
+            gathered = held_root + _layer(terms) + ahead
         return gathered + reducing + reduced_end + passed * (reduced_layer - freed)
 
     none, first = Integer(0), Integer(1)
@@ -178,13 +188,17 @@ def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Exp
 
 
 def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the input of the last reduce-scatter, then its output; the embedding's gradient stays to the end."""
+    """Return the input of the last reduce-scatter, then its output; the last gradient of the unit stays to the end.
+
+    One rank alone frees it before.
+    """
     ends = implementation.choices["units"] == "ends"
     places = (Place.FIRST,) if ends else ()
-    reducing = w * outside(terms, implementation, "aligned", *places)
+    elements = outside(terms, implementation, "aligned", *places)
     embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     others = Integer(0) if ends else COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
-    return reducing + embedding + Max(others, reducing / SHARDS)
+    held = embedding if ends else (1 - tied) * embedding
+    return w * elements + Max(embedding + others, SEVERAL * held + _reduced(implementation.choices, elements))
 
 
 _FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}

@@ -21,11 +21,14 @@ p, qkn, rfull, tied = symbols("p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
-    **_HEAD, "data_parallel": ("ddp",), "precision": ("bf16",), "layers": ("dense",), "norm": ("eager",),
+    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root",), "layers": ("dense",),
+    "norm": ("eager",),
     "normalisation": ("rms",), "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa",), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",), "swiglu": ("eager",),
     "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }
+#: With FSDP2: every layer is a unit, and the model with all that is outside of them another.
+_SHARDED: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("fsdp",)}
 _TOKENS = (SEQUENCE, BATCH)
 _TIED = tied * Iverson(Eq(p, 1))
 
@@ -60,10 +63,12 @@ def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...]) -> tuple
         _layers(f"{name}.projected", shape, "before RoPE"),
         _layers(f"{name}.cosine", shape, "product with cosines"),
         _layers(f"{name}.half", (SEQUENCE, BATCH, heads, HALF_HEAD), "half of each head with its sign turned"),
-        _layers(f"{name}.rotated", shape, "halves of heads exchanged, and their gradient"),
+        _layers(f"{name}.rotated", shape, "halves of heads exchanged"),
         _layers(f"{name}.sine", shape, "product with sines"),
         _layers(f"{name}.slice", shape, "gradient of half of each head among zeros"),
         _layers(f"{name}.gradient", shape, "gradient after RoPE"),
+        _layers(f"{name}.turned_back", shape, "gradient before RoPE", 1 - qkn),
+        _layers(f"{name}.normed_gradient", shape, "gradient before RoPE, of the output of a norm", qkn),
         _layers(f"{name}.joined", shape, "gradient before RoPE, heads side by side"),
     )
 
@@ -115,17 +120,19 @@ def _rope(name: str) -> str:
 
 
 def _rope_backward(name: str) -> str:
-    """Return the words after which ``rotated`` is the gradient of what was projected."""
-    return (f"+{name}.sine +{name}.half +{name}.rotated -{name}.half +{name}.slice -{name}.sine -{name}.slice"
+    """Return the words after which ``turned_back`` or ``normed_gradient`` is the gradient of what was turned."""
+    return (f"+{name}.sine +{name}.half +{name}.turned_back +{name}.normed_gradient -{name}.half +{name}.slice"
+            f" -{name}.sine -{name}.slice"
             f" +{name}.cosine -{name}.gradient -{name}.cosine")
 
 
 def _normed_backward(name: str) -> str:
-    normed = _norm_backward(f"attention.{name}_norm", "", f"+{name}_norm.input_gradient", f"{name}_norm")
-    return f"{normed} +{name}.joined -{name}.rotated -{name}_norm.input_gradient grad:attention.{name}.weight"
+    normed = _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", f"+{name}_norm.input_gradient",
+                            f"{name}_norm")
+    return f"{normed} +{name}.joined -{name}.turned_back -{name}_norm.input_gradient grad:attention.{name}.weight"
 
 
-SCRIPTS: tuple[Script, ...] = (
+_UNSHARDED: tuple[Script, ...] = (
     # The model returns its logits when it has its loss; the caller holds them until its next forward pass, or does not.
     Script("head_forward", "save =loss.held_by_caller =loss.logits_in_model", _HEAD),
     Script("loss_forward", "+loss.logits_fp32 +loss.padded_labels save +* -* copied:loss.held_by_caller"
@@ -170,8 +177,35 @@ SCRIPTS: tuple[Script, ...] = (
     Script("optimizer_step", "+* -* -all", LAYERS),
 )
 
+#: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
+_OF_UNITS: Mapping[str, tuple[str, str]] = {
+    "embedding_forward": ("open:root", ""), "layer_forward": ("open:layer", "close:layer"),
+    "loss_forward": ("", "close:root"), "backward_start": ("", ""),
+    "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
+    "layer_backward": ("reopen:layer", "reduce:layer"), "last_reduce": ("", ""),
+    "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
+}
+
+
+def _sharded(point: str, events: str) -> Script:
+    """Return the script of a point with FSDP2, which reduces gradients of each micro-batch, so it adds none."""
+    before, behind = _OF_UNITS.get(point, ("", ""))
+    kept = [word.replace("held_by_caller", "held_by_caller_root") for word in events.split()
+            if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
+    return Script(point, " ".join((before, *kept, behind)).strip(), _SHARDED)
+
+
+_EVENTS = {item.point: item.events for item in _UNSHARDED}
+SCRIPTS: tuple[Script, ...] = (
+    *_UNSHARDED,
+    *(_sharded(point, _EVENTS.get(point, "")) for point in dict.fromkeys((*_EVENTS, *_OF_UNITS))),
+)
+
 #: Sums of terms whose parts these scripts make one by one.
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
     (LAYERS, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
+    (_SHARDED, ("gathered", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start", "passed_layers",
+                "gathered_embedding", "reduced_last", "head_gradients", "made_before_norm", "reduced_gradients",
+                "embedding_gradients")),
 )

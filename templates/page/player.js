@@ -96,7 +96,7 @@ class Player {
       open: (name) => this.units.open(name),
       close: (name) => this.units.close(name),
       reopen: (name) => this.units.reopen(name),
-      reduce: (name) => { this.units.reduce(name, this.passing.get("grad") ?? []); this.passing.delete("grad"); },
+      reduce: (name) => this.units.reduce(name),
     };
   }
 
@@ -161,7 +161,8 @@ class Player {
     for (const row of hereToo ? this.weights : [])
       if (name === row.component || name === row.name) {
         const tensor = this.trace.allocate("transient", kept * row.size);
-        if (this.sums) this.added.push(tensor);
+        if (this.units) this.units.keep(row, tensor);
+        else if (this.sums) this.added.push(tensor);
         else this.keep("grad", tensor);
       }
   }

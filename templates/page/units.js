@@ -3,7 +3,12 @@
 const COMPUTE = 2; // bytes of a gathered element: parameters are computed with in bf16
 const [GATHERED, REDUCED] = ["gathered parameters", "reduced gradients"];
 
+// Units that have done their forward pass when the model has.
+const LAST = ["last", "root"];
+
 class Units {
+  opened = {};
+  made = {};
   order = [];
   next = null;
   buffer = null;
@@ -17,29 +22,36 @@ class Units {
     const { data_parallel_replicas = 1, data_parallel, context_parallel } = rows.values;
     this.replicas = data_parallel_replicas;
     this.shards = Math.max(1, Math.floor((data_parallel * context_parallel) / this.replicas));
-    const places = { layer: rows.inLayer, embedding: ["FIRST"], last: ["LAST"] };
-    this.known = Object.fromEntries(Object.entries(places).map(([unit, own]) => {
-      const weights = rows.every.filter(({ role, place }) => role === "weight" && own.includes(place));
+    const places = { layer: rows.inLayer, embedding: ["FIRST"], last: ["LAST"], root: ["FIRST", "LAST"] };
+    const words = Object.values(rows.replay.scripts).flat();
+    this.places = Object.fromEntries(Object.entries(places).filter(([unit]) => words.includes(`reduce:${unit}`)));
+    const inModules = ({ name }) => rows.replay.modules.indexOf(name) >>> 0; // those that it lacks are the last
+    this.known = Object.fromEntries(Object.entries(this.places).map(([unit, own]) => {
+      const weights = rows.every.filter(({ role, place }) => role === "weight" && own.includes(place))
+        .sort((one, other) => inModules(one) - inModules(other));
       const components = [...new Set(weights.map(({ component }) => component))];
       const aligned = Math.ceil(components.reduce((sum, name) => sum + rows.account[`${name}.aligned`], 0));
-      return [unit, { aligned, copies: copiesOf(COMPUTE * aligned, weights.map(({ size }) => size)) }];
+      const names = weights.map(({ name }) => name);
+      return [unit, { aligned, names, copies: copiesOf(COMPUTE * aligned, weights.map(({ size }) => size)) }];
     }));
   }
 
   open(unit) {
     const buffer = this.gather(unit);
+    this.opened[unit] = { unit, buffer: null, parameters: this.copied(unit) };
     this.freeBuffer();
     this.buffer = buffer;
-    this.order.push({ unit, buffer: null, parameters: this.copied(unit) });
   }
 
   // Free a unit behind its forward pass, where it is not kept for the backward pass.
   close(unit) {
     const { reshard } = this.rows.replay;
-    if (unit === "last") this.freeBuffer();
-    if (reshard !== "always" && !(reshard === "default" && unit !== "last")) return;
-    this.trace.freeAll(this.order.at(-1).parameters);
-    this.order.at(-1).parameters = [];
+    const opened = this.opened[unit];
+    this.order.push(opened);
+    if (LAST.includes(unit)) this.freeBuffer();
+    if (reshard !== "always" && !(reshard === "default" && !LAST.includes(unit))) return;
+    this.trace.freeAll(opened.parameters);
+    opened.parameters = [];
   }
 
   // Gather a unit for its backward pass, and begin to gather the one before it.
@@ -51,32 +63,41 @@ class Units {
     if (!opened.parameters.length) {
       const buffer = opened.buffer ?? this.gather(unit);
       opened.parameters = this.copied(unit);
-      this.trace.free(buffer);
+      if (buffer) this.trace.free(buffer);
     }
     opened.buffer = null;
-    this.current = opened;
+    this.opened[unit] = opened;
     if (!this.order.length) return;
     this.next = this.order.pop();
     this.next.buffer = this.next.parameters.length ? null : this.gather(this.next.unit);
   }
 
+  // Keep the gradient of a parameter until its unit is reduced.
+  keep({ name, place }, tensor) {
+    const unit = Object.keys(this.places).find((item) => this.places[item].includes(place));
+    (this.made[unit] ??= []).push({ name, tensor });
+  }
+
   // Reduce the gradients of a unit, and free its parameters.
-  reduce(unit, gradients) {
+  reduce(unit) {
     const { trace, rows } = this;
-    trace.freeAll(this.current.parameters);
-    this.current.parameters = [];
-    const elements = this.known[unit].aligned;
+    trace.freeAll(this.opened[unit].parameters);
+    const { aligned: elements, names } = this.known[unit];
+    const gradients = (this.made[unit] ?? []).sort((one, other) => names.indexOf(one.name) - names.indexOf(other.name))
+      .map(({ tensor }) => tensor);
+    delete this.made[unit];
     const [width, kept] = [rows.values.gradient_bytes, rows.sizes["state.gradient"]];
     if (this.input) trace.free(this.input);
     this.input = trace.allocate(REDUCED, width * elements);
-    trace.freeAll(gradients.slice(0, -1));
+    const held = this.shards > 1 ? gradients.slice(-1) : []; // a local name holds the last one until the function returns
+    trace.freeAll(gradients.slice(0, gradients.length - held.length));
     let reduced = trace.allocate("gradient", Math.floor((width * elements) / this.shards));
     if (kept !== width) {
       const low = reduced;
       reduced = trace.allocate("gradient", Math.floor((kept * elements) / this.shards));
       trace.free(low);
     }
-    trace.freeAll(gradients.slice(-1)); // a local name holds the last one until the function returns
+    trace.freeAll(held);
     if (this.first) this.reduced.push(reduced);
     else if (this.replicas > 1) this.added.push(reduced); // held by the all-reduce of a unit
     else trace.free(reduced);
@@ -90,6 +111,7 @@ class Units {
   }
 
   gather(unit) {
+    if (this.shards === 1) return null;
     const whole = COMPUTE * this.known[unit].aligned;
     const share = this.trace.allocate(GATHERED, Math.floor(whole / this.shards));
     const buffer = this.trace.allocate(GATHERED, whole);
@@ -102,8 +124,19 @@ class Units {
     this.buffer = null;
   }
 
+  // The parameters of a unit, out of its buffer; one rank alone casts each of them first.
   copied(unit) {
-    return this.known[unit].copies.map((size) => this.trace.allocate(GATHERED, size));
+    let cast = null;
+    const parameters = this.known[unit].copies.map((size) => {
+      if (this.shards === 1 && this.rows.sizes["state.weight"] !== COMPUTE) {
+        const earlier = cast;
+        cast = this.trace.allocate(GATHERED, size);
+        if (earlier) this.trace.free(earlier);
+      }
+      return this.trace.allocate(GATHERED, size);
+    });
+    if (cast) this.trace.free(cast);
+    return parameters;
   }
 }
 

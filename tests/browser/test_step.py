@@ -13,6 +13,7 @@ from oracles.extent import FULL, SEED
 from shardmath.account.configured import configured
 from shardmath.account.replaying import refuse_unreplayed_job
 from shardmath.allocator.trace import Action
+from shardmath.commands.page.kernels import key_of
 from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError
@@ -69,6 +70,10 @@ RUNS: tuple[dict[str, Any], ...] = (
      "global_batch_size": 32, "recompute": "none"},
     {"model": "llama-3.2-1b", "implementation": "torchtitan", "num_gpus": 8, "global_batch_size": 24},
     {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 8, "global_batch_size": 16},
+    {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 8, "global_batch_size": 16,
+     "kernels": {"data_parallel": "fsdp"}},
+    {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 1, "global_batch_size": 2,
+     "kernels": {"data_parallel": "fsdp"}},
 )
 #: Models that drawn steps are of, with their implementations; all of these are replayed with some of the layouts.
 DRAWN = (
@@ -180,8 +185,11 @@ def _drawn_jobs(random: Random) -> Iterator[dict[str, Any]]:
 def test_bytes_of_a_step_are_those_of_the_replay(opened: Callable[..., Any]) -> None:
     tab = opened()
     for run in RUNS:
-        drawn = tab.evaluate(TRACE, "#" + urlencode({**OF_THE_PAGE, **USUAL, **run}))
-        assert "why" not in drawn, (run, drawn["why"])
+        link = {**OF_THE_PAGE, **USUAL, **{name: value for name, value in run.items() if name != "kernels"}}
+        if kernels := run.get("kernels"):
+            link["kernel"] = key_of(kernels)
+        drawn = tab.evaluate(TRACE, "#" + urlencode(link))
+        assert not {"why", "ignored"} & {*drawn}, (run, drawn)
         _assert_as_replayed(drawn, configured(**{**USUAL, **run}).job)
 
 

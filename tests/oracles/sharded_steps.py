@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 from weakref import ref
 
@@ -32,9 +33,21 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from shardmath.allocator.trace import Action, Event
+from shardmath.allocator.trace import Action, Event, Replay
+from shardmath.steps.trace import GATHER, REDUCE
 
+#: Streams of FSDP2 in the order in which it makes them, from 1: copies into buffers, gathers, reductions.
+STREAMS = {0: 0, GATHER: 1, REDUCE: 3}
 _MODULES = (_fsdp_collectives, _fsdp_init, _fsdp_param, _fsdp_param_group, _fsdp_state)
+
+
+def by_stream(replayed: Replay) -> dict[int, int]:
+    """Return the bytes that the streams have in the end."""
+    streams: dict[int, int] = {}
+    for blocks in replayed.allocator.blocks().values():
+        stream = blocks[0].segment.stream
+        streams[stream] = streams.get(stream, 0) + sum(block.size for block in blocks)
+    return streams
 
 
 class _Mark:
@@ -57,6 +70,7 @@ class Recorder(TorchDispatchMode):
         self.streams = [_Mark()]
         self.mode = FakeTensorMode(allow_non_fake_inputs=True) if are_fake else None
         self._alive: dict[int, tuple[Any, int, int]] = {}
+        self._numbers = count(1)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation, below DTensor, and record what it made."""
@@ -76,7 +90,7 @@ class Recorder(TorchDispatchMode):
         if key in self._alive and old == size:
             return
         self._free(number, old)
-        number = len(self.events) + 1
+        number = next(self._numbers)
         self._alive[key] = ref(storage, lambda _: self._free(*self._alive.pop(key)[:0:-1])), size, number
         if size:
             self.events.append(Event(Action.ALLOCATE, number, size, self.streams[-1].name))
@@ -87,6 +101,11 @@ class Recorder(TorchDispatchMode):
         if size:
             self.events.append(Event(Action.FREE, number))
             self.now -= size
+
+    def forget(self) -> None:
+        """Forget what is freed already: a model that was whole before it was sharded."""
+        alive = {number for _, _, number in self._alive.values()}
+        self.events = [event for event in self.events if event.action is Action.ALLOCATE and event.key in alive]
 
     @contextmanager
     def stream(self, stream: _Mark) -> Iterator[None]:
@@ -196,7 +215,7 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
     recorder = Recorder()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     with pytest.MonkeyPatch.context() as patched:
-        _instrument(recorder, patched)
+        instrument(recorder, patched)
         mesh = init_device_mesh("cpu", (ranks,))
         with recorder.mode:
             with torch.device("meta"):
@@ -243,7 +262,8 @@ def _step(model: Any, optimizers: list[Any], sizes: dict[str, int]) -> None:
         optimizer.step()
 
 
-def _instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
+def instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
+    """Let FSDP2 run without a device: its streams have names, and what DTensor tries out is not recorded."""
     device = _Device(recorder)
     for module in _MODULES:
         patched.setattr(module, "_get_device_handle", lambda kind: device, raising=False)

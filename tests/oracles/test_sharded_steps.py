@@ -5,29 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from oracles.sharded_steps import recorded
+from oracles.sharded_steps import STREAMS, by_stream, recorded
 
 from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
-from shardmath.allocator.trace import Replay, replay
+from shardmath.allocator.trace import replay
 from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
-from shardmath.steps.trace import GATHER, REDUCE
 
 pytestmark = pytest.mark.slow
-#: Streams of FSDP2 in the order in which it makes them, from 1: copies into buffers, gathers, reductions.
-STREAMS = {0: 0, GATHER: 1, REDUCE: 3}
-
-
-def by_stream(replayed: Replay) -> dict[int, int]:
-    """Return the bytes that the streams have in the end."""
-    streams: dict[int, int] = {}
-    for blocks in replayed.allocator.blocks().values():
-        stream = blocks[0].segment.stream
-        streams[stream] = streams.get(stream, 0) + sum(block.size for block in blocks)
-    return streams
 
 
 @pytest.mark.parametrize(("ranks", "batch", "layers", "length"), [(8, 2, 6, 4096), (4, 1, 4, 256), (2, 1, 2, 1024)])

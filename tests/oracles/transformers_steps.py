@@ -1,17 +1,21 @@
-"""Record every allocation of Transformers' own training steps on one GPU: tensors have sizes and no memory."""
+"""Record every allocation of Transformers' own training steps on one rank: tensors have sizes and no memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from oracles.huggingface import FAMILIES, Shape, causal_lm, token_ids
-from oracles.sharded_steps import Recorder
+from oracles.sharded_steps import Recorder, instrument
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardmath.allocator.trace import Action
 
@@ -37,29 +41,85 @@ def recorded(
     Transformers' trainer makes it, on tensors with memory in a group of one rank.
     """
     recorder = Recorder(are_fake=not is_shared)
+    with _recording(recorder, family):
+        model: Any = causal_lm(family, shape, "sdpa")
+        _recompute(model, full)
+        whole = _shared(model, seeks_unused=not full) if is_shared else model
+        _train(recorder, whole, shape, holds, microbatches, steps)
+    return recorder
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Settings of FSDP2: ranks, bytes of a weight, bytes of a reduced gradient, and ``reshard_after_forward``."""
+
+    ranks: int
+    weight: int
+    reduced: int
+    reshard: bool | None
+
+
+DTYPES = {2: torch.bfloat16, 4: torch.float32}
+
+
+def sharded(
+    family: str, shape: Shape, sharding: Sharding, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
+) -> Recorder:
+    """Record the first rank's steps with every layer and the model as units of FSDP2, in a group that does not exist.
+
+    Weights are computed with in bf16; the rest is as ``recorded`` has it.
+    """
+    recorder = Recorder()
+    dist.init_process_group("fake", rank=0, world_size=sharding.ranks, store=FakeStore())
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            instrument(recorder, patched)
+            units: dict[str, Any] = {
+                "mesh": init_device_mesh("cpu", (sharding.ranks,)), "reshard_after_forward": sharding.reshard,
+                "mp_policy": MixedPrecisionPolicy(torch.bfloat16, DTYPES[sharding.reduced]),
+            }
+            with _recording(recorder, family):
+                model: Any = causal_lm(family, shape, "sdpa", dtype=DTYPES[sharding.weight])
+                _recompute(model, full)
+                for part in (*model.model.layers, model):
+                    fully_shard(part, **units)
+                recorder.forget()
+                _train(recorder, model, shape, holds, microbatches, steps)
+    finally:
+        dist.destroy_process_group()
+    return recorder
+
+
+@contextmanager
+def _recording(recorder: Recorder, family: str) -> Iterator[None]:
+    """Record. The causal kernel needs no mask; Transformers makes one for tensors that it takes for traced."""
     with pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder:
-        # The causal kernel needs no mask; Transformers makes one for tensors that it takes for traced.
         module = FAMILIES[family][1].__module__
         patched.setattr(f"{module}.create_causal_mask", lambda *arguments, **options: None)
-        model: Any = causal_lm(family, shape, "sdpa")
-        if full:
-            model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
-        whole = _shared(model, seeks_unused=not full) if is_shared else model
-        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-        recorder.peak = recorder.now
-        for _ in range(steps):
-            for place in range(microbatches):
-                with whole.no_sync() if is_shared and place < microbatches - 1 else nullcontext():
-                    tokens = token_ids(shape)
-                    output = whole(input_ids=tokens, labels=tokens)
-                    loss = output.loss
-                    if not holds:
-                        del output
-                    loss.backward()
-                    output = loss = tokens = None
-            optimizer.step()
-            optimizer.zero_grad()
-    return recorder
+        yield
+
+
+def _recompute(model: Any, full: bool) -> None:
+    if full:
+        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+
+
+def _train(recorder: Recorder, whole: Any, shape: Shape, holds: bool, microbatches: int, steps: int) -> None:
+    optimizer = torch.optim.AdamW(whole.parameters(), fused=True)
+    recorder.peak = recorder.now
+    for _ in range(steps):
+        for place in range(microbatches):
+            is_shared = isinstance(whole, DistributedDataParallel) and place < microbatches - 1
+            with whole.no_sync() if is_shared else nullcontext():
+                tokens = token_ids(shape)
+                output = whole(input_ids=tokens, labels=tokens)
+                loss = output.loss
+                if not holds:
+                    del output
+                loss.backward()
+                output = loss = tokens = None
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def _shared(model: Any, seeks_unused: bool) -> Any:

@@ -154,8 +154,8 @@ DATASETS: tuple[Dataset, ...] = (
         `validation/programs/megatron_on_gpu.py`. The table is of 26 November 2026. Because of it the ledger got the
         optimizer that works on lists of tensors, which equals Megatron-Core's own step on a CPU; nothing was fitted.
         Peaks are those of `max_memory_allocated` and `max_memory_reserved` after the first step. Reserved
-        memory of Megatron-Core's dense steps is replayed; experts of its local layers and FSDP2 under Transformers have
-        no order of allocations in the ledger, so theirs is that of the [formula](#reserved-memory-by-a-formula).""",
+        memory of Megatron-Core's dense steps and of FSDP2 is replayed; experts of Megatron-Core's local layers have no
+        order of allocations in the ledger, so theirs is that of the [formula](#reserved-memory-by-a-formula).""",
         one_h100.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(

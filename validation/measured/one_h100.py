@@ -53,7 +53,9 @@ def _case(row: dict[str, str]) -> Case:
         "recompute": {"selective": "core_attention"}.get(row["recompute"], row["recompute"]),
         "kernels": _SHARDED if sharded else _LOCAL | ({"attention": "unfused"} if row["attention"] == "local" else {}),
     }
-    if not sharded:
+    if sharded:
+        arguments["gradients"] = "fp32"  # reduce_dtype of the program
+    else:
         arguments["distributed_optimizer"] = whole(row["distributed_optimizer"])
     group = FSDP2 if sharded else EXPERTS if row["model"] == _EXPERTS else (
         UNFUSED if row["attention"] == "local" else FLASH)

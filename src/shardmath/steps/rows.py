@@ -140,12 +140,17 @@ class Rows:
         ``modules`` orders those of a layer.
         """
         rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts]
-        rows.sort(key=lambda row: modules.index(row.name) if row.name in modules else len(modules))
+        if modules:
+            rows.sort(key=self.in_modules)
         layers = {kind: [row.size for row in rows if row.place in places] for kind, places in PLACES.items()}
         ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
                 for place in ("FIRST", "STAGE", "LAST")}
         inner = [size for kind in self.layer_kinds for size in layers[kind]]
         return [*ends["FIRST"], *inner, *ends["STAGE"], *ends["LAST"]]
+
+    def in_modules(self, row: Row) -> int:
+        """Return the place of a parameter of a layer in the order of its modules."""
+        return self.modules.index(row.name) if row.name in self.modules else len(self.modules)
 
     def _apart(self, row: Row) -> bool:
         return row.component == EXPERTS and bool(self.account.get("stage.expert_parameters"))

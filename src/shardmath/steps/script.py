@@ -109,7 +109,7 @@ class Player:
         return {
             "open": lambda name, point: units.open(name), "close": lambda name, point: units.close(name),
             "reopen": lambda name, point: units.reopen(name),
-            "reduce": lambda name, point: units.reduce(name, self._passing.pop("grad", ())),
+            "reduce": lambda name, point: units.reduce(name),
         }
 
     def _enter(self, name: str, point: _Point) -> None:
@@ -128,7 +128,10 @@ class Player:
             if row.role == "weight" and name in (row.component, row.name):
                 self.gradients.append(row.size)
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
-                (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
+                if self.units is not None:
+                    self.units.keep(row, key)
+                else:
+                    (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
 
     def _add(self, name: str, point: _Point) -> None:
         self._trace.free_all(self._added)

@@ -10,13 +10,16 @@ reducing stream.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.trace import GATHER, REDUCE, Trace
 
+#: Units that have done their forward pass when the model has.
+_LAST = ("last", "root")
+#: Buffer from which parameters outside of the layers are copied.
+ROOT_BUFFER = "root.gathered"
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = 2
 
@@ -39,7 +42,11 @@ class Units:
         self._replicas = values.get("data_parallel_replicas", 1)
         self._shards = max(1, values["data_parallel"] * values["context_parallel"] // self._replicas)
         self._reshard = rows.choices["reshard"]
-        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",)}
+        self._known = {word.removeprefix("reduce:") for script in rows.scripts.values() for word in script
+                       if word.startswith("reduce:")}
+        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST")}
+        self._open: dict[str, _Open] = {}
+        self._made: dict[str, list[tuple[str, int]]] = {}
         self._order: list[_Open] = []
         self._next: _Open | None = None
         self._buffer: int | None = None
@@ -56,17 +63,19 @@ class Units:
     def open(self, unit: str) -> None:
         """Gather a unit for its forward pass."""
         buffer = self._gather(unit)
+        self._open[unit] = _Open(unit, parameters=self._copied(unit))
         self._free_buffer()
         self._buffer = buffer
-        self._order.append(_Open(unit, parameters=self._copied(unit)))
 
     def close(self, unit: str) -> None:
         """Free a unit behind its forward pass, where it is not kept for the backward pass."""
-        if unit == "last":
+        opened = self._open.pop(unit)
+        self._order.append(opened)
+        if unit in _LAST:
             self._free_buffer()
-        if self._reshard == "always" or (self._reshard == "default" and unit != "last"):
-            self._trace.free_all(self._order[-1].parameters)
-            self._order[-1].parameters = []
+        if self._reshard == "always" or (self._reshard == "default" and unit not in _LAST):
+            self._trace.free_all(opened.parameters)
+            opened.parameters = []
 
     def reopen(self, unit: str) -> None:
         """Gather a unit for its backward pass, and begin to gather the one before it."""
@@ -77,27 +86,33 @@ class Units:
         if not opened.parameters:
             buffer = self._gather(unit) if opened.buffer is None else opened.buffer
             opened.parameters = self._copied(unit)
-            self._trace.free(buffer)
-        opened.buffer, self._current = None, opened
+            self._free(buffer)
+        opened.buffer, self._open[unit] = None, opened
         if self._order:
             self._next = self._order.pop()
             self._next.buffer = None if self._next.parameters else self._gather(self._next.unit)
 
-    def reduce(self, unit: str, gradients: Sequence[int]) -> None:
+    def keep(self, row: Row, key: int) -> None:
+        """Keep the gradient of a parameter until its unit is reduced."""
+        self._made.setdefault(self._unit_of(row), []).append((row.name, key))
+
+    def reduce(self, unit: str) -> None:
         """Reduce the gradients of a unit, and free its parameters."""
-        self._trace.free_all(self._current.parameters)
-        self._current.parameters = []
+        self._trace.free_all(self._open.pop(unit).parameters)
+        order = [row.name for row in self._weights(unit)]
+        gradients = [key for _, key in sorted(self._made.pop(unit, ()), key=lambda made: order.index(made[0]))]
         elements = self._aligned(unit)
         width, kept = self._rows.values["gradient_bytes"], self._rows.sizes["state.gradient"]
         if self._input is not None:
             self._trace.free(self._input)
         self._input = self._trace.allocate(width * elements, f"{unit}.reduced")
-        self._trace.free_all(gradients[:-1])
+        held = gradients[-1:] if self._shards > 1 else []  # a local name holds the last one until the function returns
+        self._trace.free_all(gradients[: len(gradients) - len(held)])
         reduced = self._trace.allocate(width * elements // self._shards, f"{unit}.gradient", REDUCE)
         if kept != width:
             low, reduced = reduced, self._trace.allocate(kept * elements // self._shards, f"{unit}.gradient", REDUCE)
             self._trace.free(low)
-        self._trace.free_all(gradients[-1:])  # a local name holds the last one until the function returns
+        self._trace.free_all(held)
         if self._first:
             self._reduced.append(reduced)
         elif self._replicas > 1:  # the all-reduce of a unit holds what is added to gradients of earlier micro-batches
@@ -112,29 +127,45 @@ class Units:
         self._trace.free_all(self._added)
         self._input, self._first, self._added = None, False, []
 
-    def _gather(self, unit: str) -> int:
+    def _gather(self, unit: str) -> int | None:
+        if self._shards == 1:
+            return None
         whole = COMPUTE * self._aligned(unit)
         share = self._trace.allocate(whole // self._shards, f"{unit}.share", GATHER)
         buffer = self._trace.allocate(whole, f"{unit}.gathered", GATHER)
         self._trace.free(share)
         return buffer
 
+    def _free(self, key: int | None) -> None:
+        if key is not None:
+            self._trace.free(key)
+
     def _free_buffer(self) -> None:
-        if self._buffer is not None:
-            self._trace.free(self._buffer)
+        self._free(self._buffer)
         self._buffer = None
 
     def _copied(self, unit: str) -> list[int]:
-        rows = list(self._weights(unit))
+        """Copy the parameters of a unit out of its buffer; one rank alone casts each of them first."""
+        rows = self._weights(unit)
         whole, elements = COMPUTE * self._aligned(unit), sum(row.size for row in rows)
         ends = [whole * sum(row.size for row in rows[: place + 1]) // elements for place in range(len(rows))]
-        return [self._trace.allocate(end - before, row.name)
-                for row, before, end in zip(rows, [0, *ends], ends, strict=False)]
+        parameters: list[int] = []
+        cast: int | None = None
+        for row, before, end in zip(rows, [0, *ends], ends, strict=False):
+            if self._shards == 1 and self._rows.sizes["state.weight"] != COMPUTE:
+                cast, earlier = self._trace.allocate(end - before, f"{row.name}.cast"), cast
+                self._free(earlier)
+            parameters.append(self._trace.allocate(end - before, row.name))
+        self._free(cast)
+        return parameters
 
-    def _weights(self, unit: str) -> Iterator[Row]:
-        for row in self._rows.every:
-            if row.role == "weight" and row.place in self._parts[unit]:
-                yield row
+    def _unit_of(self, row: Row) -> str:
+        return next(unit for unit, places in self._parts.items() if row.place in places and unit in self._known)
+
+    def _weights(self, unit: str) -> list[Row]:
+        """List the parameters of a unit in the order of its modules."""
+        return sorted((row for row in self._rows.every if row.role == "weight" and row.place in self._parts[unit]),
+                      key=self._rows.in_modules)
 
     def _aligned(self, unit: str) -> int:
         components = dict.fromkeys(row.component for row in self._weights(unit))

@@ -145,7 +145,8 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     rows = evaluator.rows
     return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME,
             "limits": [limit._asdict() for limit in limits(choices)],
-            "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "experts": choices["layers"] == "experts",
+            "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "modules": rows.MODULES,
+            "experts": choices["layers"] == "experts",
             "places": PLACES, "parts": PARTS, "forward": OF_FORWARD}
 
 
