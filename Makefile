@@ -53,6 +53,7 @@ appendix: build/appendix.pdf build/supplement.pdf ## typeset the appendix and it
 
 docs: $(DEVELOPMENT) ## build the documentation as a site in build/site, and refuse broken links
 	@SHARDMATH_LIVE_PAGE=1 NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --config-file website/mkdocs.yml
+	@echo "build/site; with its search: python3 -m http.server --directory build/site"
 
 page: $(DEVELOPMENT) $(AXE) | chromium ## write build/page.html, and try the page in Chromium
 	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html

@@ -211,6 +211,12 @@ def test_every_flag_has_one_place() -> None:
     assert not {*flags.UNCOUNTED} & {*flags.REFUSED}
 
 
+def test_a_flag_that_another_one_replaces_is_known() -> None:
+    found = run("--use-rotary-position-embeddings --position-embedding-type rope")
+    assert found.unknown == ()
+    assert {"--position-embedding-type", "--use-rotary-position-embeddings"} <= {*found.understood}
+
+
 def test_unknown_and_uncounted_flags_are_named() -> None:
     found = run("--tp-comm-overlap --brand-new 1 --moe-z-loss-coeff 1e-3")
     assert found.unknown == ("--brand-new",)

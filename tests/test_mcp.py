@@ -63,6 +63,8 @@ def test_a_value_is_never_an_option() -> None:
 
 @pytest.mark.parametrize(("name", "arguments", "line"), [
     ("explain", {"model": "llama-3.2-1b", "gpus": 8}, "error: gpus = 8: must be an argument of explain"),
+    ("explain", {"model": "llama-3.2-1b", "tp": 2},
+     "error: tp = 2: must be an argument of explain; nearest legal: tensor_parallel"),
     ("explain", {"model": "llama-3.2-1b"}, "error: gpu = absent: must be given"),
     ("explain", {"model": "llama-3.2-1b", "gpu": "h100", "tensor_parallel": 3}, "error: gpu = 'h100'"),
     ("models", {"words": "mixtral", "word": "x"}, "error: word = 'x'"),

@@ -119,6 +119,12 @@ def test_python_says_what_was_meant(arguments: dict[str, Any], message: str) -> 
         shardmath.explain("llama-3.1-8b", "h100-80gb", **arguments)
 
 
+def test_regions_of_recompute_may_have_their_names_in_megatron() -> None:
+    spelled, own = (shardmath.explain("llama-3.2-1b", "h100-80gb", recompute=mode)
+                    for mode in ("core_attn+mlp", "core_attention+mlp"))
+    assert spelled.to_dict() == own.to_dict()
+
+
 @pytest.mark.parametrize("link", [
     "https://huggingface.co/meta-llama/Llama-3.1-8B", "hf.co/meta-llama/Llama-3.1-8B/tree/main",
     "https://www.huggingface.co/meta-llama/Llama-3.1-8B/blob/main/config.json",
@@ -153,3 +159,4 @@ def test_names_are_found_by_their_words() -> None:
     assert nearest_implementation("huggingfase", IMPLEMENTATIONS) == "huggingface"
     assert meant_command("explian", list(OPTIONS)) == "explain or plan"
     assert meant_command("Estimate", list(OPTIONS)) == "explain"
+    assert meant_command("implementations", list(OPTIONS)) == "kernels"

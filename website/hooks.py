@@ -26,6 +26,8 @@ LIVE = "live.html"
 WITH_LIVE = bool(os.environ.get("SHARDMATH_LIVE_PAGE"))
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _MATH = re.compile(r"```math\n(.*?)\n```", re.DOTALL)
+#: Pictures that are drawn as narrow as a phone; where there is room their letters are larger.
+_NARROW = re.compile(r"(!\[[^\]]*\]\(concepts/\w+\.svg\))")
 _ALIGNED = re.compile(r"\\(?:begin|end)\{aligned\}|&")
 _FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
@@ -55,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = f"{title}\n\n[Open the page with all models]({LIVE}). It was written by this command:\n{rest}"
     parts = _FENCE.split(markdown)
     parts[::2] = [_LINK.sub(lambda link: _moved(link, source, page.file.src_uri), part) for part in parts[::2]]
-    return "".join(parts)
+    return _NARROW.sub(r'\1{ width="520" }', "".join(parts))
 
 
 def on_post_build(config: Any) -> None:

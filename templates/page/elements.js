@@ -49,9 +49,14 @@ function quantity(number, unit) {
   return unit === "bytes" && number >= 2 ** 20 ? `${shown} bytes = ${gib(number)} GiB` : `${shown} ${unit}`;
 }
 
+// A text that may break behind the signs in its names.
+function breakable(text) {
+  return text.split(/(?<=[._+])/).flatMap((part) => [element("wbr"), part]).slice(1);
+}
+
 // A number that shows its formula.
 function termButton(term, text, more = {}) {
-  const parts = text === undefined ? term.split(/(?<=[._])/).flatMap((part) => [element("wbr"), part]).slice(1) : [text];
+  const parts = text === undefined ? breakable(term) : [text];
   const label = text === undefined ? undefined : `${text}: formula of ${term}`;
   return element("button", { type: "button", class: "link", "data-term": term, "aria-label": label, ...more }, ...parts);
 }

@@ -8,16 +8,47 @@ async function unpacked(id) {
   return new Response(stream).json();
 }
 
-function scriptOf(name) {
-  const runs = DATA.scripts[name];
-  const parts = [];
-  for (let place = 0; place < runs.length; place += 2) parts.push(...DATA.lines.slice(runs[place], runs[place] + runs[place + 1]));
+// Unpack what the first model needs; data of an evaluator is read when it is asked for.
+async function openData() {
+  const { described, ...data } = await unpacked("packed");
+  use({ ...data, evaluators: lazily(data.evaluators, (runs) => JSON.parse(textOf(runs, described))) });
+}
+
+function lazily(sources, made) {
+  const found = {};
+  for (const [name, source] of Object.entries(sources))
+    Object.defineProperty(found, name, { enumerable: true, configurable: true, get() {
+      const value = made(source);
+      Object.defineProperty(found, name, { value, enumerable: true });
+      return value;
+    } });
+  return found;
+}
+
+// A text from runs of lines: the place of the first, and how many there are.
+function textOf(runs, lines) {
+  const [parts, numbers] = [[], runs.split(" ").map(Number)];
+  for (let place = 0; place < numbers.length; place += 2) parts.push(...lines.slice(numbers[place], numbers[place] + numbers[place + 1]));
   return parts.join("\n");
+}
+
+function scriptOf(name) {
+  return textOf(DATA.scripts[name], DATA.lines);
+}
+
+// Have the scripts of these names, which for other models and kernels than the first ones are unpacked then.
+async function withScripts(names) {
+  if (names.every((name) => name in DATA.scripts)) return;
+  if (!loaded.has("scripts")) loaded.set("scripts", unpacked("packed-scripts").then(({ scripts, lines }) => {
+    Object.assign(DATA.scripts, scripts);
+    DATA.lines = DATA.lines.concat(lines);
+  }));
+  await loaded.get("scripts");
 }
 
 // Load an evaluator once. The policy allows scripts that the scripts of the page make, and no others.
 function load(name) {
-  if (!loaded.has(name)) loaded.set(name, loadedFrom(scriptOf(name)));
+  if (!loaded.has(name)) loaded.set(name, withScripts([name]).then(() => loadedFrom(scriptOf(name))));
   return loaded.get(name);
 }
 
@@ -48,18 +79,26 @@ function formulaOf(name, term) {
   return place === undefined ? undefined : JSON.parse(DATA.formula_lines[place]);
 }
 
-// Data for a worker: no formulas, no texts.
-function dataForWorker() {
-  const { models, parts, variants, gpus, risks, evaluators, choosing, roles, spent, settings } = DATA;
-  return { models, parts, variants, gpus, risks, evaluators, choosing, roles, spent, settings };
+// Data for a worker: those of the job alone, no formulas, no texts. A copy of all would keep the page busy.
+function dataForWorker({ model, gpu }, names) {
+  const { parts, variants, risks, choosing, roles, spent, settings } = DATA;
+  const evaluators = Object.fromEntries(names.map((name) => [name, DATA.evaluators[name]]));
+  return { models: [MODELS.get(model)], gpus: [GPUS.get(gpu)], evaluators, parts, variants, risks, choosing, roles, spent, settings };
+}
+
+// Where the source of a worker is, which searches of one model share.
+const addresses = new Map();
+function addressFor(names) {
+  const key = names.join();
+  const source = () => [...names.map(scriptOf), byId("engine").textContent].join("\n");
+  if (!addresses.has(key)) addresses.set(key, URL.createObjectURL(new Blob([source()], { type: "text/javascript" })));
+  return addresses.get(key);
 }
 
 // The search of a job as a worker; its source is that of the page and of the evaluators that it needs.
 function workerFor(chosen) {
   const names = [...new Set(partsOf(chosen).map((part) => part.evaluator))];
-  const source = [...names.map(scriptOf), byId("engine").textContent];
-  const address = URL.createObjectURL(new Blob([source.join("\n")], { type: "text/javascript" }));
-  const worker = new Worker(address);
-  worker.postMessage({ data: dataForWorker(), state: structuredClone(chosen) });
+  const worker = new Worker(addressFor(names));
+  worker.postMessage({ data: dataForWorker(chosen, names), state: structuredClone(chosen) });
   return worker;
 }

@@ -116,7 +116,7 @@ function entryRow(entry, place, list) {
       "aria-pressed": chosen }, unseen("Take over "), entry.role ?? `${place + 1}`)),
     ...MEASURES.map(([name, unit, shown, style]) => element("td", { role: "cell", class: style,
       "data-label": unit.length > 3 ? `${name} ${unit}` : name.replace(" rule", ""), "data-unit": unit.length > 3 ? undefined : unit }, shown(entry))),
-    element("td", { class: "layout", role: "cell" }, inWords(entry)));
+    element("td", { class: "layout", role: "cell" }, ...breakable(inWords(entry))));
 }
 
 const ROWS = [["choices", "Worth trying"], ["fastest", "The fastest that fit"], ["nearest", "None fits: those of least memory"]];

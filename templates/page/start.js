@@ -2,6 +2,7 @@
 async function ready(chosen = state) {
   const near = partsOf(chosen).filter((part) => part.schedule === partOf(chosen).schedule || hasPipeline(part).alone);
   const others = kept ? [evaluatorName(kept)] : [];
+  await withScripts(partsOf(chosen).map((part) => part.evaluator)); // the search has them all
   await Promise.all([...new Set([evaluatorName(chosen), ...others, ...near.map((part) => part.evaluator)])].map(load));
 }
 
@@ -80,7 +81,7 @@ function open() {
 }
 
 async function start() {
-  use(await unpacked("packed"));
+  await openData();
   fromLink(location.hash);
   build();
   showTheme();

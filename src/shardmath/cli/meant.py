@@ -14,6 +14,8 @@ _COMMANDS = {
     **dict.fromkeys(("estimate", "estimate-memory", "memory", "predict", "analyze", "profile", "show"), "explain"),
     **dict.fromkeys(("search", "optimize", "tune", "autotune", "best", "suggest"), "recommend or sweep"),
     **dict.fromkeys(("cost", "price", "budget"), "plan"), "diff": "compare", "validate": "check or verify",
+    "clusters": "gpus or networks", "terms": "formula", "formulas": "formula", "claims": "prove",
+    **dict.fromkeys(("parameters", "options", "axes", "implementations", "frameworks"), "kernels"),
 }
 #: Commands with an option that are named.
 _FEW = 3

@@ -31,6 +31,15 @@ class Exampled(click.Command):
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; raise UsageError that names everything that must be given and is not."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            values, _, _ = self.make_parser(ctx).parse_args(words)
+            raise click.UsageError(_missing(self.params, values), ctx) from None
+
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the usage line, then the examples."""
         super().format_usage(ctx, formatter)
@@ -49,15 +58,6 @@ class Titled(Exampled):
         """Keep ``work``, what may take long."""
         super().__init__(*arguments, **options)
         self.work = work
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; raise UsageError that names everything that must be given and is not."""
-        words = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.MissingParameter:
-            values, _, _ = self.make_parser(ctx).parse_args(words)
-            raise click.UsageError(_missing(self.params, values), ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a line says what it works on, unless it is to be quiet."""

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from shardmath.cli.options import Count, Counts, Names
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.input.parameters import limits
+from shardmath.input.parameters import limits, nearest_parameter
 
 #: Documents that a command prints with ``--list``, by name.
 LISTS: Mapping[str, str] = {"claims": "prove", "formulas": "formula"}
@@ -60,7 +60,7 @@ class Tool:
         known = {_name(item): item for item in self.parameters}
         for name, value in arguments.items():
             if name not in known:
-                raise InputError(name, value, f"must be an argument of {self.name}", nearest_names(name, known))
+                raise InputError(name, value, f"must be an argument of {self.name}", nearest_parameter(name, known))
         asked = [(item, arguments[name]) for name, item in known.items() if arguments.get(name) is not None]
         options = [word for item, value in asked if isinstance(item, click.Option) for word in _option(item, value)]
         places = [word for item, value in asked if not isinstance(item, click.Option) for word in _each(value)]

@@ -20,6 +20,8 @@ GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
 ON_HOST, OFFLOADED = "stage.host", "server.host"
 #: torchtitan's recompute that keeps outputs of some operations: a choice of kernels, with the switch of full.
 SELECTIVE = "selective"
+#: Regions of recompute as `--recompute-modules` of Megatron-LM has them, where they are called otherwise here.
+CALLED = {"core_attn": "core_attention"}
 
 
 def as_model(model: Model | str | PathLike[str]) -> Model:
@@ -96,13 +98,17 @@ def recompute_switches(mode: str) -> dict[str, int]:
     if mode in RECOMPUTE_MODES:
         return RECOMPUTE_MODES[mode]
     switches = dict(RECOMPUTE_MODES["none"])
-    for region in mode.split("+"):
+    for region in _regions(mode):
         if region not in RECOMPUTE_REGIONS:
             rule = f"must be none, full, or some of {', '.join(RECOMPUTE_REGIONS)} with + between them"
             nearest = recompute_of(mode) or nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS])
             raise InputError("recompute", mode, rule, nearest)
         switches[RECOMPUTE_REGIONS[region]] = 1
     return switches
+
+
+def _regions(mode: str) -> list[str]:
+    return [CALLED.get(region, region) for region in mode.split("+")]
 
 
 #: Words for several switches, each with what a value of it means.
@@ -113,6 +119,6 @@ WORDS: Mapping[str, Callable[[str], dict[str, int]]] = {
 
 def recompute_mode(mode: str, asked: Mapping[str, int]) -> str:
     """Return the name of a recompute mode with the regions whose own switches were asked for by name."""
-    regions = [region for region in mode.split("+") if region != "none"]
+    regions = [region for region in _regions(mode) if region != "none"]
     regions += [region for region, switch in RECOMPUTE_REGIONS.items() if asked.get(switch) and region not in regions]
     return "+".join(regions) or mode

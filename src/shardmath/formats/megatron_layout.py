@@ -6,13 +6,14 @@ import re
 from typing import Any
 
 from shardmath.configuration.defaults import GRADIENTS_AHEAD, WEIGHTS_AHEAD
+from shardmath.configuration.settings import CALLED
 from shardmath.formats.options import Options
 from shardmath.models.model import Model
 
 _LONGEST_LAYOUT = 2**14
 #: Modules of --recompute-modules, and the regions that they are here.
 MODULES = {
-    "core_attn": "core_attention", "mlp": "mlp", "layernorm": "layernorm", "mla_up_proj": "mla_up_proj",
+    **CALLED, "mlp": "mlp", "layernorm": "layernorm", "mla_up_proj": "mla_up_proj",
     "moe_act": "moe_act", "shared_experts": "shared_experts", "moe": "moe",
 }
 SIZES = {

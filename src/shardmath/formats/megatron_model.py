@@ -90,10 +90,10 @@ _NORMS = {"LayerNorm": "layer", "RMSNorm": "rms"}
 
 
 def _learned(options: Options) -> bool:
-    if options.is_on("use-rotary-position-embeddings"):
-        return False
     legal = ("learned_absolute", "rope", "yarn")
-    return options.word("position-embedding-type", legal[0], legal, ": others are not counted yet") == legal[0]
+    kind = options.word("position-embedding-type", legal[0], legal, ": others are not counted yet")
+    rotary = options.is_on("use-rotary-position-embeddings")
+    return kind == legal[0] and not rotary
 
 
 def _grouped(options: Options, hidden: int, heads: int) -> dict[str, Any]:

@@ -21,9 +21,9 @@ def show(fits: Fits) -> None:
               f" {gib(fits.limit)} GiB ({rule})", markup=False)
     out.print(f"As asked it has {gib(fits.peak)} GiB: it {'fits' if fits.peak <= fits.limit else 'does not fit'}.",
               markup=False)
-    titles = ("solved for", "", "now", "fits", "peak", "rank", "moment", "next", "peak", "how")
+    titles = ("solved for", "", "now", "fits", "peak", "next", "peak", "how", "rank", "moment")
     rows = [_row(fits, answer) for answer in fits.answers]
-    out.print(table(titles, rows, right=(2, 3, 4, 5, 7, 8)))
+    out.print(table(titles, rows, right=(2, 3, 4, 5, 6, 8), spare=("rank", "how")))
     for note in _notes(fits):
         out.print(note, markup=False)
     if len(fits.answers) == 1:
@@ -50,14 +50,16 @@ def _notes(fits: Fits) -> list[str]:
 def _row(asked: Fits, answer: FitAnswer) -> list[str]:
     way = "largest" if answer.largest else "smallest"
     fits = "none" if answer.at is None else _number(answer, answer.at.value)
-    start = [answer.symbol, way, _number(answer, asked.now(answer.symbol)), fits]
-    at = ["", "", ""] if answer.at is None else [gib(answer.at.peak), str(answer.at.rank), answer.at.moment]
+    name = f"{answer.symbol}, GiB" if answer.unit == "bytes" else answer.symbol
+    start = [name, way, _number(answer, asked.now(answer.symbol)), fits]
+    peak, rank, moment = ("", "", "") if answer.at is None else (
+        gib(answer.at.peak), str(answer.at.rank), answer.at.moment.replace("_", " "))
     beyond = ["", ""] if answer.beyond is None else [_number(answer, answer.beyond.value), gib(answer.beyond.peak)]
-    return [*start, *at, *beyond, answer.method]
+    return [*start, peak, *beyond, "formula" if answer.method == CLOSED else "tried", rank, moment]
 
 
 def _number(answer: FitAnswer, value: int) -> str:
-    return f"{gib(value)} GiB" if answer.unit == "bytes" else f"{value:,}"
+    return gib(value) if answer.unit == "bytes" else f"{value:,}"
 
 
 def _details(answer: FitAnswer) -> list[str | Formula]:

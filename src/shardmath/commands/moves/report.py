@@ -120,10 +120,10 @@ def _differences(moves: Moves) -> FittedTable:
         titles += ["seconds", ""]
     lines = [
         (in_changes(move), gib(move.peak_bytes), _change(move.change_bytes), _data(moves, move),
-         *_time(moves, move), "fits" if move.fits else "does not fit")
+         *_time(moves, move), "yes" if move.fits else "no")
         for move in moves.differences
     ]
-    return table([*titles, ""], lines, right=range(1, len(titles)),
+    return table([*titles, "fits"], lines, right=range(1, len(titles)),
                  title="One thing changed, on the same GPUs with the same batch: the largest saving first")
 
 

@@ -36,6 +36,8 @@ from shardmath.search.spaces.usual import BY_TIME, DATA_PARALLEL
 #: The cluster that spaces are read for; candidates depend on no figure of it but the size of a server.
 _CLUSTER = "h100-80gb"
 _START = "llama-3.1-70b"
+#: Objects inside each other whose entries evaluators share: their data, the replay in it, its rows.
+_NESTED = 3
 #: Implementations of models that stand for families of files; torchtitan needs eleven sets of formulas for each.
 _OF_FAMILIES = ("megatron", "huggingface")
 
@@ -63,14 +65,15 @@ def page(
     listed += [{**_with_parts(model, shares, parts, functions), "of_family": True} for model in families]
     variants = {name: share.variants for name, share in shares.items() if share.variants}
     derived = _in_order([*chosen, *families], shares)
-    lines, formula_lines = Lines(), Lines()
-    described = {name: item.data for name, item in derived.items()}
-    scripts: dict[str, list[int]] = {}
-    formulas: dict[str, dict[str, int]] = {}
-    for name, item in derived.items():
-        scripts[name] = lines.of(item.script)
-        formulas[name] = {term: formula_lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
-    scripts["writers"] = lines.of(writer_script())
+    lines, formula_lines, described = Lines(), Lines(), Lines()
+    evaluators = {name: described.of(in_lines(item.data, _NESTED)) for name, item in derived.items()}
+    at_once = {part["evaluator"] for part in shares[default_implementation(first)].parts[first.name]}
+    scripts = {name: lines.of(derived[name].script) for name in derived if name in at_once}
+    there = len(lines)
+    later = {name: lines.of(derived[name].script) for name in derived if name not in at_once}
+    later["writers"] = lines.of(writer_script())
+    formulas = {name: {term: formula_lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
+                for name, item in derived.items()}
     data = {
         "start": first.name,
         "variants": variants, "kernels": kernel_data([key for own in variants.values() for key in own]),
@@ -81,7 +84,7 @@ def page(
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "settings": setting_data(),
         "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
-        "evaluators": described,
+        "evaluators": evaluators, "described": list(described),
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
                      "alike": ALIKE,
                      "risks": RISKS, "equal": EQUAL, "idle": sorted(MAY_BE_IDLE)},
@@ -91,10 +94,11 @@ def page(
         **format_data(), "fields": usual_fields(),
         "kernels_of": {name: item["choices"] for name, item in IMPLEMENTATIONS.items()},
         "unwritten": _unwritten([*chosen, *families], shares),
-        "scripts": scripts, "lines": list(lines),
+        "scripts": scripts, "lines": list(lines)[:there],
     }
     return with_policy(rendered("page/page.html", {
-        "packed": packed(data), "formulas": packed({"formulas": formulas, "formula_lines": list(formula_lines)}),
+        "packed": packed(data), "scripts": packed({"scripts": later, "lines": list(lines)[there:]}),
+        "formulas": packed({"formulas": formulas, "formula_lines": list(formula_lines)}),
         "readers": packed({"script": reader_script()}), "functions": list(functions),
         "data_parallel": DATA_PARALLEL,
         "ranking": [key.replace(".", "_") for key in BY_TIME],
@@ -150,7 +154,10 @@ class Lines:
     def __iter__(self) -> Any:
         return iter(self._places)
 
-    def of(self, text: str) -> list[int]:
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def of(self, text: str) -> str:
         """Return the text as runs of lines that follow one another: the place of the first, and how many there are."""
         runs: list[int] = []
         for line in text.splitlines():
@@ -159,11 +166,19 @@ class Lines:
                 runs[-1] += 1
             else:
                 runs += [place, 1]
-        return runs
+        return " ".join(map(str, runs))
 
     def place(self, line: str) -> int:
         """Return the place of one line."""
         return self._places.setdefault(line, len(self._places))
+
+
+def in_lines(value: object, depth: int) -> str:
+    """Return JSON with a line for each entry of objects that are nested less than ``depth`` deep."""
+    if not depth or not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    entries = ",\n".join(f"{json.dumps(key)}:{in_lines(item, depth - 1)}" for key, item in value.items())
+    return f"{{{entries}}}"
 
 
 def packed(data: Mapping[str, Any]) -> str:
