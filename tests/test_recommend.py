@@ -110,6 +110,17 @@ def test_equally_fast_choices_and_the_error_of_times_are_said(advice: Any) -> No
     assert said == (len(equal) > 1)
 
 
+@pytest.mark.slow
+def test_much_faster_choices_are_not_equally_fast() -> None:
+    """Where nothing fits, the first choice is the likeliest to fit of several that may, and the slowest."""
+    advice = recommend("gpt-oss-20b", "h100-80gb", 8, global_batch_size=64, seq_length=4096)
+    first, second, *_ = advice.choices
+    assert first.role == "the fastest that runs out with a probability up to 5%"
+    assert (first.verdict, second.verdict) == ("uncertain", "uncertain")
+    assert second.time.seconds < 0.9 * first.time.seconds
+    assert "equally fast" not in str(advice)
+
+
 def test_no_other_layout_that_fits_is_faster(advice: Any) -> None:
     found = timed(offered(load_model("llama-2-13b"), implementation="megatron", **JOB))
     assert advice.choices[0].time.seconds == pytest.approx(found.columns["seconds"][found.are("fits")].min())

@@ -21,7 +21,8 @@ class Copied(TorchDispatchMode):
     """Record what FSDP2 copies inside of the ``with`` block, and what is added or copied to gradients of ``kept``.
 
     A copy reads its inputs and writes as much as it returns; an addition in place reads two tensors and writes one.
-    DistributedDataParallel divides gradients by the number of ranks while it copies them into its buckets.
+    DistributedDataParallel divides gradients by the number of ranks while it copies them into its buckets, unless
+    another function reduces them.
     """
 
     def __init__(self, kept: Iterable[Tensor] = ()) -> None:
@@ -40,6 +41,8 @@ class Copied(TorchDispatchMode):
         elif name in ("add_", "copy_") and any(grad is args[0] for grad in self._gradients()):
             size = _size(args[0]) + _size(args[1])
             self.bytes["added" if name == "add_" else "out of buckets"] += size + (name == "add_") * _size(args[0])
+        elif name == "copy_" and any(grad is args[1] for grad in self._gradients()):
+            self.bytes["into buckets"] += _size(args)
         elif func.__name__ == "mul.out" and kwargs:
             self.bytes["into buckets"] += _size(args[0]) + _size(kwargs["out"])
         return func(*args, **kwargs or {})

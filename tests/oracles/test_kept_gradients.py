@@ -1,4 +1,4 @@
-"""Gradients of PyTorch itself: kept first, added later, copied into DistributedDataParallel's buckets and back."""
+"""Gradients of PyTorch and nanotron: kept or added, copied into DistributedDataParallel's buckets and back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from oracles.copied import Copied
 from oracles.huggingface import causal_lm, random_shape, token_ids
 from oracles.processes import on_ranks
 from oracles.times import timed
+from torch.distributed import GradBucket
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.implementations import HUGGINGFACE, NANOTRON
 from shardmath.symbolic.parallel.legality import fixed_values
 
 #: A machine whose memory moves a byte in a second.
@@ -59,3 +61,59 @@ def test_buckets_are_filled_and_emptied_once(draws: list[Random], tmp_path: Path
         once = 2 * 2 * terms["stage.parameters"]
         assert copied["into buckets"] == copied["out of buckets"] == once
         assert copied.get("added", 0) == 2 * 3 * terms["stage.parameters"] * (micro_batches - 1)
+        whole = 2 * once + copied.get("added", 0)
+        assert terms["stage.accumulating"] * micro_batches == pytest.approx(float(whole), rel=0.02, abs=10**5)
+
+
+def accumulate(rank: int, cases: list[list[Any]], shared: bool = True) -> list[dict[str, int]]:
+    """Run the micro-batches of one step as nanotron does (``FP32GradientAccumulator``), and count what is moved.
+
+    Gradients are added to sums in fp32 behind each backward pass; in the last one by DistributedDataParallel's hook,
+    which gets them in buckets.
+    """
+    found = []
+    for shape, micro_batches in cases:
+        model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16)
+        parameters = list(model.parameters())
+        masters = [torch.nn.Parameter(each.detach().float()) for each in parameters]
+        for master in masters:
+            master.grad = torch.zeros_like(master)
+        sums = {each: master.grad for each, master in zip(parameters, masters, strict=True)}
+        whole = DistributedDataParallel(model, broadcast_buffers=False) if shared else model
+        if shared:
+            whole.register_comm_hook(sums, lambda state, bucket: _add(state, bucket))  # noqa: PLW0108 (its annotations are text)
+        copied = Copied([*parameters, *masters])
+        for place in range(micro_batches):
+            reduced = shared and place == micro_batches - 1
+            with nullcontext() if reduced or not shared else whole.no_sync(), copied:
+                whole(input_ids=token_ids(shape), labels=token_ids(shape)).loss.backward()
+                for each in parameters:
+                    if not reduced:
+                        sums[each].add_(each.grad)
+            model.zero_grad()
+        found.append(dict(copied.bytes))
+    return found
+
+
+def _add(sums: dict[Any, torch.Tensor], bucket: GradBucket) -> Future[torch.Tensor]:
+    """Add the gradients of a bucket to their sums, and give the bucket back as it is."""
+    for each, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        sums[each].add_(grad.view_as(sums[each]))
+    done: Future[torch.Tensor] = Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+@pytest.mark.cases(2, 20)
+@pytest.mark.parametrize("shared", [False, True])
+def test_nanotron_adds_every_gradient_to_its_sum(draws: list[Random], shared: bool, tmp_path: Path) -> None:
+    """With ZeRO-1 there are no buckets: it sums all gradients itself, behind the last backward pass."""
+    cases = drawn(draws)
+    found = on_ranks(accumulate, 2, tmp_path, cases)[0] if shared else accumulate(0, cases, shared=False)
+    for (shape, micro_batches), copied in zip(cases, found, strict=True):
+        letters = shape | fixed_values(NANOTRON) | BYTES | {"w": 4, "B": 2 * micro_batches, "D": 2}
+        terms = timed(NANOTRON, **letters | {"zero1": int(not shared)})
+        assert copied["added"] == 10 * terms["stage.parameters"] * micro_batches
+        once = 4 * shared * terms["stage.parameters"]
+        assert copied.get("into buckets", 0) == copied.get("out of buckets", 0) == once
+        assert terms["stage.accumulating"] * micro_batches == pytest.approx(float(sum(copied.values())), rel=0.02)

@@ -59,7 +59,8 @@ def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chose
     for risk in RISKS:
         item = next((item for item in traded if item.run_out_probability <= risk), None)
         if item is not None and (last is None or seconds_of(item) < (1 - FASTER) * seconds_of(last)):
-            yield Chosen(item, "the fastest that may fit" if last is None else "faster, if it fits")
+            yield Chosen(item, "faster, if it fits" if last is not None else
+                         f"the fastest that runs out with a probability up to {risk:.0%}")
             last = item
     if last is None and traded and traded[-1].verdict == UNCERTAIN:
         yield Chosen(traded[-1], "the likeliest to fit")

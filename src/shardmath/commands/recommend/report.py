@@ -102,7 +102,8 @@ def _show_error(out: Console, choices: Sequence[Choice], with_experts: bool) -> 
     show_overlapped(out, first.machine, (
         item.explanation.inputs["data_parallel"] * item.explanation.inputs["context_parallel"] for item in choices))
     equal = [place for place, item in enumerate(choices, 1)
-             if item.verdict == choices[0].verdict and as_fast(item.time.seconds, first.seconds)]
+             if item.verdict == choices[0].verdict
+             and as_fast(item.time.seconds, first.seconds) and as_fast(first.seconds, item.time.seconds)]
     if len(equal) > 1:
         alike = f"{', '.join(map(str, equal[:-1]))} and {equal[-1]}"
         simplest = min(equal, key=lambda place: model_parallel(choices[place - 1].explanation.inputs))
