@@ -73,6 +73,20 @@ def test_without_gradients_ahead_no_weights_are() -> None:
     assert neither.seconds == weights.seconds
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_nanotron_overlaps_nothing_where_it_shares_out_states(shared: bool) -> None:
+    """With ZeRO-1 it has no buckets: it sums all gradients at the end, whatever is asked for."""
+    job = {**JOB, "implementation": "nanotron", "distributed_optimizer": shared}
+    usual, off, on = (explain("llama-3.2-1b", "h100-80gb", **job, **asked)
+                      for asked in ({}, {GRADIENTS: 0}, {GRADIENTS: 1}))
+    assert usual.switches[GRADIENTS] == int(not shared)
+    assert usual.time is not None
+    assert off.time is not None
+    assert on.time is not None
+    assert usual.time.seconds == on.time.seconds
+    assert (off.time.seconds == on.time.seconds) is shared
+
+
 @pytest.mark.slow
 def test_every_command_counts_a_layout_with_the_same_switches() -> None:
     model, gpu, batch = "llama-3.1-8b", "h100-80gb", {"global_batch_size": 64, "seq_length": 8192}

@@ -63,8 +63,9 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     gathered = terms.add("stage.gathering", total(*(
         ring_time(_ranks(group, "data"), calls["gathering"], _weights(terms, group, choices)) for group in shared
     )), "s", "rank r: its weights gathered once by the ranks that share them out")
-    # nanotron sums all gradients on all ranks with ZeRO-1 too.
+    # nanotron sums all gradients on all ranks with ZeRO-1 too, by itself and behind the last backward pass.
     passes = Integer(2) if choices["data_parallel"] == "torch_ddp" else 2 - zero1
+    beside = product(og, 1 - zero1) if choices["data_parallel"] == "torch_ddp" else og
     reduced = terms.add("stage.reducing", total(*(
         _reducing(terms, group, passes, calls["reducing"], choices) for group in trained
     )), "s",
@@ -79,7 +80,7 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         terms.add("stage.sharding_waiting", sharding, "s",
                   "rank r: waiting for shared-out weights and gradients, of one micro-batch")
     ends = [
-        _beside(og, product(1 - zero2, reduced), backward),
+        _beside(beside, product(1 - zero2, reduced), backward),
         _beside(_AHEAD, product(zero1, 1 - zero3, gathered), forward),
     ]
     if choices["data_parallel"] != "fsdp" and choices["adapters"] == "none":

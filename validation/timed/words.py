@@ -40,7 +40,7 @@ ABOUT: Mapping[str, str] = {
         times slower than its successor.""",
     "nanotron": f"""Models of 1B and 3B, up to {LARGEST} GPUs, with and without ZeRO-1. Seconds follow from tokens
         per second of each GPU; the table's MFU contradicts it in places and is not used. Stages have the layers that
-        nanotron shares out. Gradients are reduced while the last backward pass goes on.""",
+        nanotron shares out. Gradients are reduced while the last backward pass goes on; with ZeRO-1 behind it.""",
 }
 ASSUMED: Mapping[str, str] = {
     "fujii2024": "Network: 4 ports of HDR-200 for 8 GPUs, assumed.",

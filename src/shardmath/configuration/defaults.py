@@ -26,10 +26,11 @@ def impossible_overlaps(
     """Return the switches that are on by default alone and that a run cannot have, each with 0.
 
     ``usual`` has all switches by name, ``chosen`` names those that somebody set, ``values`` are the job's. A single
-    bucket has nothing to overlap. Where a run may share out optimizer states, weights are gathered by the buckets of
-    the gradients if it does.
+    bucket has nothing to overlap, and nanotron has none where it shares out optimizer states. Where a run may share
+    them out, weights are gathered by the buckets of the gradients if it does.
     """
-    single = GRADIENTS_AHEAD not in chosen and values["single_bucket"]
+    none = evaluator.choices["data_parallel"] == "torch_ddp" and values["distributed_optimizer"]
+    single = GRADIENTS_AHEAD not in chosen and (values["single_bucket"] or none)
     reduced = usual[GRADIENTS_AHEAD] and not single
     shared = values["distributed_optimizer"] or "distributed_optimizer" in evaluator.fixed
     alone = WEIGHTS_AHEAD not in chosen and not (reduced and shared)
