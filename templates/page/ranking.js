@@ -27,6 +27,10 @@ function search(again = false) {
 }
 
 function searchBeside() {
+  if (jobOf(state) !== searchedFor) { // another job is being made ready, and is searched once it is shown
+    searchedFor = undefined;
+    return;
+  }
   worker = workerFor(state);
   worker.onmessage = ({ data }) => {
     if (!shardmath[evaluatorName(state)]) return; // another model is being loaded, and a search of its own follows

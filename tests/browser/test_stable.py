@@ -59,6 +59,20 @@ def test_rows_stay_in_place_while_another_job_is_searched(opened: Callable[..., 
     assert tab.evaluate("document.getElementById('ranking').inert") is False
 
 
+def test_a_search_waits_for_the_job_that_is_shown(opened: Callable[..., Any]) -> None:
+    """Another model may be chosen before the search of the job before begins, whose scripts are not there yet."""
+    tab = opened()
+    tab.evaluate("""async () => {
+      pick("global_batch_size", 512);
+      await update();
+      pick("implementation", "torchtitan");
+      await new Promise((resolve) => setTimeout(resolve, 2 * CALM));
+      pick("implementation", "megatron");
+      await update();
+    }""")
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+
+
 def test_the_mark_of_the_gauge_is_the_most_that_fits(opened: Callable[..., Any]) -> None:
     for link, layout in (("#num_gpus=512", {"tensor_parallel": 8}),
                          ("#gpu=a100-40gb&tensor_parallel=4", {"gpu": "a100-40gb", "tensor_parallel": 4})):
