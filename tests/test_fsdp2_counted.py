@@ -28,7 +28,8 @@ SITES: dict[str, tuple[str, ...]] = {
 }
 #: Gradients are there from the backward pass to the step; before the first step there are no states.
 WITH_GRADIENT = ("after backward", "after step")
-STEPS = ("layer_part_steps.", "first_steps.", "last_steps.final_norm", "last_steps.head")
+OF_LAYERS = ("layer_part_steps.", "mlp_steps.")
+STEPS = (*OF_LAYERS, "first_steps.", "last_steps.final_norm", "last_steps.head")
 #: Counted on tensors without memory, of which cuBLAS multiplies none.
 NO_CUBLAS = {"wt": 0}
 #: Elements of the vocabulary matrix, of which DTensor makes three fp32 ones while it finds out how to shard.
@@ -66,7 +67,7 @@ def numbers(implementation: Implementation, known: tuple[tuple[str, int], ...]) 
     for row in kept_rows(implementation):
         name = f"{row.component.name}.{row.tensor.name}"
         if row.tensor.module == "optimizer" and name.startswith(STEPS):
-            layers = values[symbol("L")] if name.startswith("layer_part_steps.") else 1
+            layers = values[symbol("L")] if name.startswith(OF_LAYERS) else 1
             steps += layers * number(row.expression, values)
     return {**found, "steps": steps}
 

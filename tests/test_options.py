@@ -50,6 +50,9 @@ _OF_ONE_KIND = {
                      "quantised_gradients", "dense_behind"), "dense layers have no experts"),
     **dict.fromkeys(("bound_behind", "bound_at_first", "bound_in_the_end"),
                     "only a dispatcher of tokens binds a graph"),
+    **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries"),
+                    "layers_at_work has them for each kind of layer of models with experts"),
+    "layers_at_work": "dense models have a line for each of its parts",
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 
@@ -137,7 +140,11 @@ def _is_counted(implementation: Implementation, choices: dict[str, str]) -> bool
     return True
 
 
-@pytest.mark.parametrize(("axis", "option"), [("mlp", "xielu"), ("heads", "latent"), ("layers", "experts")])
-def test_moments_of_pytorchs_own_step_are_refused_where_nobody_counted_them(axis: str, option: str) -> None:
+@pytest.mark.parametrize(("axis", "option", "others"), [
+    ("mlp", "xielu", {}), ("heads", "latent", {}), ("scores", "sigmoid", {"layers": "experts"}),
+])
+def test_moments_of_pytorchs_own_step_are_refused_where_nobody_counted_them(
+    axis: str, option: str, others: dict[str, str],
+) -> None:
     with pytest.raises(InputError, match=f"not counted yet: {axis} = {option} with the moments of PyTorch's own step"):
-        find("huggingface", {"peak": "torch", axis: option})
+        find("huggingface", {"peak": "torch", axis: option, **others})

@@ -113,8 +113,9 @@ _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "p
 
 AGGREGATES: tuple[Aggregate, ...] = (
     *(_of_system(item) for system in SYSTEMS for item in system.transients),
-    Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
-              "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
+    *(Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
+                "korthikanti2022", {"recompute_method": ("each", "block", "every"), **options})
+      for options in ({"layers": ("dense",)}, {"layers": ("experts",), "peak": BY_NAME["peak"].without("torch")})),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_layer,
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",

@@ -90,8 +90,8 @@ class Tape:
         """Return the number of the operation behind which a forward pass frees each tensor that is not saved."""
         ends = {**self._named}
         for operation in self.operations:
-            for value in operation.inputs:
-                ends[value.storage] = max(ends.get(value.storage, 0), operation.number)
+            for storage in (*(value.storage for value in operation.inputs), *operation.saved):
+                ends[storage] = max(ends.get(storage, 0), operation.number)
         return ends
 
 
@@ -115,6 +115,8 @@ class Walk:
     def run(self, output: Value) -> None:
         """Go from the gradient of the output to that of the first input."""
         ready: list[tuple[int, Operation]] = []
+        if self._again:
+            self._change(self._unsaved(), -1)
         self._deliver(output, self.make(self._tape.gradient), ready)
         while ready:
             _, operation = heappop(ready)
@@ -174,13 +176,10 @@ class Walk:
         self._was_run_again = True
         beginning, *operations = self._tape.operations
         there = {value.storage for value in beginning.results}
-        unsaved = [storage for storage in self._tape.saved if storage not in there]
         level, ends, kept = {**self.level}, self._tape.ends(), {*there}
-        self._change(unsaved, -1)
         last = max(operation.number for operation in operations if operation.saved)
         for operation in operations[:last]:
-            inputs = {value.storage for value in operation.inputs}
-            if operation.number == last and inputs.issuperset(operation.saved):
+            if operation.number == last and there.issuperset(operation.saved):
                 break
             made = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
             self._change([storage for storage in made if storage not in there], 1)
@@ -191,6 +190,12 @@ class Walk:
             self._change(freed, -1)
             there.difference_update(freed)
         self.level = level
+        self._change(self._unsaved(), 1)
+
+    def _unsaved(self) -> list[Storage]:
+        """Return what is saved once the forward pass has run again, beside the layer's input."""
+        there = {value.storage for value in self._tape.operations[0].results}
+        return [storage for storage in self._tape.saved if storage not in there]
 
     def _change(self, storages: Iterable[Storage], sign: int) -> None:
         for storage in storages:

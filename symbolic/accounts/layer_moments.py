@@ -31,7 +31,8 @@ Case = tuple[int, ...]
 Levels = Mapping[Case, Mapping[Expr, int]]
 
 
-def moments(implementation: Implementation, recorded: Callable[[Layer], Value] = Layer.run) -> tuple[Expr, ...]:
+def moments(implementation: Implementation, recorded: Callable[[Layer], Value] = Layer.run, kind: type[Layer] = Layer,
+            ) -> tuple[Expr, ...]:
     """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved."""
     choices = implementation.choices
     is_layer = recorded is Layer.run
@@ -39,7 +40,7 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] =
     cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in cases:
-        layer = Layer(implementation, bool(case[0]))
+        layer = kind(implementation, bool(case[0]))
         walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
         walk.run(recorded(layer))
         for moment, level in walk.moments.items():

@@ -34,9 +34,8 @@ def sized(expression: Expr) -> Size:
 
 
 @cache
-def bytes_of(shape: Shape, bytes: int) -> Size:
-    """Return the size of a tensor."""
-    return sized(product(Integer(bytes), *local_shape(shape)))
+def _bytes_of(sizes: tuple[Expr, ...], bytes: int) -> Size:
+    return sized(product(Integer(bytes), *sizes))
 
 
 class Operations:
@@ -49,16 +48,20 @@ class Operations:
             for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT
         }
         self._elements = {f"{part.name}.{row.name}": size for part, row, size in weight_tensors(implementation)}
-        self.tape = Tape(bytes_of(WHOLE, LOW))
+        self.tape = Tape(self.bytes_of(WHOLE, LOW))
         self.part, self._counts = "", dict[str, int]()
         self.start = self.value("input", [], WHOLE, backward=lambda walk, gradients: [])
+
+    def bytes_of(self, shape: Shape, bytes: int) -> Size:
+        """Return the size of a tensor."""
+        return _bytes_of(local_shape(shape, self.choices), bytes)
 
     def value(self, name: str, inputs: list[Value], shape: Shape, bytes: int = LOW, *, backward: Backward,
                saved: list[Storage] | None = None) -> Value:
         """Record an operation with one output."""
         number = self._counts[self.part] = self._counts.get(self.part, 0) + 1
         made = self.tape.record(f"{self.part} {number} {name}", inputs, saved or [], backward)
-        made.results.append(Value(Storage(bytes_of(shape, bytes)), shape, bytes, made))
+        made.results.append(Value(Storage(self.bytes_of(shape, bytes)), shape, bytes, made))
         return made.results[0]
 
     def add(self, left: Value, right: Value) -> Value:
@@ -76,7 +79,7 @@ class Operations:
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             if passed:
                 return [walk.share(gradients[0])]
-            size = bytes_of(value.shape, value.bytes)
+            size = self.bytes_of(value.shape, value.bytes)
             passing = [walk.make(size) for _ in range(temporaries)]
             result = walk.make(size)
             for each in reversed(passing):
@@ -94,10 +97,10 @@ class Operations:
     def multiply(self, left: Value, right: Value) -> Value:
         """Multiply two tensors, of which the second one may have one number for each token."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            made = [walk.make(bytes_of(left.shape, left.bytes)) for _ in range(2)]
+            made = [walk.make(self.bytes_of(left.shape, left.bytes)) for _ in range(2)]
             walk.returned()
             if right.shape != left.shape:
-                reduced = walk.make(bytes_of(right.shape, right.bytes))
+                reduced = walk.make(self.bytes_of(right.shape, right.bytes))
                 walk.drop(made[1])
                 made[1] = reduced
             return made
@@ -107,8 +110,8 @@ class Operations:
     def deviations(self, value: Value, mean: Value) -> Value:
         """Subtract the mean of every token."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            negative = walk.make(bytes_of(value.shape, value.bytes))
-            reduced = walk.make(bytes_of(mean.shape, mean.bytes))
+            negative = walk.make(self.bytes_of(value.shape, value.bytes))
+            reduced = walk.make(self.bytes_of(mean.shape, mean.bytes))
             walk.drop(negative)
             return [walk.share(gradients[0]), reduced]
         return self.value("subtract", [value, mean], value.shape, value.bytes, backward=backward)
@@ -118,7 +121,7 @@ class Operations:
         shape, width, elements = value.shape, value.bytes, self.weights[weight]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            made = [walk.make(bytes_of(shape, width)) for _ in range(2)]
+            made = [walk.make(self.bytes_of(shape, width)) for _ in range(2)]
             walk.returned()
             if width == LOW:
                 walk.parameter(sized(LOW * elements))
@@ -145,11 +148,11 @@ class Operations:
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         """Multiply with a matrix, and add a bias, which may be part of one that several projections have."""
         added = self.weights.get(bias, Integer(0)) / self._elements.get(bias, Integer(1)) * product(
-            *local_shape(shape[len(TOKENS):]))
+            *local_shape(shape[len(TOKENS):], self.choices))
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             walk.parameter(sized(LOW * self.weights[weight]))
-            made = walk.make(bytes_of(value.shape, LOW))
+            made = walk.make(self.bytes_of(value.shape, LOW))
             walk.returned()
             if added:
                 walk.parameter(sized(LOW * added))
@@ -168,10 +171,10 @@ class Operations:
     def with_table(self, value: Value, bytes: int, table: Sequence[Storage]) -> Value:
         """Multiply with a table; a wider one makes the product wider, and its gradient is rounded."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            made = walk.make(bytes_of(value.shape, bytes))
+            made = walk.make(self.bytes_of(value.shape, bytes))
             walk.returned()
             if bytes != value.bytes:
-                wide, made = made, walk.make(bytes_of(value.shape, value.bytes))
+                wide, made = made, walk.make(self.bytes_of(value.shape, value.bytes))
                 walk.drop(wide)
             return [made]
         return self.value("table", [value], value.shape, bytes, backward=backward, saved=[*table])

@@ -25,7 +25,7 @@ from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
 from .autograd import Storage, Value, Walk
-from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, bytes_of, sized
+from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
 
 a, s = symbols("a s")
@@ -39,16 +39,18 @@ class Layer(Operations):
     """The operations of one layer."""
 
     tables: Sequence[Storage] = ()
+    #: The part behind attention, as its norms are named.
+    block = "ffn"
 
     def run(self) -> Value:
         """Record the layer; return its output."""
         if self.choices["residual"] == "sequential":
             middle = self._block("attention", self.attention, self.start)
-            return self._block("ffn", self.mlp, middle)
+            return self._block(self.block, self.mlp, middle)
         read = self.norm(self.start, "attention_norm", WHOLE)
         attended = self.attention(read)
         if self.choices["residual"] == "parallel":
-            read = self.norm(self.start, "ffn_norm", WHOLE)
+            read = self.norm(self.start, f"{self.block}_norm", WHOLE)
         inner = self.mlp(read)
         return self.add(self.add(self.start, attended), inner)
 
@@ -91,7 +93,7 @@ class Layer(Operations):
         mean = self.simple("mean", squares, tokens)
         if kernel != "eager_scale" or normalisation != "rms":  # which divide by one expression
             names.append(mean)
-        root = Storage(bytes_of(tokens, HIGH))
+        root = Storage(self.bytes_of(tokens, HIGH))
         inverse = self.simple("rsqrt", mean, saved=[root], temporaries=2)
         inverse.storage = root
         normed = self.multiply(wide, inverse)
@@ -110,11 +112,11 @@ class Layer(Operations):
         own = [self.weights[key] for key in (f"{name}.weight", f"{name}.bias") if key in self.weights]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            made = walk.make(bytes_of(value.shape, value.bytes))
+            made = walk.make(self.bytes_of(value.shape, value.bytes))
             for elements in own:
                 walk.parameter(sized(LOW * elements))
             return [made]
-        saved = [value.storage, *(Storage(bytes_of(tokens, HIGH)) for _ in range(2))]
+        saved = [value.storage, *(Storage(self.bytes_of(tokens, HIGH)) for _ in range(2))]
         if self.choices["norm"] == "eager_scale":
             saved.append(Storage(sized(LOW * own[0])))
         out = self.value("norm", [value], value.shape, value.bytes, backward=backward, saved=saved)
@@ -147,8 +149,8 @@ class Layer(Operations):
         made = [*turned, values]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            return [walk.make(bytes_of(each.shape, LOW)) for each in made]
-        context, sums = Storage(bytes_of(QUERY, LOW)), Storage(bytes_of(QUERY[:-1], HIGH))
+            return [walk.make(self.bytes_of(each.shape, LOW)) for each in made]
+        context, sums = Storage(self.bytes_of(QUERY, LOW)), Storage(self.bytes_of(QUERY[:-1], HIGH))
         out = self.value("core", made, QUERY, backward=backward,
                           saved=[*(each.storage for each in made), context, sums])
         out.storage = context
@@ -244,7 +246,7 @@ class Layer(Operations):
         """Return the tables that a layer keeps, if it repeats those of all layers."""
         if "repeated" in self.choices["rope"] and not self.tables:
             width = ROTARY_DIM if self.choices["positions"] == "partial" else HEAD_DIM
-            self.tables = [Storage(bytes_of((SEQUENCE, width), bytes)) for _ in range(2)]
+            self.tables = [Storage(self.bytes_of((SEQUENCE, width), bytes)) for _ in range(2)]
         return self.tables[:1], self.tables[1:]
 
     def mlp(self, value: Value) -> Value:

@@ -9,6 +9,7 @@ stays until the next one. All that is gathered is padded as its shards are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sympy import Eq, Expr, Ge, Gt, Integer
@@ -24,7 +25,7 @@ from ..terms import TermSet, product
 from .rows import components_of, local_shape
 from .units import is_layer_input
 
-D, c, R, w, m, Lr, rfull, rn, tied = symbols("D c R w m Lr rfull rn tied")
+D, c, R, w, m, Lr, Ldr, Ler, rfull, rn, tied = symbols("D c R w m Lr Ldr Ler rfull rn tied")
 
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = Integer(2)
@@ -41,12 +42,7 @@ SEVERAL = Iverson(Gt(D * c, R))
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
     """Return a sum over one layer: the larger one where there are two kinds of layers."""
-    gathered = [
-        terms[f"{layer}.{kind}"].symbol
-        + (terms[f"{layer}.expert_{kind}"].symbol if f"{layer}.expert_{kind}" in terms else 0)
-        for layer in ("layer", "expert_layer") if f"{layer}.{kind}" in terms
-    ]
-    return Max(*gathered)
+    return Max(*(sum_of(terms, layer, kind) for layer in ("layer", "expert_layer") if f"{layer}.{kind}" in terms))
 
 
 def outside(terms: TermSet, implementation: Implementation, kind: str, *places: Place) -> Expr:
@@ -58,9 +54,22 @@ def outside(terms: TermSet, implementation: Implementation, kind: str, *places: 
     ), Integer(0))
 
 
-def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Saved tensors that exist no more when a layer's backward pass is over."""
-    whole = per_layer(terms, "saved")
+def kinds_of_layers(terms: TermSet) -> tuple[tuple[str, Expr], ...]:
+    """Return the kinds of layers with their numbers, as a backward pass meets them: those with experts before dense."""
+    if "expert_layer.saved" not in terms:
+        return (("layer", Lr),)
+    return (("expert_layer", Ler), ("layer", Ldr))
+
+
+def sum_of(terms: TermSet, layer: str, kind: str) -> Expr:
+    """Return a sum over one layer of a kind, its experts included."""
+    return sum((terms[f"{layer}.{part}"].symbol for part in (kind, f"expert_{kind}") if f"{layer}.{part}" in terms),
+               Integer(0))
+
+
+def freed_with_a_layer(terms: TermSet, implementation: Implementation, layer: str = "") -> Expr:
+    """Saved tensors that exist no more when a layer's backward pass is over; without a kind of the larger one."""
+    whole = sum_of(terms, layer, "saved") if layer else per_layer(terms, "saved")
     inputs = sum((
         terms[f"{part.name}.saved"].symbol for part in components_of(implementation)
         if is_layer_input(part) and f"{part.name}.saved" in terms
@@ -75,11 +84,12 @@ def gradient_bytes(choices: Mapping[str, str]) -> Expr:
 
 
 def _all(terms: TermSet) -> Expr:
-    return COMPUTE * terms["stage.aligned"].symbol
+    return COMPUTE * sum_of(terms, "stage", "aligned")
 
 
 def _layer(terms: TermSet) -> Expr:
-    return COMPUTE * per_layer(terms, "aligned")
+    """Return the last layer."""
+    return COMPUTE * sum_of(terms, kinds_of_layers(terms)[0][0], "aligned")
 
 
 def _root(terms: TermSet, implementation: Implementation) -> Expr:
@@ -148,43 +158,111 @@ def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
     return OWN_MEMORY * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
 
 
-def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
-    """Of all layers, the last two and the first two can be the peak's: what is between changes evenly.
+@dataclass(frozen=True)
+class _Kind:
+    """Layers of a kind as the backward pass meets them, in bytes: of one, of what others have left, and of what comes.
 
+    ``own``: a layer's parameters. ``reducing``: its gradients that are reduced. ``change``: what it has left once it is
+    passed, less what it has freed. ``passed``: the same of all kinds before. ``behind``: what is reduced when the first
+    of this kind is at work. ``ahead``: what is gathered while the last of this kind is. ``still``: all that is gathered
+    when the first of this kind is at work, if nothing is freed after the forward pass.
+    """
+
+    number: Expr
+    own: Expr
+    reducing: Expr
+    change: Expr
+    passed: Expr
+    behind: Expr
+    ahead: Expr
+    still: Expr
+
+
+def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
+    choices, kinds = implementation.choices, kinds_of_layers(terms)
+    ends = Integer(choices["units"] == "ends")
+    kept = Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
+    behind = ends * w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    passed, still = Integer(0), _all(terms) - ends * _last(terms, implementation)
+    result = []
+    for place, (layer, number) in enumerate(kinds):
+        elements = sum_of(terms, layer, "aligned")
+        own, reducing = COMPUTE * elements, w * elements
+        change = kept * OWN_MEMORY * elements / SHARDS - freed_with_a_layer(terms, implementation, layer)
+        ahead = ends * _first(terms, implementation)
+        for later, count in reversed(kinds[place + 1:]):
+            ahead = _if_any(count, COMPUTE * sum_of(terms, later, "aligned"), ahead)
+        result.append(_Kind(number, own, reducing, change, passed, behind, ahead, still))
+        passed, still, behind = passed + number * change, still - number * own, _if_any(number, reducing, behind)
+    return result
+
+
+def _if_any(number: Expr, some: Expr, none: Expr) -> Expr:
+    there = Iverson(Ge(number, 1))
+    return there * some + (1 - there) * none
+
+
+def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+    """Return gathered layers and reduced gradients, less what is freed, when a layer of each kind goes backward.
+
+    Of the layers of a kind, the last two and the first two can be the peak's: what is between changes evenly.
     With every layer passed, its saved tensors are gone and its reduced gradients are there.
     """
+    held, reduced = _held(terms, implementation)
+
+    def moment(kind: _Kind) -> Expr:
+        def at(before: Expr, next_is_own: Expr, reducing: Expr) -> Expr:
+            gathered = kind.still - before * kind.own
+            if implementation.choices["reshard"] != "never":
+                gathered = held + kind.own + SEVERAL * (next_is_own * kind.own + (1 - next_is_own) * kind.ahead)
+            return gathered + reducing + reduced + before * kind.change
+
+        none, first, number = Integer(0), Integer(1), kind.number
+        return kind.passed + Max(
+            at(none, Iverson(Ge(number, 2)), kind.behind),
+            Iverson(Ge(number, 2)) * at(first, Iverson(Ge(number, 3)), kind.reducing),
+            Iverson(Ge(number, 3)) * at(number - 2, first, kind.reducing),
+            Iverson(Ge(number, 2)) * at(number - 1, none, kind.reducing),
+        )
+    return tuple(map(moment, _kinds(terms, implementation)))
+
+
+def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+    """Return the same when the first layer of each kind is copied out of its buffer, and nothing is gathered ahead.
+
+    The layer's own backward pass has not begun: the gradient of its output is there.
+    """
+    held, reduced = _held(terms, implementation)
+    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+
+    def moment(kind: _Kind) -> Expr:
+        several = Iverson(Ge(kind.number, 2))
+        reducing = several * kind.reducing + (1 - several) * kind.behind
+        return (held + (1 + SEVERAL) * kind.own + gradient + reducing + reduced + kind.passed
+                + several * (kind.number - 1) * kind.change)
+    return tuple(map(moment, _kinds(terms, implementation)))
+
+
+def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
+    """Return what is gathered beside layers, and reduced gradients of the unit of final norm and head."""
     choices = implementation.choices
-    ends = choices["units"] == "ends"
-    held_root = Integer(0) if ends else _root(terms, implementation)
-    before_layers = _first(terms, implementation) if ends else Integer(0)
-    kept = Integer(not gradients_are_freed(choices))
-    reduced = kept * OWN_MEMORY * gradient_bytes(choices) / SHARDS
-    reduced_layer = reduced * per_layer(terms, "aligned")
-    reduced_end = kept * gradient_bytes(choices) * reduced_ends(terms, implementation) / SHARDS
-    reducing_layer = w * per_layer(terms, "aligned")
-    reducing_end = w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP) if ends else Integer(0)
-    freed = freed_with_a_layer(terms, implementation)
+    root = Integer(0) if choices["units"] == "ends" else _root(terms, implementation)
+    kept = Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
+    return root, kept * reduced_ends(terms, implementation) / SHARDS
 
-    def at(passed: Expr, next_layer: Expr, reducing: Expr) -> Expr:
-        if choices["reshard"] == "never":
-            gathered = _all(terms) - passed * _layer(terms) - (_last(terms, implementation) if ends else 0)
-        else:
-            ahead = SEVERAL * (next_layer * _layer(terms) + (1 - next_layer) * before_layers)
-            gathered = held_root + _layer(terms) + ahead
-        return gathered + reducing + reduced_end + passed * (reduced_layer - freed)
 
-    none, first = Integer(0), Integer(1)
-    return Max(
-        at(none, Iverson(Ge(Lr, 2)), reducing_end),
-        Iverson(Ge(Lr, 2)) * at(first, Iverson(Ge(Lr, 3)), reducing_layer),
-        Iverson(Ge(Lr, 3)) * at(Lr - 2, first, reducing_layer),
-        Iverson(Ge(Lr, 2)) * at(Lr - 1, none, reducing_layer),
-    )
+def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    moment, = passed_layers(terms, implementation)
+    return moment
 
 
 def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
-    return unit + Iverson(Ge(Lr, 1)) * w * per_layer(terms, "aligned")
+    first = Integer(0)
+    for layer, number in kinds_of_layers(terms):
+        there = Iverson(Ge(number, 1))
+        first = there * sum_of(terms, layer, "aligned") + (1 - there) * first
+    return unit + w * first
 
 
 def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
@@ -227,7 +305,7 @@ SIZES: tuple[Any, ...] = (
     ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),
      _for_the_norm, _ENDS),
     ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
-     _FSDP),
+     {**_FSDP, "layers": ("dense",)}),
     ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),
      _before_the_embedding, _FSDP),
     ("reduced_last", "Gradients outside of the layers while they are reduced", ("last_reduce",), _last_reduced, _FSDP),

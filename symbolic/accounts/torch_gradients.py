@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Ge, Integer
+from sympy import Expr, Integer
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
-from ..terms import TermSet, product
+from ..terms import TermSet, product, total
 from .frozen_moments import largest_matrix
 from .rows import local_shape
 from .torch_gathered import (
@@ -25,9 +25,11 @@ from .torch_gathered import (
     SHARDS,
     freed_with_a_layer,
     gradient_bytes,
+    kinds_of_layers,
     outside,
     per_layer,
     reduced_ends,
+    sum_of,
 )
 
 Lr, tied, p, b = symbols("Lr tied p b")
@@ -69,7 +71,8 @@ def _made_before_the_norm(terms: TermSet, implementation: Implementation) -> Exp
 
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
     """Return gradients of all that has been reduced before the embedding's are made."""
-    elements = OWN_MEMORY * Lr * per_layer(terms, "aligned") + reduced_ends(terms, implementation)
+    layers = total(*(product(number, sum_of(terms, layer, "aligned")) for layer, number in kinds_of_layers(terms)))
+    elements = OWN_MEMORY * layers + reduced_ends(terms, implementation)
     made = gradient_bytes(implementation.choices) * elements / SHARDS
     return ACCUMULATED * terms["stage.gradient"].symbol + made
 
@@ -82,17 +85,25 @@ def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     return embedding + _unreduced_head(terms, implementation) + _sum_of_both(terms, embedding)
 
 
+def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+    """Return, for each kind of layers, gradients of head and passed layers, less their saved tensors; no sharding.
+
+    Of a kind the first or the last that goes backward is the peak's. A tied head's gradient waits for the embedding's,
+    to which it is added before those of earlier micro-batches.
+    """
+    each, new = gradient_bytes(implementation.choices), 1 - ACCUMULATED
+    passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms))
+    moments = []
+    for layer, number in kinds_of_layers(terms):
+        change = new * each * sum_of(terms, layer, "parameters") - freed_with_a_layer(terms, implementation, layer)
+        moments.append(passed + Max(Integer(0), (number - 1) * change))
+        passed += number * change
+    return tuple(moments)
+
+
 def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
-    """Without sharding: gradients of the head and of the layers passed, less the saved tensors of those."""
-    each = gradient_bytes(implementation.choices)
-    own = each * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
-    shared = each * _tied_head(terms)
-    layer = each * per_layer(terms, "parameters")
-    freed = freed_with_a_layer(terms, implementation)
-    new = (1 - ACCUMULATED)
-    last = Iverson(Ge(Lr, 2)) * (new * (own + (Lr - 1) * layer) - (Lr - 1) * freed)
-    # A tied head's gradient waits for the embedding's, to which it is added before those of earlier micro-batches.
-    return Max(new * own, last) + shared
+    moment, = while_passing(terms, implementation)
+    return moment
 
 
 def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
@@ -165,7 +176,7 @@ SIZES: tuple[Any, ...] = (
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),
     ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
-     _PLAIN, Lr),
+     {**_PLAIN, "layers": ("dense",)}, Lr),
     ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN, Lr),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",), **_AFTER}),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN, Lr),

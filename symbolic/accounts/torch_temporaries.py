@@ -12,19 +12,22 @@ from sympy import Expr, Integer
 
 from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, SEQUENCE, SEQUENCE_SP
-from ..functions import Iverson, Max
+from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parallel.data import states
 from ..parallel.walked_layers import WALKED, not_walked
 from ..parameters import symbols
 from ..terms import TermSet, product, total
+from .experts_of_transformers import ExpertLayer
 from .layer_moments import moments as layer_moments
 from .layers_of_transformers import Layer
+from .recomputed import again
 from .rows import kept_rows, local_shape, weight_tensors
-from .torch_gathered import COMPUTE, SHARDS, outside, per_layer
+from .torch_gathered import COMPUTE, SHARDS, copied_out, kinds_of_layers, outside, passed_layers, per_layer, sum_of
+from .torch_gradients import while_passing
 
-t, tied, p = symbols("t tied p")
+t, tied, p, rfull = symbols("t tied p rfull")
 
 
 def _bf16(*dimensions: Dimension) -> Expr:
@@ -82,6 +85,23 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     return Max(*moments)
 
 
+def _at_work(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest moment of a layer with experts or of a dense one, with what all layers have left by then."""
+    choices, kinds = implementation.choices, kinds_of_layers(terms)
+    is_shared = choices["data_parallel"] == "fsdp"
+    left = passed_layers(terms, implementation) if is_shared else while_passing(terms, implementation)
+    moments = []
+    for (layer, number), other in zip(kinds, left, strict=True):
+        has_experts = layer == "expert_layer"
+        own = Max(*layer_moments(implementation, kind=ExpertLayer if has_experts else Layer))
+        made_again = again(terms, implementation, Place.EXPERTS if has_experts else Place.DENSE, with_output=False)
+        moments.append(product(Min(Integer(1), number), total(own, product(rfull, made_again), other)))
+    if is_shared and choices["reshard"] != "never":
+        moments += [product(Min(Integer(1), number), moment)
+                    for (_, number), moment in zip(kinds, copied_out(terms, implementation), strict=True)]
+    return Max(*moments)
+
+
 def _in_the_final_norm(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the largest of the moments of the final norm's backward pass, with what it has saved."""
     return terms["final_norm.saved"].symbol + Max(*layer_moments(implementation, Layer.run_final_norm))
@@ -123,7 +143,8 @@ def _ranks(implementation: Implementation) -> Expr:
 
 
 def _for_each(terms: TermSet, implementation: Implementation) -> Expr:
-    return _moment_bytes(implementation) * terms["stage.buffer_elements"].symbol / _ranks(implementation)
+    elements = sum_of(terms, "stage", "buffer_elements")
+    return _moment_bytes(implementation) * elements / _ranks(implementation)
 
 
 def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:
@@ -139,7 +160,9 @@ _STEP = ("optimizer_step",)
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
-     {"mlp": WALKED["mlp"], "heads": ("grouped",)}),
+     {"mlp": WALKED["mlp"], "heads": ("grouped",), "layers": ("dense",)}),
+    ("layers_at_work", "Layer at work: its temporaries, and what other layers have left", ("layer_backward",),
+     _at_work, {"layers": ("experts",)}),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),

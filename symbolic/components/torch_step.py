@@ -45,6 +45,24 @@ _APART, _JOINT = ("separate", "gate_up"), ("fused", "qkv")
 _ONE_AFTER_THE_OTHER, _ONE_NORM = ("sequential", "parallel"), ("parallel_one",)
 
 
+def _of_mlps() -> tuple[Tensor, ...]:
+    """Return the counters of dense MLPs of Transformers."""
+    return tuple(
+        _counters(f"{kind}_{name}", tensors, f"the MLP's {name}", when, mlp=mlp, projections=projections)
+        for kind, mlp, projections, tensors in (
+            ("gated", _GATED, ("separate", "qkv"), 3), ("gated_joint", _GATED, ("fused", "gate_up"), 2),
+            ("ungated", _UNGATED, (*_APART, *_JOINT), 2))
+        for name, when in (("matrices", ONE), ("biases", MLP_BIAS)))
+
+
+def _of_experts() -> tuple[Tensor, ...]:
+    """Return the counters of routers and experts of Transformers, whose matrices of all experts are one tensor."""
+    return (
+        _counters("router", 1, "the router"),
+        _counters("experts", 2, "both matrices of all experts"),
+    )
+
+
 def _of_layers() -> tuple[Tensor, ...]:
     """Return the counters of a layer of Transformers, by its parts."""
     return (
@@ -53,11 +71,6 @@ def _of_layers() -> tuple[Tensor, ...]:
         _counters("projection_biases", 3, "biases of q, k and v", _QKV_BIAS, projections=_APART),
         _counters("fused_bias", 1, "the bias of q, k and v", _QKV_BIAS, projections=_JOINT),
         _counters("output_bias", 1, "the bias of the output projection", _OUTPUT_BIAS),
-        *(_counters(f"{kind}_{name}", tensors, f"the MLP's {name}", when, mlp=mlp, projections=projections)
-          for kind, mlp, projections, tensors in (
-              ("gated", _GATED, ("separate", "qkv"), 3), ("gated_joint", _GATED, ("fused", "gate_up"), 2),
-              ("ungated", _UNGATED, (*_APART, *_JOINT), 2))
-          for name, when in (("matrices", ONE), ("biases", MLP_BIAS))),
         *(_counters(f"{name}_{kind}", tensors, f"{name} of norms", norms=norms, residual=residual, normalisation=kinds)
           for name, kinds in (("scales", (*_SCALED, *_SHIFTED)), ("shifts", _SHIFTED))
           for kind, norms, residual, tensors in (
@@ -76,8 +89,12 @@ COMPONENTS = (
         (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),),
         options={**_TORCH, "router": ("torchtitan",)},
     ),
-    Component("layer_part_steps", "Step counters of a layer's parts", 61, Place.LAYER, _of_layers(),
-              options={**_TORCH, "router": TRANSFORMERS_ROUTERS}),
+    *(Component(name, title, 61, place, rows, options={**_TORCH, "router": TRANSFORMERS_ROUTERS, **options})
+      for name, title, place, rows, options in (
+          ("layer_part_steps", "Step counters of a layer's parts", Place.LAYER, _of_layers(), {}),
+          ("mlp_steps", "Step counters of a dense MLP", Place.DENSE, _of_mlps(), {}),
+          ("expert_steps", "Step counters of routers and experts", Place.EXPERTS, _of_experts(),
+           {"layers": ("experts",)}))),
     Component(
         "first_steps", "Step counters of the first stage", 62, Place.FIRST,
         (_steps("embedding", (), "fp32 step counter of the embedding"),

@@ -8,7 +8,8 @@ from ..choices import TRANSFORMERS_ROUTERS
 
 #: Options by axis.
 WALKED: Mapping[str, tuple[str, ...]] = {
-    "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "heads": ("grouped",), "precision": ("bf16", "mixed"),
+    "router": TRANSFORMERS_ROUTERS, "layers": ("dense", "experts"), "heads": ("grouped",),
+    "precision": ("bf16", "mixed"),
     "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_unbiased", "layer_plain"),
     "norms": ("pre", "post", "both"), "qk_norms": ("head", "heads", "width"),
     "residual": ("sequential", "parallel", "parallel_one"),
@@ -21,6 +22,16 @@ WALKED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: Options by axis, in models with experts.
+OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
+    **WALKED, "router": ("huggingface",), "scores": ("softmax", "softmax_all"), "dispatch": ("huggingface",),
+    "mlp": ("swiglu",), "norms": ("pre",), "residual": ("sequential",), "balance": ("none",),
+    "data_parallel": ("ddp", "fsdp"), "pipeline": ("own",), "optimizer_kernel": ("fused", "foreach"),
+    "recompute_method": ("each",), "biases": ("qkv", "some"),
+}
+
+
 def not_walked(choices: Mapping[str, str]) -> str:
     """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
-    return next((f"{axis} = {choices[axis]}" for axis, options in WALKED.items() if choices[axis] not in options), "")
+    options = OF_EXPERTS if choices["layers"] == "experts" else WALKED
+    return next((f"{axis} = {choices[axis]}" for axis, known in options.items() if choices[axis] not in known), "")

@@ -27,6 +27,7 @@ from oracles import (
     public_families,
     test_expert_families,
     test_expert_family_bytes,
+    test_expert_family_steps,
     test_explained,
     test_family_steps,
     test_gpt2,
@@ -126,7 +127,10 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
 def peaks(saved: Mapping[str, tuple[Oracle, ...]]) -> dict[str, tuple[Oracle, ...]]:
     """Return the oracles of the most that is alive in a step by implementation, some of which count saved bytes too."""
     return {
-        "huggingface": (_of(test_explained, huggingface.FAMILIES), _of(test_family_steps, test_family_steps.WALKED)),
+        "huggingface": (
+            _of(test_explained, huggingface.FAMILIES), _of(test_family_steps, test_family_steps.WALKED),
+            _of(test_expert_family_steps, test_expert_family_steps.FAMILIES),
+        ),
         "megatron": (
             _parts(test_megatron_mlp_moments, (), test_megatron_mlp_moments.DRAWN),
             _parts(test_megatron_expert_steps, (), test_megatron_expert_steps.DRAWN),
@@ -178,7 +182,8 @@ def cell(
     if "has no" in lacks:
         return Cell(CANNOT, CANNOT, CANNOT, CANNOT, lacks)
     try:
-        chosen = find(implementation, choices_of(implementation, model)).choices
+        of_model = choices_of(implementation, model)
+        chosen = find(implementation, of_model).choices
         refuse_impossible(chosen)
     except InputError as error:
         own = "router of its classes" if error.field == "implementation" else f"{error.field} = {error.value}"
@@ -199,6 +204,8 @@ def cell(
     missing = _untried(family, wanted, tried)
     saved = ESTIMATED if missing else COUNTED
     alive, reason = _peak(implementation, chosen)
+    if alive and of_model.get("peak") == "saved":
+        alive, reason = False, "moments of shared experts are not counted: peak = saved"
     wanted |= {(field, "true") for field in SWITCHES_OF_MOMENTS if getattr(model, field)}
     axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values(), "rope"))
     unmoved = _untried(family, {pair for pair in wanted if pair[0] in axes}, of_peaks)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from oracles.public_families import RESIDUAL_DROPOUT
-from oracles.sharded_steps import Recorder
+from oracles.sharded_steps import Recorder, instrument
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -21,12 +25,15 @@ _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")
 class OnGpu(Recorder):
     """LayerNorm's statistics are in fp32, as a GPU has them: a CPU has them in the precision of the input.
 
+    The gradient of indexed rows is written in place, as autograd writes those of tensors with memory.
     ``norm`` is the peak of the final norm's backward pass, ``layers`` that of the backward passes behind it.
     """
 
     norm = layers = before = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.index_put.default:
+            func = torch.ops.aten.index_put_.default
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if func is not torch.ops.aten.native_layer_norm.default:
             return result
@@ -60,14 +67,41 @@ def _bf16() -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
-def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int) -> OnGpu:
-    """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there."""
+@contextmanager
+def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]]:
+    """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing."""
+    if ranks < 2:
+        yield lambda model: None
+        return
+
+    def shard(model: Any) -> None:
+        for part in (*model.model.layers, model):
+            fully_shard(part, mesh=mesh)
+
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            instrument(recorder, patched)
+            mesh = init_device_mesh("cpu", (ranks,))
+            yield shard
+    finally:
+        dist.destroy_process_group()
+
+
+def recorded(
+    config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
+) -> OnGpu:
+    """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there.
+
+    Of several ranks the first one's, whose layers are units of FSDP2.
+    """
     recorder = OnGpu()
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
         **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
-    with pytest.MonkeyPatch.context() as patched, recorder.mode, recorder:
+    with (_sharded_over(recorder, ranks) as shard, pytest.MonkeyPatch.context() as patched, recorder.mode,
+          recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16)
         model.train()
@@ -79,6 +113,7 @@ def recorded(config: dict[str, Any], sequence: int, batch: int, *, full: bool, m
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
         recorder.watch(next(part for name, part in model.base_model.named_modules()
                             if name == "ln_f" or ("norm" in name.rpartition(".")[2] and "layers." not in name)))
+        shard(model)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         recorder.peak = recorder.now
         for _ in range(2):

@@ -56,11 +56,15 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return config, run
 
 
-def ours(folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int) -> Any:
+def ours(
+    folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
+) -> Any:
     return explanation(configured(
         read_config(folder, config), "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
-        global_batch_size=batch * microbatches, recompute="full" if full else "none", torch_workspace_bytes=0,
-        kernels={"peak": "torch", "loss": "huggingface_freed", "attention": "sdpa"}))
+        global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
+        torch_workspace_bytes=0,
+        kernels={"peak": "torch", "loss": "huggingface_freed", "attention": "sdpa",
+                 "data_parallel": "fsdp" if ranks > 1 else "ddp"}))
 
 
 def too_many(run: dict[str, Any], counted: Any) -> set[int]:

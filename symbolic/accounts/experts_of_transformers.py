@@ -1,0 +1,120 @@
+"""Layers of Transformers with experts as the operations of their forward passes: router, grouped products, sums.
+
+Numbers of experts and of tokens are int64 and have no gradient; they are held as long as functions have names for them.
+"""
+
+from __future__ import annotations
+
+from ..dimensions import EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, ROUTED, SENT, TOPK
+from ..functions import Iverson
+from ..parameters import symbols
+from .autograd import Storage, Value, Walk
+from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Shape, sized
+from .layers_of_transformers import Layer
+
+(q,) = symbols("q")
+
+#: Bytes of a number of 64 bits.
+_LONG = 8
+_ALL: Shape = (*TOKENS, ROUTED)
+_CHOSEN: Shape = (*TOKENS, TOPK)
+
+
+class ExpertLayer(Layer):
+    """The operations of one layer with experts."""
+
+    block = "expert"
+
+    def mlp(self, value: Value) -> Value:
+        """Record the router, the experts, and the sum of their results."""
+        before, self.part = self.part, "router"
+        logits, weights = self._routed(value)
+        self.part = "experts"
+        out = self._of_experts(value, weights)
+        self.tape.name(logits, weights)
+        self.part = before
+        return out
+
+    def _numbers(self, name: str, shape: Shape, bytes: int = _LONG) -> Value:
+        """Record numbers that have no gradient."""
+        return self.value(name, [], shape, bytes, backward=lambda walk, gradients: [])
+
+    def _routed(self, value: Value) -> tuple[Value, Value]:
+        """Record the scores; return the logits, and the weights of the chosen experts."""
+        logits = self.linear(value, "router.weight", _ALL)
+        probabilities, chosen = Storage(self.bytes_of(_ALL, HIGH)), Storage(self.bytes_of(_CHOSEN, _LONG))
+        scores = self.simple("softmax", self.cast(logits, HIGH), saved=[probabilities])
+        scores.storage = probabilities
+        weights = self.simple("topk", scores, _CHOSEN, saved=[chosen])
+        if self.choices["scores"] == "softmax":
+            weights = self._normalised(weights)
+        weights = self.cast(weights, LOW) if self.choices["router_precision"] == "bf16" else weights
+        return logits, weights
+
+    def _normalised(self, weights: Value) -> Value:
+        """Divide by their sum in place, for which a copy is saved."""
+        total = self.simple("sum", weights, TOKENS, passed=True)
+        size = self.bytes_of(weights.shape, weights.bytes)
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            made = walk.make(size)
+            passing = [walk.make(size) for _ in range(4)]
+            reduced = walk.make(self.bytes_of(TOKENS, weights.bytes))
+            for each in reversed(passing):
+                walk.drop(each)
+            return [made, reduced]
+        return self.value("divide", [weights, total], weights.shape, weights.bytes, backward=backward,
+                          saved=[Storage(size), total.storage])
+
+    def _of_experts(self, value: Value, weights: Value) -> Value:
+        """Record tokens sorted by expert, their products, and results sorted back and summed for each token."""
+        numbers, order = (self._numbers(name, (SENT,)) for name in ("sorted numbers", "order"))
+        places = self._numbers("places", (SENT,))
+        tokens = self.simple("index", value, (SENT, HIDDEN), saved=[places.storage])
+        shares = self.simple("index", weights, (SENT,), saved=[order.storage])
+        narrow = self._numbers("narrow numbers", (SENT,), 4)
+        counted, offsets = (self._numbers(name, (ROUTED,), 4) for name in ("counts", "offsets"))
+        whole = self._grouped(tokens, "experts.gate_up.weight", (RECEIVED, EXPERT_GATE_UP), offsets.storage)
+        halves = self.tape.record("halves", [whole], [], lambda walk, gradients: [walk.make(whole.storage.size)], 2)
+        gate, up = (Value(whole.storage, (RECEIVED, EXPERT_FFN), LOW, halves, place) for place in range(2))
+        inner = self.multiply(self.simple("activation", gate, saved=[gate.storage]), up)
+        results = self._grouped(inner, "experts.down.weight", (RECEIVED, HIDDEN), offsets.storage)
+        weighted = self._weighted(results, shares)
+        back = self._numbers("places back", (SENT,))
+        self._numbers("range", (SENT,))  # which is written to them
+        restored = self.simple("index", weighted, saved=[back.storage])
+        out = self._summed(restored)
+        self.tape.name(numbers, narrow, counted)
+        return self.cast(out, LOW) if out.bytes == HIGH else out
+
+    def _summed(self, results: Value) -> Value:
+        """Sum the results of each token, whose gradients are copies of the sum's; of one result it is that itself."""
+        size = self.bytes_of(results.shape, results.bytes)
+        if results.bytes == LOW:  # as wide as the gradient of the residual, which lives longer
+            size = {Iverson(q > 1) * product: number for product, number in size.items()}
+        return self.value("sum", [results], WHOLE, results.bytes, backward=lambda walk, gradients: [walk.make(size)])
+
+    def _grouped(self, value: Value, weight: str, shape: Shape, offsets: Storage) -> Value:
+        """Multiply the tokens of each expert with its matrix."""
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            made = walk.make(self.bytes_of(value.shape, LOW))
+            walk.parameter(sized(LOW * self.weights[weight]))
+            return [made]
+        return self.value(weight, [value], shape, backward=backward, saved=[value.storage, offsets])
+
+    def _weighted(self, results: Value, shares: Value) -> Value:
+        """Multiply results with the weights of their tokens, which may be wider."""
+        if shares.bytes == results.bytes:
+            return self.multiply(results, shares)
+        size = self.bytes_of(results.shape, shares.bytes)
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            wide, products = walk.make(size), walk.make(size)
+            walk.returned()
+            made = walk.make(self.bytes_of(results.shape, results.bytes))
+            walk.drop(wide)
+            reduced = walk.make(self.bytes_of(shares.shape, shares.bytes))
+            walk.drop(products)
+            return [made, reduced]
+        return self.value("weight", [results, shares], results.shape, shares.bytes, backward=backward,
+                          saved=[results.storage, shares.storage])

@@ -1,0 +1,85 @@
+"""Peaks of a step of families with experts against Transformers itself: on one GPU, and on ranks that share all out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from oracles.family_steps import recorded
+from oracles.test_family_steps import OF_LAYERS, ours, too_many
+
+pytestmark = pytest.mark.slow
+
+Keys = dict[str, Any]
+#: Bytes by which a rank's account may differ: scalars of the loss and of the optimizer.
+SCALARS = 64
+
+
+def _experts(draw: Random) -> Keys:
+    """Draw keys of experts; a row of a grouped product is a multiple of 16 bytes long."""
+    return {"num_experts_per_tok": draw.choice((1, 2)), "moe_intermediate_size": 8 * draw.randint(1, 12)}
+
+
+def mixtral(draw: Random) -> Keys:
+    """Mixtral, whose experts have the width of an MLP."""
+    keys = _experts(draw)
+    return {**keys, "num_local_experts": draw.choice((2, 4, 8)), "intermediate_size": keys["moe_intermediate_size"]}
+
+
+def olmoe(draw: Random) -> Keys:
+    """OLMoE, which normalises queries and keys over all heads."""
+    keys = _experts(draw)
+    return {**keys, "num_experts": draw.choice((2, 4, 8)), "intermediate_size": keys["moe_intermediate_size"],
+            "norm_topk_prob": draw.random() < 0.5, "attention_bias": draw.random() < 0.5}
+
+
+def qwen3_moe(draw: Random) -> Keys:
+    """Qwen3 with experts, the first layers of which may be dense."""
+    return {**_experts(draw), "num_experts": draw.choice((2, 4, 8)), "norm_topk_prob": draw.random() < 0.5,
+            "decoder_sparse_step": 1, "attention_bias": draw.random() < 0.5}
+
+
+FAMILIES: Mapping[str, Callable[[Random], Keys]] = {"mixtral": mixtral, "olmoe": olmoe, "qwen3_moe": qwen3_moe}
+
+
+def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
+    """Draw a config.json and a run: long or short sequences; forward passes are no peak with such vocabularies."""
+    k, each, d, layers = draw.choice((1, 2, 4)), draw.choice((1, 2, 4)), draw.choice((16, 32)), draw.randint(1, 4)
+    config = {
+        "model_type": family, "hidden_size": k * each * d, "num_attention_heads": k * each, "num_key_value_heads": k,
+        "intermediate_size": 32 * draw.randint(1, 30), "num_hidden_layers": layers,
+        "tie_word_embeddings": draw.random() < 0.5, "max_position_embeddings": 4096,
+        "vocab_size": draw.choice((1, 2, 4, 8)) * k * each * d, **FAMILIES[family](draw),
+    }
+    if family == "qwen3_moe":
+        config |= {"head_dim": d, "mlp_only_layers": list(range(draw.randrange(layers)))}
+    run = {"sequence": draw.choice((16, 64, 256, 1024)), "batch": draw.choice((1, 2)), "full": draw.random() < 0.4,
+           "microbatches": draw.choice((1, 1, 2))}
+    return config, run
+
+
+@pytest.mark.cases(4, 60)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> None:
+    config, run = drawn(draw, family)
+    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    lasting = counted.peak_bytes - max(counted.peak.moments.values())
+    layers = lasting + max(counted.peak.moments[site] for site in OF_LAYERS)
+    assert lasting + counted.peak.moments["norm_backward"] == record.norm, (config, run)
+    assert layers - record.layers in too_many(run, counted), (config, run)
+    assert counted.peak_bytes - record.peak in (
+        too_many(run, counted) if counted.peak.site in OF_LAYERS else {0}), (config, run)
+
+
+@pytest.mark.cases(4, 40)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_peak_with_all_shared_out(draw: Random, family: str, tmp_path: Path) -> None:
+    """Two layers or more: of one alone the reduction of its gradients can be the largest moment, which is left out."""
+    config, run = drawn(draw, family)
+    config["num_hidden_layers"] += 1
+    run["ranks"] = draw.choice((2, 4, 8))
+    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    assert counted.peak_bytes == pytest.approx(record.peak, rel=0, abs=SCALARS), (config, run)
