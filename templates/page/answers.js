@@ -68,7 +68,7 @@ function choose({ best, kinds, fitting, everything }) {
   for (const risk of risks) {
     const item = everything.entries.find(({ probability }) => probability <= risk);
     if (!item || (last && item.seconds >= (1 - faster) * last.seconds)) continue;
-    chosen.push({ ...item, role: last ? "faster, if it fits" : "the fastest that may fit" });
+    chosen.push({ ...item, role: last ? "faster, if it fits" : `the fastest that runs out with a probability up to ${(100 * risk).toFixed(0)}%` });
     last = item;
   }
   const least = everything.entries.at(-1);
