@@ -175,7 +175,7 @@ def test_the_command_prints_answers_and_formulas(capsys: pytest.CaptureFixture[s
     assert "b = ⌊(process.most - fixed)/slope⌋ = 4" in text
     assert exit_code([*start, "--solve", "micro_batch_size", "--share", "0.8"]) == 0
     assert "b = ⌊(4*M/5 - fixed)/slope⌋ = 6" in capsys.readouterr().out
-    assert "layer_backward" in text
+    assert "layer backward" in text
     assert exit_code([*start, "--solve", "seq_length", "--latex"]) == 0
     assert r"s = \left\lfloor" in capsys.readouterr().out
     assert exit_code([*start, "--solve", "seq_length", "--unicode"]) == 0

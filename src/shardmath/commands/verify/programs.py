@@ -35,8 +35,8 @@ def program(configuration: Configuration, model: Model | str, gpu: Any, argument
     InputError for a run that no such program has yet.
     """
     account = replayed(configuration)
-    if account.framework == "huggingface":
-        return _without_memory(account, run_of(model, gpu, arguments))
+    if account.framework == "huggingface":  # products of tensors without memory have no workspace
+        return _without_memory(account, run_of(model, gpu, {**arguments, "torch_workspace_bytes": 0}))
     start = _start(account)
     shared = {"hook": hook(configuration, model, gpu, arguments), "hook_file": HOOK, "result": RESULT,
               "ranks": account.inputs["num_gpus"], "rank": _global_rank(account), "start": start}
