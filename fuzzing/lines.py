@@ -136,7 +136,8 @@ def _shown(model: Any) -> str:
 
     data = packed({"start": model.name, "models": [model_data(model)]})
     return rendered("page/page.html", {
-        "packed": data, "formulas": "", "readers": "", "functions": [], "data_parallel": DATA_PARALLEL, "ranking": [],
+        "packed": data, **dict.fromkeys(("scripts", "formulas", "readers"), ""), "functions": [],
+        "data_parallel": DATA_PARALLEL, "ranking": [],
     }, header="Written by `shardmath page`.")
 
 
