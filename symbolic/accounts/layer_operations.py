@@ -159,6 +159,12 @@ class Operations:
             return [made]
         return self.value(weight, [value], shape, backward=backward, saved=[value.storage])
 
+    def halves(self, value: Value, shape: Shape) -> tuple[Value, Value]:
+        """Split in two views, whose gradients are joined."""
+        made = self.tape.record("halves", [value], [], lambda walk, gradients: [walk.make(value.storage.size)], 2)
+        first, second = (Value(value.storage, shape, value.bytes, made, place) for place in range(2))
+        return first, second
+
     def slice(self, value: Value, shape: Shape) -> Value:
         """Take a part, a view whose gradient stands among zeros."""
         return self.simple("slice", value, shape, view=True)

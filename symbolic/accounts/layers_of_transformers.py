@@ -265,9 +265,7 @@ class Layer(Operations):
     def _gated(self, value: Value) -> Value:
         if self.choices["projections"] in ("fused", "gate_up"):
             whole = self.linear(value, "swiglu.gate_up.weight", (*TOKENS, GATE_UP_FEATURES), "swiglu.gate_up.bias")
-            halves = self.tape.record("halves", [whole], [],
-                                      lambda walk, gradients: [walk.make(whole.storage.size)], 2)
-            gate, up = (Value(whole.storage, INNER, LOW, halves, place) for place in range(2))
+            gate, up = self.halves(whole, INNER)
         else:
             gate = self.linear(value, "swiglu.gate.weight", INNER, "swiglu.gate_up.bias")
         activated = self.simple("activation", gate, saved=[gate.storage])

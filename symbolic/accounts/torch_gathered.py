@@ -181,7 +181,7 @@ class _Kind:
 def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
     choices, kinds = implementation.choices, kinds_of_layers(terms)
     ends = Integer(choices["units"] == "ends")
-    kept = Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
+    kept = _kept(choices)
     behind = ends * w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
     passed, still = Integer(0), _all(terms) - ends * _last(terms, implementation)
     result = []
@@ -195,6 +195,11 @@ def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
         result.append(_Kind(number, own, reducing, change, passed, behind, ahead, still))
         passed, still, behind = passed + number * change, still - number * own, _if_any(number, reducing, behind)
     return result
+
+
+def _kept(choices: Mapping[str, str]) -> Expr:
+    """Return bytes of one element of a reduced gradient that stays until the optimizer step."""
+    return Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
 
 
 def _if_any(number: Expr, some: Expr, none: Expr) -> Expr:
@@ -247,8 +252,7 @@ def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
     """Return what is gathered beside layers, and reduced gradients of the unit of final norm and head."""
     choices = implementation.choices
     root = Integer(0) if choices["units"] == "ends" else _root(terms, implementation)
-    kept = Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
-    return root, kept * reduced_ends(terms, implementation) / SHARDS
+    return root, _kept(choices) * reduced_ends(terms, implementation) / SHARDS
 
 
 def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -260,8 +264,7 @@ def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Exp
     unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
     first = Integer(0)
     for layer, number in kinds_of_layers(terms):
-        there = Iverson(Ge(number, 1))
-        first = there * sum_of(terms, layer, "aligned") + (1 - there) * first
+        first = _if_any(number, sum_of(terms, layer, "aligned"), first)
     return unit + w * first
 
 

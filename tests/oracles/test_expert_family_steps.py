@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from oracles.family_steps import recorded
-from oracles.test_family_steps import OF_LAYERS, ours, too_many
+from oracles.test_family_steps import assert_moments_behind_the_head, assert_peak, ours
 
 pytestmark = pytest.mark.slow
 
@@ -66,12 +66,8 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
 def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
-    lasting = counted.peak_bytes - max(counted.peak.moments.values())
-    layers = lasting + max(counted.peak.moments[site] for site in OF_LAYERS)
-    assert lasting + counted.peak.moments["norm_backward"] == record.norm, (config, run)
-    assert layers - record.layers in too_many(run, counted), (config, run)
-    assert counted.peak_bytes - record.peak in (
-        too_many(run, counted) if counted.peak.site in OF_LAYERS else {0}), (config, run)
+    assert_moments_behind_the_head(counted, record, config, run)
+    assert_peak(counted, record, config, run)
 
 
 @pytest.mark.cases(4, 40)

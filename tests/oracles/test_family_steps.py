@@ -73,14 +73,27 @@ def too_many(run: dict[str, Any], counted: Any) -> set[int]:
     return {0} if run["full"] else {0, tables // 2, tables}  # sines go before cosines
 
 
+def assert_moments_behind_the_head(counted: Any, record: Any, config: dict[str, Any], run: dict[str, Any]) -> None:
+    """Compare the peaks of the final norm's backward pass and of those of layers and embedding."""
+    lasting = counted.peak_bytes - max(counted.peak.moments.values())
+    assert lasting + counted.peak.moments["norm_backward"] == record.norm, (config, run)
+    layers = lasting + max(counted.peak.moments[site] for site in OF_LAYERS)
+    assert layers - record.layers in too_many(run, counted), (config, run)
+
+
+def assert_peak(counted: Any, record: Any, config: dict[str, Any], run: dict[str, Any]) -> None:
+    """Compare the peaks of whole steps."""
+    allowed = too_many(run, counted) if counted.peak.site in OF_LAYERS else {0}
+    assert counted.peak_bytes - record.peak in allowed, (config, run)
+
+
 @pytest.mark.cases(3, 40)
 @pytest.mark.parametrize("family", WALKED)
 def test_peak_of_a_step(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
     config["vocab_size"] = draw.choice((1, 2, 4, 8, 32)) * config["hidden_size"]
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
-    allowed = too_many(run, counted) if counted.peak.site in OF_LAYERS else {0}
-    assert counted.peak_bytes - record.peak in allowed, (config, run)
+    assert_peak(counted, record, config, run)
 
 
 #: Keys of the inner width of the MLP, which some families have their own for.
@@ -106,7 +119,4 @@ def test_layers_with_narrow_mlps_that_are_run_again(draw: Random, family: str, t
 def test_peaks_behind_the_head(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
-    lasting = counted.peak_bytes - max(counted.peak.moments.values())
-    assert lasting + counted.peak.moments["norm_backward"] == record.norm, (config, run)
-    layers = lasting + max(counted.peak.moments[site] for site in OF_LAYERS)
-    assert layers - record.layers in too_many(run, counted), (config, run)
+    assert_moments_behind_the_head(counted, record, config, run)
