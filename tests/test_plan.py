@@ -31,7 +31,7 @@ def planned(**changes: Any) -> Plan:
 
 @pytest.fixture(scope="module")
 def whole_plan() -> Plan:
-    return planned(prices={"H100 80GB": 2.1}, deadline="60d", budget="1.2M", carbon="us", pause="10s", restart="5m",
+    return planned(price={"H100 80GB": 2.1}, deadline="60d", budget="1.2M", carbon="us", pause="10s", restart="5m",
                    phases=["1T@16k"])
 
 
@@ -76,7 +76,7 @@ def test_choices_meet_deadline_and_budget(whole_plan: Plan) -> None:
     assert (slow.deadline, fast.deadline) == ("missed", "met")
     assert {slow.budget, fast.budget} <= {"met", "perhaps"}
     assert whole_plan.fastest == whole_plan.cheapest == 1
-    tight = planned(prices={"h100-80gb": 2.1}, budget="100k")
+    tight = planned(price={"h100-80gb": 2.1}, budget="100k")
     assert (tight.fastest, tight.cheapest) == (None, None)
     assert [offer.budget for offer in tight.offers] == ["missed", "missed"]
 
@@ -173,7 +173,7 @@ def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
     ({"tokens": "15 trillion"}, "tokens", "15T"), ({"tokens": 0}, "tokens", "1"), ({"tokens": "1.5"}, "tokens", "2"),
     ({"deadline": "90 years"}, "deadline", "90d"), ({"budget": "-1"}, "budget", "20M"), ({"gpus": []}, "gpus", None),
     ({"gpus": ["h100-80gb", "H100 80GB"]}, "gpus", None), ({"num_gpus": ()}, "num_gpus", None),
-    ({"prices": {"b200": 3}}, "price", "h100-80gb"), ({"prices": {"h100-80gb": "cheap"}}, "price", "2.5"),
+    ({"price": {"b200": 3}}, "price", "h100-80gb"), ({"price": {"h100-80gb": "cheap"}}, "price", "2.5"),
     ({"phases": ["1T"]}, "phase", "1T@128k"), ({"phases": ["20T@16k"]}, "tokens", "20000000000001"),
     ({"batch_tokens": 10_000}, "batch_tokens", "8192"), ({"pause": "10s"}, "restart", "5m"),
     ({"failures": "llama-3"}, "pause", None), ({"failures": "lama-3", "pause": 1, "restart": 1}, "failures", None),

@@ -14,7 +14,7 @@ from shardmath.account.anchor import Anchor
 from shardmath.account.hardware import Hardware, hardware_of
 from shardmath.account.placement import Placement
 from shardmath.account.stages import StageOnGpu
-from shardmath.account.time import StepTime, any_cluster
+from shardmath.account.time import StepTime
 from shardmath.configuration.job import Job
 from shardmath.configuration.nearest import as_it_was_asked, nearest_legal
 from shardmath.configuration.run import Run, run_of
@@ -22,6 +22,7 @@ from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.input.asking import Asking, asked_with
 from shardmath.machines import Cluster
+from shardmath.machines.files import any_cluster
 
 Arguments = ParamSpec("Arguments")
 

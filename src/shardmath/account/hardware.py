@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardmath.account.alike import Alike, alike_job
 from shardmath.account.mixed import Mixed, mixed_job
-from shardmath.account.time import any_cluster
 from shardmath.configuration.run import Run
+from shardmath.machines.files import any_cluster
 
 Hardware = Alike | Mixed
 

@@ -10,8 +10,9 @@ from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS, SPENT
-from shardmath.machines import Cluster, read_cluster
+from shardmath.machines import Cluster
 from shardmath.machines.cluster import OF_ALL_STAGES
+from shardmath.machines.files import any_cluster
 from shardmath.machines.gpu import Gpu
 
 #: Layouts whose times differ by less are equal: repeated runs of one layout scatter by 1 to 5 %.
@@ -58,17 +59,6 @@ class StepTime(Answer):
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
     """Return a cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of more."""
     return any_cluster(gpu, network).of_one_kind()
-
-
-def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
-    """Return a cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
-
-    A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
-    are none.
-    """
-    if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
-        gpu = read_cluster(gpu)
-    return gpu.joined(network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
 
 
 def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:

@@ -31,7 +31,6 @@ _OF_PLAN = {
         "--gbs --global-batch-size --global-batch --batch --batch-size --train-batch-size",
     "--deadline, such as 90d": "--days --weeks --months --time --until --duration",
     "--carbon": "--grid --co2 --country --region",
-    "--price h100-80gb=2.50": "--cost --gpu-price --price-per-hour --gpu-hour-price",
     "--tokens, those of the whole training": "--train-tokens --total-tokens --num-tokens --train-iters --steps",
 }
 

@@ -158,6 +158,14 @@ def pairs(
     return values
 
 
+def _prices(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | dict[str, str] | None:
+    """Prices from the texts of ``--price``: one number, or numbers by kind of GPU. Raises InputError for both."""
+    alone = [text for text in texts if "=" not in text]
+    if alone and len(texts) > 1:
+        raise InputError("price", alone[0], "must be written GPU=PRICE where there are several", "h100-80gb=2.50")
+    return alone[0] if alone else pairs("price", texts, "GPU=PRICE") or None
+
+
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:
     """Return the GPU of ``--gpu`` or ``--gpu-memory``, or a cluster file's path. Raises InputError for none or both."""
     from shardmath.machines.gpu import Gpu
@@ -273,14 +281,20 @@ _cluster_options = under(
     click.option("--gpu-memory", type=Gib(), metavar="GIB", help="Memory of a GPU outside the catalogue."),
     *_field_options(Training, "node_size"),
 )
+#: Option that says what GPUs cost.
+price_option = click.option(
+    "--price", multiple=True, metavar="[GPU=]PRICE", callback=_prices,
+    help="Price of one GPU for an hour in your currency, such as 2.1, or h100-80gb=2.1 for each kind. May be repeated.")
+
 #: Option that says what fits.
 risk_option = under("Cluster", *_field_options(Training, "risk"))
 _training_options = under("Training", *_field_options(
-    Training, "seq_length", "schedule", "gradients", "distributed_optimizer", "zero_stage", "vocab_multiple",
+    Training, "seq_length", "schedule", "gradients", "distributed_optimizer", "zero_stage",
 ))
 
 #: Options of the training run and the cluster.
-run_options = _apply([_cluster_options, risk_option, _training_options])
+run_options = _apply([_cluster_options, under("Cluster", price_option), risk_option, _training_options,
+                      under("Rarely set", *_field_options(Training, "vocab_multiple"))])
 
 #: Options of one layout.
 _layout_options = under("Job and layout", *_field_options(

@@ -16,7 +16,7 @@ from shardmath.cli.options import (
     implementation_options,
     kernel_choices,
     machine_options,
-    pairs,
+    price_option,
     risk_option,
     without_absent,
 )
@@ -52,8 +52,7 @@ from shardmath.reports.answers import answer
     "Limits, prices and failures",
     click.option("--deadline", metavar="DURATION", help="Time until the training must end, such as 90d."),
     click.option("--budget", metavar="NUMBER", help="Most that the training may cost, such as 20M."),
-    click.option("--price", "prices", multiple=True, metavar="GPU=PRICE",
-                 help="Price of one GPU for an hour, in the currency of --budget. May be repeated."),
+    price_option,
     click.option("--carbon", metavar="GRID", help="CO2 of electricity: us, world-2023, or grams per kWh."),
     click.option("--pause", metavar="DURATION", help="Time that training waits for each checkpoint, such as 10s."),
     click.option("--restart", metavar="DURATION", help="Time from a failure until training goes on, such as 5m."),
@@ -67,7 +66,7 @@ from shardmath.reports.answers import answer
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def plan(
-    model: str, gpus: tuple[str, ...], prices: tuple[str, ...], kernels: tuple[str, ...], plot: str | None,
+    model: str, gpus: tuple[str, ...], kernels: tuple[str, ...], plot: str | None,
     fail_if_nothing_fits: bool, json: bool, **options: Any,
 ) -> None:
     """Plan the training of MODEL: what it takes on kinds and numbers of GPUs, each with its fastest layout that fits.
@@ -83,8 +82,7 @@ def plan(
     for name in gpus:
         if name.isdecimal():
             raise InputError("gpus", name, "must be kinds of GPUs, such as h100-80gb", f"--num-gpus {name}")
-    by_gpu = pairs("price", prices, "GPU=PRICE", lambda _: "h100-80gb=2.50")
-    planned = run(model, gpus=gpus, prices=by_gpu, kernels=kernel_choices(kernels), **without_absent(options))
+    planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), **without_absent(options))
     if json:
         click.echo(answer("plan", planned.to_dict()))
     else:

@@ -45,6 +45,17 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     return cluster_of({"name": Path(text).stem, **declared}, os.path.dirname(text))
 
 
+def any_cluster(gpu: Gpu | Cluster | str | os.PathLike[str], network: str | None = None) -> Cluster:
+    """Return a cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
+
+    A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
+    are none.
+    """
+    if isinstance(gpu, os.PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
+        gpu = read_cluster(gpu)
+    return gpu.joined(network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
+
+
 def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
     """Return the cluster that plain data describes: what a file in ``folder`` holds.
 

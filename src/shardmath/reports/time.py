@@ -88,6 +88,11 @@ def within(error: float, with_experts: bool) -> str:
     return f"Of ten measured steps {of} nine were within {error:.1%} of the predicted time."
 
 
+def cost(per_token: float | None) -> str:
+    """Return the price of a million tokens; empty where it is not known."""
+    return f"{1e6 * per_token:.3g}" if per_token else ""
+
+
 def rates(time: StepTime) -> str:
     """Tokens per second, shares of the peak, and energy and cost where they are known, in one line."""
     line = (f"{time.tokens_per_second:,.0f} tokens/s, {time.tokens_per_second_per_gpu:,.0f} for each GPU;"
@@ -95,9 +100,11 @@ def rates(time: StepTime) -> str:
     if time.joules_per_token:
         line += f"; {time.joules_per_token:.3g} J/token"
     if time.cost_per_token:
-        line += f"; {1e6 * time.cost_per_token:.3g} for a million tokens"
+        line += f"; {cost(time.cost_per_token)} for a million tokens"
     return line
 
 
+#: Title of a column of costs.
+COST = "per M tokens"
 #: Parts below this share of a step are left out.
 _SHOWN = 5e-4

@@ -38,7 +38,7 @@ def _described(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-@with_degrees("mfu", _described, lambda name: 1)
+@with_degrees("cost_per_token", _described, lambda name: 1)
 class Layout(Answer):
     """One evaluated layout."""
 
@@ -82,6 +82,8 @@ class Layout(Answer):
     """Tokens per second of one GPU; null with ``step_seconds``."""
     mfu: float | None = None
     """Model FLOPs utilisation; null with ``step_seconds``."""
+    cost_per_token: float | None = None
+    """Price of one token in your currency; 0 where no price is known, null with ``step_seconds``."""
     expert_tensor_parallel: int = 1
     """Tensor-parallel size of routed experts."""
     first_stage_layers: int = 0
@@ -139,4 +141,5 @@ def schedule_of(configuration: Configuration) -> str:
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
           "sequence_parallel", "virtual_pipeline", *ABSENT_DEGREES, "expert_parallel", "expert_tensor_parallel")
-_TIMES = {"step_seconds": "step.time", "tokens_per_second_per_gpu": "step.tokens_per_second_per_gpu", "mfu": "step.mfu"}
+_TIMES = {"step_seconds": "step.time", "tokens_per_second_per_gpu": "step.tokens_per_second_per_gpu", "mfu": "step.mfu",
+          "cost_per_token": "step.cost_per_token"}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardmath.account.time import any_cluster, time_unknown
+from shardmath.account.time import time_unknown
 from shardmath.compiler.evaluators import changed_choices
 from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.configuration.run import Search, search_of
@@ -21,6 +21,7 @@ from shardmath.generated.definitions import (
     SPLIT_BACKWARD,
 )
 from shardmath.input.parameters import checked
+from shardmath.machines.files import any_cluster
 from shardmath.models.model import Model
 from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from shardmath.account.judged import NAMES
-from shardmath.account.time import any_cluster, as_cluster
+from shardmath.account.time import as_cluster
 from shardmath.answers import Answer, Label
 from shardmath.configuration.choosing import options_of
 from shardmath.configuration.run import Search
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.machines.files import any_cluster
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import spaces_of
 from shardmath.search.sizes import sizes_of

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.time import any_cluster
 from shardmath.commands.explore.answer import Explored, LeftOut, explored
 from shardmath.commands.explore.bounded import bounded_answer, is_provable, write_certificate
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
 from shardmath.configuration.risk import PARTS, risk_of
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
+from shardmath.machines.files import any_cluster
 from shardmath.search.distinct import with_room
 from shardmath.search.nests.checkpoint import Checkpoint
 from shardmath.search.nests.chosen import BACKENDS, refuse_loops

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.input.parameters import checked
-from shardmath.input.quantities import amount, duration, money, whole
-from shardmath.machines import Cluster
-from shardmath.machines.gpu import Gpu
+from shardmath.input.quantities import amount, duration, whole
 
 #: Failure rate that plans assume where none is named.
 USUAL_FAILURES = "llama-3"
 #: Tokens of a step that plans assume: those of Llama 3 405B (arXiv:2407.21783, table 4).
 BATCH_TOKENS = 2**24
-#: Largest price of a GPU-hour, and largest CO2-equivalent of a kWh in grams, with much to spare.
+#: Largest CO2-equivalent of a kWh in grams, with much to spare.
 _MOST = 10**6
 
 
@@ -76,32 +74,6 @@ def batch_of(batch_tokens: object, seq_length: int) -> int:
         rule = f"must be whole sequences of {seq_length} tokens"
         raise InputError("batch_tokens", batch_tokens, rule, str(max(1, sequences) * seq_length))
     return sequences
-
-
-def prices_of(prices: Mapping[str, object], clusters: Mapping[str, Cluster]) -> dict[str, float | None]:
-    """Return the price of a GPU-hour for each kind, by the name that was given; None where it is not known.
-
-    Raises InputError for a price of a kind that is not planned.
-    """
-    named: dict[str, float | None] = {
-        kind: None if cluster.cents_per_gpu_hour is None else cluster.cents_per_gpu_hour / 100
-        for kind, cluster in clusters.items()
-    }
-    for name, price in prices.items():
-        kinds = [kind for kind, cluster in clusters.items() if name in (kind, cluster.name, cluster.gpu.name)]
-        if not kinds:
-            kinds = [kind for kind, cluster in clusters.items() if _is_of(name, cluster)]
-        if not kinds:
-            raise InputError("price", name, "must be of a kind of --gpus", nearest_names(name, clusters))
-        named |= dict.fromkeys(kinds, float(money("price", price, "2.5", _MOST, 0)))
-    return named
-
-
-def _is_of(name: str, cluster: Cluster) -> bool:
-    try:
-        return Gpu.named(name).name == cluster.gpu.name
-    except InputError:
-        return False
 
 
 def failures_of(name: str | None, pause: object, restart: object) -> Failures | None:

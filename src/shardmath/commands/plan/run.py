@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from os import PathLike
 from typing import Any
+from warnings import warn
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.account.time import as_cluster
@@ -15,7 +17,6 @@ from shardmath.commands.plan.asked import (
     electricity_of,
     failures_of,
     phases_of,
-    prices_of,
 )
 from shardmath.commands.plan.choices import chosen, gains, optima
 from shardmath.commands.plan.offered import Asked, offer_of
@@ -30,6 +31,7 @@ from shardmath.input.parameters import checked
 from shardmath.input.quantities import duration, money
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
+from shardmath.machines.prices import CENTS, prices_of, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.spaces.standard import layouts
 
@@ -46,7 +48,7 @@ def plan(
     num_gpus: Sequence[int] = (),
     deadline: int | str | None = None,
     budget: int | str | None = None,
-    prices: Mapping[str, Any] | None = None,
+    price: Mapping[str, float | str] | float | str | None = None,
     phases: Sequence[str] = (),
     batch_tokens: int | str | None = None,
     pause: int | str | None = None,
@@ -56,33 +58,41 @@ def plan(
     seq_length: int | None = None,
     network: str | None = None,
     implementation: str | None = None,
+    prices: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Plan:
     """Days, GPU-hours, money, energy and CO2 of a training on each kind and number of GPUs, and the best of them.
 
     ``tokens``, ``budget`` and ``batch_tokens`` may be text such as ``15T``, ``deadline``, ``pause`` and ``restart``
     such as ``90d``. ``batch_tokens``: of a step, by default as many whole sequences as 2^24 tokens hold. ``num_gpus``:
-    by default four doublings from the least number that could meet the deadline. ``prices``: of a GPU-hour by kind.
-    ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``. ``pause`` and ``restart``: seconds that a
-    checkpoint stops training, and from a failure until training goes on. ``failures``: a training of the catalogue, or
-    interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue, or grams for one kWh. ``arguments`` are those
-    of ``sweep``.
+    by default four doublings from the least number that could meet the deadline. ``price``: of a GPU-hour, a number or
+    one by kind of GPU; ``prices`` is its old name. ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``.
+    ``pause`` and ``restart``: seconds that a checkpoint stops training, and from a failure until training goes on.
+    ``failures``: a training of the catalogue, or interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue,
+    or grams for one kWh. ``arguments`` are those of ``sweep``.
 
     Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
     of a step needs.
 
     Example:
-        >>> answer = shardmath.plan("llama-3.1-8b", "1T", ["h100-80gb"], num_gpus=[64, 128], prices={"h100-80gb": 2.5})
+        >>> answer = shardmath.plan("llama-3.1-8b", "1T", ["h100-80gb"], num_gpus=[64, 128], price=2.5)
         >>> answer.offers[answer.cheapest].num_gpus
         64
     """
+    if prices is not None:
+        warn("prices is called price now", DeprecationWarning, stacklevel=3)
+        price = prices if price is None else price
     as_asked = as_model(model)
     implementation = default_implementation(as_asked) if implementation is None else implementation
     seq_length = checked("seq_length", default_seq_length(as_asked) if seq_length is None else seq_length)
     parts = phases_of(tokens, seq_length, phases)
     batches = tuple(batch_of(batch_tokens, part.seq_length) for part in parts)
     clusters = _clusters(gpus, network)
-    priced = prices_of(prices or {}, clusters)
+    refuse_both(price, arguments.get(CENTS))
+    cents = arguments.get(CENTS)
+    by_kind = prices_of(price if cents is None else Fraction(checked(CENTS, cents), 100), tuple(clusters.values()))
+    priced = {kind: None if amount is None else float(amount)
+              for kind, amount in zip(clusters, by_kind, strict=True)}
     ends = None if deadline is None else float(duration("deadline", deadline))
     limit = None if budget is None else float(money("budget", budget, "20M"))
     fails = failures_of(failures, pause, restart)

@@ -14,7 +14,7 @@ from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, best_in_words, in_words, model_parallel, shown_sizes, sizes_of, title
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, FittedTable, chance, console, gib, table
-from shardmath.reports.time import show_overlapped, within
+from shardmath.reports.time import COST, cost, show_overlapped, within
 from shardmath.reports.untried import show_untried
 from shardmath.search.sizes import programs_in
 
@@ -71,6 +71,11 @@ def _choices(choices: Iterable[Choice]) -> FittedTable:
          gib(item.margin_bytes), chance(item.run_out_probability), item.verdict, item.rule_80]
         for place, item in enumerate(choices, 1)
     ]
+    if any(item.time.cost_per_token for item in choices):
+        place = titles.index("peak")
+        titles.insert(place, COST)
+        for row, item in zip(rows, choices, strict=True):
+            row.insert(place, cost(item.time.cost_per_token))
     if any(item.explanation.host_bytes for item in choices):
         titles.insert(-2, "on host")
         for row, item in zip(rows, choices, strict=True):

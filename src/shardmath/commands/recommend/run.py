@@ -9,7 +9,6 @@ from typing import Any
 from shardmath.account.accounting import Explanation
 from shardmath.account.configured import configured_on_any
 from shardmath.account.replaying import replayed
-from shardmath.account.time import any_cluster
 from shardmath.commands.recommend.answer import Advice, Excluded, choice_of
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
@@ -21,7 +20,9 @@ from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.input.arguments import typed_like
 from shardmath.machines import Cluster
+from shardmath.machines.files import any_cluster
 from shardmath.machines.gpu import Gpu
+from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
 from shardmath.search.choosing import choose, seconds_of
@@ -44,12 +45,13 @@ def recommend(
     seq_length: int | None = None,
     network: str | None = None,
     implementation: str | Sequence[str] | None = None,
+    price: Mapping[str, float | str] | float | str | None = None,
     **arguments: Any,
 ) -> Advice:
     """Return the few layouts worth trying, why, and what would change the answer.
 
     ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
-    layouts are searched.
+    layouts are searched. ``price``: of a GPU-hour, a number or one by kind of GPU.
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.
@@ -59,7 +61,8 @@ def recommend(
         >>> advice.choices[0].role
         'the fastest that fits'
     """
-    chosen, cluster = as_model(model), any_cluster(gpu, network)
+    chosen, cluster = as_model(model), priced(any_cluster(gpu, network), price)
+    refuse_both(price, arguments.get(CENTS))
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
     asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardmath.commands.scale import Point, Scaling
 from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import console, gib, table
-from shardmath.reports.time import show_overlapped
+from shardmath.reports.time import COST, cost, show_overlapped
 from shardmath.reports.untried import show_untried
 
 
@@ -51,6 +51,6 @@ def _rates(scaling: Scaling, point: Point | None) -> list[tuple[str, str]]:
             ("W/GPU", "" if point is None else f"{point.watts_per_gpu:.0f}"),
             ("tokens/J", "" if point is None else f"{point.tokens_per_joule:.2f}"),
         ]
-    if scaling.cluster.cents_per_gpu_hour:
-        shown.append(("per M tokens", "" if time is None else f"{1e6 * time.cost_per_token:.3g}"))
+    if any(item.time is not None and item.time.cost_per_token for item in scaling.points):
+        shown.append((COST, "" if time is None else cost(time.cost_per_token)))
     return shown

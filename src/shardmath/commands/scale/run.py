@@ -17,6 +17,7 @@ from shardmath.input.arguments import typed_like
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
+from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
 from shardmath.search.offered import as_arguments, offered
@@ -111,20 +112,25 @@ def scale(
     seq_length: int | None = None,
     network: str | None = None,
     implementation: str | Sequence[str] | None = None,
+    price: Mapping[str, float | str] | float | str | None = None,
     **arguments: Any,
 ) -> Scaling:
     """Return the fastest layout that fits at each number of GPUs.
 
     Either the batch is the same everywhere (``global_batch_size`` sequences: strong scaling) or it grows with the GPUs
-    (``tokens_per_gpu`` of a step: weak scaling). ``arguments`` are those of ``sweep``. Raises InputError for values
-    that are not legal, and where a figure of the machine is not known that the time of a step needs.
+    (``tokens_per_gpu`` of a step: weak scaling). ``price``: of a GPU-hour, a number or one by kind of GPU.
+    ``arguments`` are those of ``sweep``.
+
+    Raises InputError for values that are not legal, and where a figure of the machine is not known that the time of a
+    step needs.
 
     Example:
         >>> answer = shardmath.scale("llama-3.1-8b", "h100-80gb", [8, 16], tokens_per_gpu=65536)
         >>> [point.global_batch_size for point in answer.points]
         [64, 128]
     """
-    chosen, cluster = as_model(model), as_cluster(gpu, network)
+    chosen, cluster = as_model(model), priced(as_cluster(gpu, network), price)
+    refuse_both(price, arguments.get(CENTS))
     implementation = default_implementation(chosen) if implementation is None else implementation
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     if not num_gpus:

@@ -16,7 +16,7 @@ from shardmath.reports.sizes import best_in_words, in_words, model_parallel, sho
 from shardmath.reports.sizes import title as title_of
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
-from shardmath.reports.time import show_overlapped, within
+from shardmath.reports.time import COST, cost, show_overlapped, within
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 from shardmath.search.sizes import programs_in
@@ -113,19 +113,23 @@ def _layouts(layouts: Iterable[Layout], title: str) -> object:
     names = shown_sizes(map(_sizes, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
     rows, offloaded = [], any(item.host_bytes for item in layouts)
+    priced = any(item.cost_per_token for item in layouts)
     for item in layouts:
         sizes = sizes_of(_sizes(item), names)
         rows.append([
             *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
-            gib(item.peak_bytes), f"{item.share:.1%}", gib(round(item.peak_bytes / item.share) - item.peak_bytes),
+            *[cost(item.cost_per_token)] * priced, gib(item.peak_bytes), f"{item.share:.1%}",
+            gib(round(item.peak_bytes / item.share) - item.peak_bytes),
         ])
         if item.placed_seconds is not None:
-            rows[-1].insert(-6, f"{item.placed_seconds:.2f}")
+            rows[-1].insert(-6 - priced, f"{item.placed_seconds:.2f}")
         rows[-1] += [chance(item.run_out_probability), item.rule_80]
         if offloaded:
             rows[-1].append(gib(item.host_bytes))
     timed = any(item.step_seconds is not None for item in layouts)
     figures = _OF_TIME if timed else _OF_MEMORY
+    if priced:
+        figures = (*figures[:3], COST, *figures[3:])
     if any(item.placed_seconds is not None for item in layouts):
         figures = ("placed", *figures)
     figures = (*figures, RUNS_OUT, RULE, *[_HOST] * offloaded)

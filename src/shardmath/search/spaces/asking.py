@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmath.account.time import any_cluster, as_cluster, on_nodes
+from shardmath.account.time import as_cluster, on_nodes
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, with_schedule
 from shardmath.configuration.risk import RISK, with_parts
@@ -15,6 +15,7 @@ from shardmath.configuration.zero import staged
 from shardmath.errors import ABSENT, InputError
 from shardmath.input.parameters import OTHERS
 from shardmath.machines import Cluster
+from shardmath.machines.files import any_cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.spaces.candidates import DivisorsOf, listed

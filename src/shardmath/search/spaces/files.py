@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardmath.account.time import any_cluster
 from shardmath.catalogue import read
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.nested import KINDS, LARGEST, parsed
 from shardmath.files.reading import read_text
 from shardmath.input.arguments import typed
-from shardmath.machines.files import cluster_of
+from shardmath.machines.files import any_cluster, cluster_of
 from shardmath.machines.files import plain as plain_cluster
 from shardmath.search.spaces import candidates, questions
 from shardmath.search.spaces.declared import Constraint, Space

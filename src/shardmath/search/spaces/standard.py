@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardmath.account.time import any_cluster, on_nodes
+from shardmath.account.time import on_nodes
 from shardmath.configuration.choosing import degrees_of
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.run import Search, search_of
@@ -14,6 +14,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import ABSENT_DEGREES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.input.asking import asked_with
 from shardmath.input.parameters import MACHINE, checked, other_values
+from shardmath.machines.files import any_cluster
 from shardmath.search.spaces.candidates import Candidates, DivisorsOf
 from shardmath.search.spaces.declared import IMPLEMENTATION, Space
 from shardmath.search.spaces.questions import MOST, Best
