@@ -85,10 +85,10 @@ def test_prices_of_a_cluster_with_several_kinds(tmp_path: Path) -> None:
         f"[[kinds]]\ngpu = '{gpu}'\ngpus = 8\ncents_per_gpu_hour = {cents}\n" for gpu, cents in
         (("h100-80gb", 300), ("a100-80gb", 100))))
     two = shardmath.read_cluster(path)
-    parts = [kind.cluster for kind in two.kinds]
+    parts = two.parts
     assert prices_of(None, parts) == [3, 1]
     assert prices_of({"a100-80gb": 1.25}, parts) == [3, Fraction(5, 4)]
-    assert [kind.cluster.cents_per_gpu_hour for kind in priced(two, {"a100-80gb": 1.25}).kinds] == [300, 125]
+    assert [part.cents_per_gpu_hour for part in priced(two, {"a100-80gb": 1.25}).parts] == [300, 125]
     sizes: dict[str, Any] = {"tensor_parallel": 8, "pipeline_parallel": 2}
     asked = shardmath.explain(MODEL, two, price={"a100-80gb": 3}, **sizes).time
     alike = shardmath.explain(MODEL, two, price={"a100-80gb": 3, "h100-80gb": 3}, **sizes).time

@@ -282,9 +282,8 @@ _cluster_options = under(
     *_field_options(Training, "node_size"),
 )
 #: Option that says what GPUs cost.
-price_option = click.option(
-    "--price", multiple=True, metavar="[GPU=]PRICE", callback=_prices,
-    help="Price of one GPU for an hour in your currency, such as 2.1, or h100-80gb=2.1 for each kind. May be repeated.")
+price_option = click.option("--price", multiple=True, metavar="[GPU=]PRICE", callback=_prices,
+                            help=shown("price", Training).sentence)
 
 #: Option that says what fits.
 risk_option = under("Cluster", *_field_options(Training, "risk"))

@@ -63,7 +63,7 @@ class Training:
     risk: float | str | None = declared(
         "accepted probability of running out of memory, such as 5%: a layout fits below it", absent="1%")
     price: Mapping[str, float | str] | float | str | None = declared(
-        "price of one GPU for an hour in your currency: 2.1, or h100-80gb=2.1 for each kind of GPU",
+        "price of one GPU for an hour in your currency (2.1), or of each kind (h100-80gb=2.1)",
         absent="that of the cluster file")
     others: Mapping[str, int] = field(default_factory=dict)
 

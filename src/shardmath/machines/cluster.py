@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated
 from warnings import warn
@@ -137,6 +137,23 @@ class Cluster(Record):
             {'dropout': 'masks'}
         """
         return kernels_on(self, implementation, asked, declared)
+
+    @property
+    def parts(self) -> tuple[Cluster, ...]:
+        """Clusters of one kind of GPU each, in their order; the cluster itself where all GPUs are alike."""
+        return tuple(kind.cluster for kind in self.kinds) or (self,)
+
+    def with_cents(self, cents: Sequence[int | None]) -> Cluster:
+        """Return the cluster with other prices of a GPU-hour, one for each of its ``parts``.
+
+        Example:
+            >>> shardmath.Cluster.named("h100-80gb").with_cents([250]).cents_per_gpu_hour
+            250
+        """
+        own = [part.model_copy(update={"cents_per_gpu_hour": price})
+               for part, price in zip(self.parts, cents, strict=True)]
+        kinds = tuple(kind.model_copy(update={"cluster": part}) for kind, part in zip(self.kinds, own, strict=False))
+        return self.model_copy(update={"cents_per_gpu_hour": cents[0], "kinds": kinds})
 
     @property
     def num_gpus(self) -> int:

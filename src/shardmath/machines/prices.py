@@ -53,12 +53,7 @@ def priced(cluster: Cluster, price: object) -> Cluster:
     """
     if price is None:
         return cluster
-    parts = [kind.cluster for kind in cluster.kinds] or [cluster]
-    priced_parts = [part.model_copy(update={CENTS: _cents(amount)})
-                    for part, amount in zip(parts, prices_of(price, parts), strict=True)]
-    kinds = tuple(kind.model_copy(update={"cluster": part})
-                  for kind, part in zip(cluster.kinds, priced_parts, strict=False))
-    return cluster.model_copy(update={CENTS: priced_parts[0].cents_per_gpu_hour, "kinds": kinds})
+    return cluster.with_cents([_cents(amount) for amount in prices_of(price, cluster.parts)])
 
 
 def refuse_both(price: object, cents: object) -> None:
