@@ -16,7 +16,7 @@ from .implementations import Implementation
 from .parallel.dispatch import buffer_bytes
 from .parallel.mesh import PLACED
 from .parameters import BY_LETTER, symbol, symbols
-from .reserved import PER, SHARE, add_reserved, most_allocated, usually_reserved
+from .reserved import PER, SHARE, add_reserved, most_allocated, usually_reserved, weighted
 from .run_out import PARTS
 from .sources import BY_KEY
 from .terms import TermSet, product, total
@@ -97,41 +97,42 @@ def add_process(terms: TermSet, implementation: Implementation) -> None:
               "left to the caching allocator by a process that fits")
     terms.add("process.usual_left", FloorDiv(product(PER, terms["process.left"].symbol), slack), "bytes",
               "the most that the formula of reserved memory may have so that a process fits")
-    terms.add(FITS, _most(terms, implementation, implementation.reserved.moment_in(terms)), "bytes",
+    terms.add(FITS, _most(terms, weighted(implementation.reserved.more_in(terms))), "bytes",
               "the most that rank r may allocate so that its process fits")
     terms.add(HOLDS, M - extra, "bytes", "the most that a peak may be so that it can be allocated")
 
 
-def _most(terms: TermSet, implementation: Implementation, moment: Expr) -> Expr:
-    """Return the last byte of a total whose process fits, with so many bytes of the moment of reserved memory."""
+def _most(terms: TermSet, more: Expr) -> Expr:
+    """Return the last byte of a total whose process fits; ``more`` is 1000 times what is reserved beyond its share."""
     left, usual, share = (terms[name].symbol for name in ("process.left", "process.usual_left", SHARE))
-    return Min(left, most_allocated(usual, share, product(Integer(implementation.reserved.weight), moment))) - extra
+    return Min(left, most_allocated(usual, share, more)) - extra
 
 
 def add_fullest(terms: TermSet, implementation: Implementation, ranks: Mapping[str, Expr]) -> None:
     """Add the largest process of all ranks, and the most that the peak may be so that all of them fit.
 
-    Only the bytes of a moment of the step differ between ``ranks`` that can be the peak's, besides their totals.
+    Only the bytes of streams and of a moment of the step differ between ``ranks`` that can be the peak's, besides
+    their totals.
     """
-    reserved, beside = implementation.reserved, terms["process.beside"].symbol
-    moment = reserved.moment_in(terms)
-    if moment == 0:
-        totals = {terms["peak"].symbol: moment}
+    more, beside = implementation.reserved.more_in(terms), terms["process.beside"].symbol
+    if more:
+        totals = {terms[f"{name}.total"].symbol: weighted({
+            _copied(terms, name, size, rank): share for size, share in more.items()}) for name, rank in ranks.items()}
     else:
-        totals = {terms[f"{name}.total"].symbol: _copied(terms, name, moment, rank) for name, rank in ranks.items()}
+        totals = {terms["peak"].symbol: weighted(more)}
     processes, margins = [], []
     for size, own in totals.items():
-        allocated, weighted = total(size, extra), product(Integer(reserved.weight), own)
-        usual = usually_reserved(allocated, terms[SHARE].symbol, weighted)
+        allocated = total(size, extra)
+        usual = usually_reserved(allocated, terms[SHARE].symbol, own)
         processes.append(total(reserved_of(allocated, usual), beside))
-        margins.append(_most(terms, implementation, own) - size)
+        margins.append(_most(terms, own) - size)
     terms.add("process.peak", Max(*processes), "bytes", "the rank whose process takes most of its GPU")
-    most = terms[FITS].symbol if moment == 0 else terms["peak"].symbol + Min(*margins)
+    most = terms[FITS].symbol if not more else terms["peak"].symbol + Min(*margins)
     terms.add(MOST, most, "bytes", "the most that the peak may be so that the processes of all ranks fit")
 
 
-def _copied(terms: TermSet, name: str, moment: Expr, rank: Expr) -> Expr:
-    """Return the bytes of a moment of a rank; those of rank r where all ranks have as many."""
-    terms.at(name, [str(moment)], {symbol("r"): rank})
-    copy = f"{name}.{str(moment).removeprefix('stage.')}"
-    return terms[copy].symbol if copy in terms else moment
+def _copied(terms: TermSet, name: str, size: Expr, rank: Expr) -> Expr:
+    """Return the bytes of a term on a rank; those of rank r where all ranks have as many."""
+    terms.at(name, [str(size)], {symbol("r"): rank})
+    copy = f"{name}.{str(size).removeprefix('stage.')}"
+    return terms[copy].symbol if copy in terms else size

@@ -8,6 +8,7 @@ fitted; docs/validation.md has the rows, and the errors of groups of rows that w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import Expr, Gt, Integer
@@ -23,6 +24,8 @@ KINDS: dict[str, int] = {"TP 1": 1, "TP 2": 2, "TP 4 and more": 3}
 PER = Integer(1000)
 #: The term with the bytes usually reserved of 1000 that are allocated.
 SHARE = "process.share"
+#: The term with the bytes by which streams with memory of their own need more than the peak of all of them together.
+BEYOND = "stage.beyond_streams"
 
 
 @dataclass(frozen=True)
@@ -41,21 +44,34 @@ class Share:
 
 @dataclass(frozen=True)
 class Reserved:
-    """Shares of an implementation: one for each kind of layout, and bytes per 1000 of a moment of the step."""
+    """Shares of an implementation: one for each kind of layout, and bytes per 1000 of a moment of the step.
+
+    ``moment`` has the names of terms of a stage that are there at the moment. ``saved`` has the shares with a chosen
+    peak that counts no such moment (``peak=saved``), where there is one.
+    """
 
     shares: tuple[Share, ...]
     source: str
-    moment: str = ""
+    moment: tuple[str, ...] = ()
     weight: int = 0
+    saved: tuple[Share, ...] = ()
 
-    def moment_in(self, terms: TermSet) -> Expr:
-        """Return the bytes of the moment on rank r; 0 where the chosen peak does not count it (``peak=saved``)."""
-        name = f"stage.{self.moment}"
-        return terms[name].symbol if name in terms else Integer(0)
+    def shares_in(self, terms: TermSet) -> tuple[Share, ...]:
+        """Return the shares for the peak that was chosen."""
+        return self.shares if not self.saved or any(f"stage.{name}" in terms for name in self.moment) else self.saved
+
+    def more_in(self, terms: TermSet) -> dict[Expr, Expr]:
+        """Return bytes on rank r that are reserved beyond what is allocated, and how many per 1000 of each.
+
+        These are of streams with memory of their own, and of the moment. A chosen peak without moments has none.
+        """
+        per = {BEYOND: terms[SHARE].symbol, **{f"stage.{name}": Integer(self.weight) for name in self.moment}}
+        return {terms[name].symbol: share for name, share in per.items() if name in terms}
 
     def __post_init__(self) -> None:
         """Refuse shares without a source or of other kinds, and a weight of no moment."""
-        if len(self.shares) != len(KINDS) or self.source not in BY_KEY or bool(self.moment) != bool(self.weight):
+        kinds = {len(shares) for shares in (self.shares, self.saved or self.shares)}
+        if kinds != {len(KINDS)} or self.source not in BY_KEY or bool(self.moment) != bool(self.weight):
             raise ValueError(f"reserved memory: source {self.source!r}, moment {self.moment!r}, weight {self.weight}")
 
 
@@ -71,20 +87,26 @@ def by_kind(numbers: tuple[int, ...]) -> Expr:
 
 def add_reserved(terms: TermSet, allocated: Expr, reserved: Reserved) -> Expr:
     """Add the bytes that an implementation's allocator usually reserves, and the ends of their range; return them."""
+    shares = reserved.shares_in(terms)
     for end in ("low", "high"):
-        terms.add(f"process.{end}", by_kind(tuple(getattr(share, end) for share in reserved.shares)), "bytes",
+        terms.add(f"process.{end}", by_kind(tuple(getattr(share, end) for share in shares)), "bytes",
                   f"{end} end of what is reserved of 1000 bytes that its formula has")
-    share = terms.add(SHARE, by_kind(tuple(share.usual for share in reserved.shares)), "bytes",
+    share = terms.add(SHARE, by_kind(tuple(share.usual for share in shares)), "bytes",
                       "usually reserved of 1000 bytes that are allocated")
-    usual = usually_reserved(allocated, share, product(Integer(reserved.weight), reserved.moment_in(terms)))
+    usual = usually_reserved(allocated, share, weighted(reserved.more_in(terms)))
     return terms.add("process.usual", usual, "bytes", "rank r, usually reserved by the caching allocator")
 
 
-def usually_reserved(allocated: Expr, share: Expr, weighted: Expr) -> Expr:
-    """Return what is usually reserved for allocated bytes and those of the moment, ``weighted``."""
-    return CeilDiv(total(product(allocated, share), weighted), PER)
+def weighted(more: Mapping[Expr, Expr]) -> Expr:
+    """Return the sum of products of bytes with their shares per 1000."""
+    return total(*(product(share, size) for size, share in more.items()))
 
 
-def most_allocated(usual: Expr, share: Expr, weighted: Expr) -> Expr:
+def usually_reserved(allocated: Expr, share: Expr, more: Expr) -> Expr:
+    """Return what is usually reserved for allocated bytes, and for ``more``, 1000 times what is reserved beyond."""
+    return CeilDiv(total(product(allocated, share), more), PER)
+
+
+def most_allocated(usual: Expr, share: Expr, more: Expr) -> Expr:
     """Return the most that can be allocated with at most ``usual`` bytes reserved: the same turned round."""
-    return FloorDiv(product(PER, usual) - weighted, share)
+    return FloorDiv(product(PER, usual) - more, share)

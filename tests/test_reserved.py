@@ -11,7 +11,7 @@ import pytest
 from shardmath import explain
 from shardmath.compiler.evaluators import find, terms_at
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
-from shardmath.symbolic.reserved import KINDS, Reserved, Share
+from shardmath.symbolic.reserved import BEYOND, KINDS, Reserved, Share
 from validation.measured.reserved import Fitted, Row, fitted, kind_of, reserved_of
 
 GIB = 2**30
@@ -27,9 +27,11 @@ def test_the_formula_is_a_share_of_what_is_allocated_and_of_a_moment(name: str, 
     reserved, process = IMPLEMENTATIONS[name].reserved, known.process
     share = reserved.shares[{1: 0, 2: 1}.get(tensor, 2)]
     numbers = terms_at(find(name).terms, {**known.inputs, "pipeline_rank": 0})
-    moment = int(numbers[f"stage.{reserved.moment}"]) if reserved.moment else 0
+    moment = sum(int(numbers[f"stage.{name}"]) for name in reserved.moment)
     assert (moment > 0) == bool(reserved.moment)
-    usual = -(-(share.usual * known.peak_bytes + reserved.weight * moment) // 1000)
+    streams = int(numbers[BEYOND]) if name == "torchtitan" else 0
+    assert (streams > 0) == (BEYOND in numbers)
+    usual = -(-(share.usual * (known.peak_bytes + streams) + reserved.weight * moment) // 1000)
     assert process.reserved == max(usual, known.peak_bytes)
     assert process.low["reserved"] == max(-(-usual * share.low // 1000), known.peak_bytes)
     assert process.high["reserved"] == -(-usual * share.high // 1000)
@@ -54,7 +56,7 @@ def test_known_shares_are_found_again() -> None:
     for _ in range(600):
         kind, allocated, moment = draw.randrange(3), draw.randint(GIB, 80 * GIB), draw.randint(0, 20 * GIB)
         size = (asked.shares[kind] * allocated + asked.weight * moment) / 1000 * draw.uniform(0.96, 1.04)
-        rows.append(Row("a", "b", kind, allocated, moment, round(size)))
+        rows.append(Row("a", "b", kind, allocated // 2, allocated, moment, round(size)))
     refit = fitted(rows)
     assert abs(refit.weight - asked.weight) <= 40
     assert all(abs(own - known) <= 10 for own, known in zip(refit.shares, asked.shares, strict=True))
@@ -78,7 +80,7 @@ def test_a_share_that_cannot_be_is_refused(share: tuple[int, int, int]) -> None:
 
 def test_shares_name_their_source_and_a_moment_has_a_weight() -> None:
     share = Share(1050, 950, 1100)
-    for wrong in ({"source": "nobody"}, {"source": "pytorch", "moment": "optimizer_step"},
+    for wrong in ({"source": "nobody"}, {"source": "pytorch", "moment": ("optimizer_step",)},
                   {"source": "pytorch", "weight": 5}):
         with pytest.raises(ValueError, match="reserved memory"):
             Reserved((share, share, share), **wrong)  # type: ignore[arg-type]

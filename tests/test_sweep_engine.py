@@ -126,11 +126,12 @@ def reserved_by_hand(implementation: str, tensor_parallel: int, peak: int, terms
     """Bytes reserved on the rank with the peak."""
     known = IMPLEMENTATIONS[implementation].reserved
     share = known.shares[min(tensor_parallel, 3) - 1].usual
-    moment = 0
+    streams = moment = 0
     if known.moment:
         end = next(end for end in ("first", "last", "penultimate", "second") if terms[f"{end}.total"] == peak)
-        moment = int(terms[f"{end}.{known.moment}"])
-    return max(peak, -(-(share * peak + known.weight * moment) // 1000))
+        streams = int(terms.get(f"{end}.beyond_streams", 0))
+        moment = sum(int(terms[f"{end}.{name}"]) for name in known.moment)
+    return max(peak, -(-(share * (peak + streams) + known.weight * moment) // 1000))
 
 
 def _times(result: SweepResult, row: Mapping[str, Any]) -> tuple[float, ...]:

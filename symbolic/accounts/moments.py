@@ -16,6 +16,7 @@ from ..terms import TermSet, term_symbol, total
 from .aggregates import aggregates_of
 from .rows import components_of
 from .stage import STATE_ROLES, held_until
+from .torch_streams import add_streams, has_streams, on_all_streams, on_default_stream
 
 p, r = symbols("p r")
 
@@ -38,13 +39,21 @@ def candidates(choices: Mapping[str, str]) -> dict[str, Expr]:
 
 def add_moments(terms: TermSet, implementation: Implementation) -> None:
     """Add the bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
+    streams, elsewhere = has_streams(implementation.choices), {name: list[Expr]() for name in SITES}
     for aggregate in aggregates_of(implementation):
-        size = aggregate.size(terms, implementation)
+        made = aggregate.size(terms, implementation)
+        size, own = on_all_streams(made), on_default_stream(made)
         if len(aggregate.sites) > 1:  # one term for all moments keeps what is generated short
             size = terms.add(f"stage.{aggregate.name}", size, "bytes", f"{aggregate.title}, rank r")
         for name in aggregate.sites:
-            terms.add(f"stage.{aggregate.name}.{name}", size, "bytes",
-                      f"{aggregate.title}, rank r, when {SITES[name].meaning}")
+            meaning = f"{aggregate.title}, rank r, when {SITES[name].meaning}"
+            whole = terms.add(f"stage.{aggregate.name}.{name}", size, "bytes", meaning)
+            if streams and own == 0:
+                elsewhere[name].append(-whole)
+            elif streams and own != made:
+                rest = terms.add(f"stage.{aggregate.name}.{name}.default", own, "bytes",
+                                 f"{meaning}: memory of the default stream")
+                elsewhere[name] += [rest, -whole]
     names = [component.name for component in components_of(implementation)]
     names += [aggregate.name for aggregate in aggregates_of(implementation)]
     held = {
@@ -53,22 +62,26 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
         Held.LAYERS: terms["stage.inner_activations"].symbol,
         Held.NOTHING: Integer(0),
     }
-    moments = []
+    moments, default = [], []
     for name, site in SITES.items():
         parts = [terms[f"stage.{part}.{name}"].symbol for part in names if f"stage.{part}.{name}" in terms]
         if parts:
             transient = terms.add(f"stage.{name}", total(*parts), "bytes", f"rank r, only when {site.meaning}")
             moments.append(terms.add(f"stage.{name}.all", total(held[site.held], transient), "bytes",
                                      f"rank r, activations and transients when {site.meaning}"))
+            default.append(total(moments[-1], *elsewhere[name]))
         elif site.held is Held.ALL and name == "after_forward":
             moments.append(held[Held.ALL])
+            default.append(held[Held.ALL])
     terms.add("stage.moment", Max(*moments), "bytes", "rank r: activations and transients at its largest moment")
-    made = gradients_are_made(implementation.choices)
-    lasting = [role for role in STATE_ROLES if role is not Role.GRADIENT or not made]
+    lasting = [role for role in STATE_ROLES
+               if role is not Role.GRADIENT or not gradients_are_made(implementation.choices)]
     static = [terms[f"stage.{role.value}"].symbol for role in (*lasting, Role.INPUT, Role.BUFFER)]
     terms.add("stage.static", total(*static), "bytes", "rank r: what it keeps at every moment")
     terms.add("stage.total", total(terms["stage.static"].symbol, terms["stage.moment"].symbol), "bytes",
               "all that rank r keeps at its peak")
+    if streams:
+        add_streams(terms, implementation, Max(*default))
 
 
 def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:

@@ -4,6 +4,8 @@ A unit is what is gathered at once: a layer, or what lies outside of the layers.
 from which the parameters are copied out; in the forward pass the buffer stays until the next unit has been
 copied out, in the backward pass the next unit's is filled while a unit works. The input of a reduce-scatter
 stays until the next one. All that is gathered is padded as its shards are.
+
+Buffers of all-gathers and outputs of reduce-scatters lie in memory of streams of their own (``torch_streams``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Gt, Integer
+from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Iverson, Max
@@ -38,6 +40,10 @@ OWN_MEMORY = 1 - ACCUMULATED * Iverson(Eq(R, 1))
 SHARDS = D * c / R
 #: 1 where parameters are gathered: one rank alone copies each of them, without a buffer.
 SEVERAL = Iverson(Gt(D * c, R))
+#: Factors of what lies in memory of the streams that gather and that reduce: 1, or 0 for the default stream alone.
+GATHERING, REDUCING = Symbol("gathering", nonnegative=True), Symbol("reducing", nonnegative=True)
+#: 1 where parameters are gathered into a buffer.
+BUFFERED = GATHERING * SEVERAL
 
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
@@ -105,7 +111,7 @@ def _first(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
-    return SEVERAL * _layer(terms)
+    return BUFFERED * _layer(terms)
 
 
 def _everything(terms: TermSet, implementation: Implementation) -> Expr:
@@ -113,14 +119,14 @@ def _everything(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _root_twice(terms: TermSet, implementation: Implementation) -> Expr:
-    return (1 + SEVERAL) * _root(terms, implementation)
+    return (1 + BUFFERED) * _root(terms, implementation)
 
 
 def _prefetched(terms: TermSet, implementation: Implementation) -> Expr:
     """Buffer of the last layer, which is gathered when the head's backward pass begins."""
     if implementation.choices["reshard"] == "never":
         return Integer(0)
-    return SEVERAL * Iverson(Ge(Lr, 1)) * _layer(terms)
+    return BUFFERED * Iverson(Ge(Lr, 1)) * _layer(terms)
 
 
 def _head_gathered(terms: TermSet, implementation: Implementation) -> Expr:
@@ -148,7 +154,7 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
 def _reduced(choices: Mapping[str, str], elements: Expr) -> Expr:
     """Return the output of a reduce-scatter; one of another precision than the kept gradient is there beside that."""
     kept = gradient_bytes(choices)
-    return (w + kept * Iverson(Gt(kept, w))) * elements / SHARDS
+    return REDUCING * (w + kept * Iverson(Gt(kept, w))) * elements / SHARDS
 
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
@@ -199,7 +205,7 @@ def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
 
 def _kept(choices: Mapping[str, str]) -> Expr:
     """Return bytes of one element of a reduced gradient that stays until the optimizer step."""
-    return Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
+    return REDUCING * Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
 
 
 def _if_any(number: Expr, some: Expr, none: Expr) -> Expr:
@@ -219,7 +225,7 @@ def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr,
         def at(before: Expr, next_is_own: Expr, reducing: Expr) -> Expr:
             gathered = kind.still - before * kind.own
             if implementation.choices["reshard"] != "never":
-                gathered = held + kind.own + SEVERAL * (next_is_own * kind.own + (1 - next_is_own) * kind.ahead)
+                gathered = held + kind.own + BUFFERED * (next_is_own * kind.own + (1 - next_is_own) * kind.ahead)
             return gathered + reducing + reduced + before * kind.change
 
         none, first, number = Integer(0), Integer(1), kind.number
@@ -243,7 +249,7 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
     def moment(kind: _Kind) -> Expr:
         several = Iverson(Ge(kind.number, 2))
         reducing = several * kind.reducing + (1 - several) * kind.behind
-        return (held + (1 + SEVERAL) * kind.own + gradient + reducing + reduced + kind.passed
+        return (held + (1 + BUFFERED) * kind.own + gradient + reducing + reduced + kind.passed
                 + several * (kind.number - 1) * kind.change)
     return tuple(map(moment, _kinds(terms, implementation)))
 

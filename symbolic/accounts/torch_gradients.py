@@ -22,6 +22,7 @@ from .torch_gathered import (
     ACCUMULATED,
     COMPUTE,
     OWN_MEMORY,
+    REDUCING,
     SHARDS,
     freed_with_a_layer,
     gradient_bytes,
@@ -44,6 +45,14 @@ def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _whole(terms: TermSet, implementation: Implementation) -> Expr:
     return terms["stage.gradient"].symbol
+
+
+def _accumulated_shards(terms: TermSet, implementation: Implementation) -> Expr:
+    return REDUCING * _accumulated(terms, implementation)
+
+
+def _all_shards(terms: TermSet, implementation: Implementation) -> Expr:
+    return REDUCING * _whole(terms, implementation)
 
 
 def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
@@ -74,7 +83,7 @@ def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
     layers = total(*(product(number, sum_of(terms, layer, "aligned")) for layer, number in kinds_of_layers(terms)))
     elements = OWN_MEMORY * layers + reduced_ends(terms, implementation)
     made = gradient_bytes(implementation.choices) * elements / SHARDS
-    return ACCUMULATED * terms["stage.gradient"].symbol + made
+    return REDUCING * (ACCUMULATED * terms["stage.gradient"].symbol + made)
 
 
 def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
@@ -163,9 +172,9 @@ _NORM = ("norm_backward",)
 
 #: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
-    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM, "backward_start"), _accumulated,
-     {**_FSDP, "units": ("root",)}),
-    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated,
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM, "backward_start"),
+     _accumulated_shards, {**_FSDP, "units": ("root",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated_shards,
      {**_FSDP, "units": ("ends",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
@@ -178,7 +187,7 @@ SIZES: tuple[Any, ...] = (
     ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
      {**_PLAIN, "layers": ("dense",)}, Lr),
     ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN, Lr),
-    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",), **_AFTER}),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _all_shards, {"data_parallel": ("fsdp",), **_AFTER}),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN, Lr),
     ("one_gradient", "Gradient of the parameter that is updated", ("head_backward",), _of_the_head, _ONE),
     ("one_gradient", "Gradient of the parameter that is updated", ("layer_backward",), _of_a_matrix, _ONE),

@@ -20,7 +20,7 @@ from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..terms import TermSet, product
 from .rows import local_shape
-from .torch_gathered import COMPUTE, SHARDS, freed_with_a_layer, gradient_bytes, outside, per_layer
+from .torch_gathered import COMPUTE, REDUCING, SHARDS, freed_with_a_layer, gradient_bytes, outside, per_layer
 
 p, r, m, w, Lr, nr, nf, nl, Gr = symbols("p r m w Lr nr nf nl Gr")
 
@@ -200,7 +200,7 @@ def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
     """Get the input of a reduction beside what is not reduced yet: embedding, then layers, then final norm and head."""
     whole, parameters = terms["stage.aligned"].symbol, terms["stage.parameters"].symbol
-    layer, made = per_layer(terms, "aligned"), gradient_bytes(implementation.choices) / SHARDS
+    layer, made = per_layer(terms, "aligned"), REDUCING * gradient_bytes(implementation.choices) / SHARDS
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     embedded = outside(terms, implementation, "parameters", Place.FIRST)
     head = outside(terms, implementation, "aligned", Place.LAST)
@@ -220,7 +220,8 @@ def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")
     layers = each * per_layer(terms, "aligned")
-    others = gradient_bytes(implementation.choices) / SHARDS * (terms["stage.aligned"].symbol - embedding - layers)
+    made = REDUCING * gradient_bytes(implementation.choices) / SHARDS
+    others = made * (terms["stage.aligned"].symbol - embedding - layers)
     return _first(implementation) * (w * whole + COMPUTE * layers + w * embedding + others)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from oracles.sharded_steps import STREAMS, by_stream, recorded
+from stream_peaks import peaks_by_stream, peaks_by_terms
 
 from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
@@ -39,10 +40,13 @@ def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers:
     job = configured(model, "h100-80gb", implementation="torchtitan", seq_length=4096, micro_batch_size=batch,
                      global_batch_size=batch * ranks, data_parallel=ranks).job
     values = job.on_rank(0)
-    steps = Steps(Rows.of(job.evaluator, values, terms_at(job.evaluator.terms, values)), "1f1b", 1)
+    numbers = terms_at(job.evaluator.terms, values)
+    steps = Steps(Rows.of(job.evaluator, values, numbers), "1f1b", 1)
     ours, real = replay(steps.run()), recorded(sizes, ranks)
     theirs = replay(real.events)
     assert steps.trace.peak == pytest.approx(real.peak, abs=64)
     assert ours.reserved_peak == pytest.approx(theirs.reserved_peak, rel=0.01)
+    largest, moments = peaks_by_stream(real.events), peaks_by_terms(numbers)
     for stream, number in STREAMS.items():
+        assert moments[stream] == pytest.approx(largest[number], abs=64), stream
         assert by_stream(ours)[stream] == pytest.approx(by_stream(theirs)[number], rel=0.012), stream

@@ -10,6 +10,7 @@ import pytest
 from oracles.huggingface import Shape
 from oracles.sharded_steps import STREAMS, by_stream
 from oracles.transformers_steps import Sharding, recorded, reducer_of, sharded
+from stream_peaks import peaks_by_stream, peaks_by_terms
 
 from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed
@@ -170,6 +171,23 @@ def test_memory_of_every_stream_with_fsdp2(
     assert mine.reserved_peak == pytest.approx(theirs.reserved_peak, rel=0.015)
     own, real = by_stream(mine), by_stream(theirs)
     assert (own[GATHER], own[REDUCE]) == (real[STREAMS[GATHER]], real[STREAMS[REDUCE]])
+
+
+@pytest.mark.cases(4, 60)
+def test_largest_moment_of_every_stream_is_that_of_fsdp2(draws: list[Random]) -> None:
+    """Terms of the ledger, where it has the peak of the step."""
+    shown = 0
+    for draw in draws:
+        (family, shape, run), sharding = drawn(draw), drawn_sharding(draw)
+        job = run_of(family, shape, sharding=sharding, **run).job
+        numbers = terms_at(job.evaluator.terms, job.on_rank(0))
+        record = sharded(family, shape, sharding, **run)
+        if record.peak == numbers["stage.total"]:
+            shown += 1
+            theirs, moments = peaks_by_stream(record.events), peaks_by_terms(numbers)
+            assert all(moments[stream] == theirs[number] for stream, number in STREAMS.items()), (
+                family, shape, sharding, run)
+    assert shown > 0.7 * len(draws)
 
 
 def test_reserved_memory_of_real_models() -> None:

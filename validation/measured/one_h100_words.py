@@ -69,6 +69,7 @@ def _reserved(known: Sequence[Pair]) -> list[str]:
         "what is far off has scores": all(pair.case.group == UNFUSED and pair.error < 0 for pair in far),
         "the largest holes are a block of logits": 1 <= _holes(fullest) / logits < 1.1 and abs(fullest.error) < 0.01,
         "FSDP2 is met": all(abs(pair.error) < 0.002 for pair in sharded),
+        "the formula is near for FSDP2": all(abs(_by_formula(pair)) < 0.04 for pair in sharded),
     })
     return [f"""Reserved memory of the {len(dense)} dense steps of Megatron-Core, replayed, is {own.median:.1%} off in
         the median and {own.worst:.1%} at worst; nothing is fitted to them. The formula of searches, which has the
@@ -82,8 +83,8 @@ def _reserved(known: Sequence[Pair]) -> list[str]:
             f"""The {len(sharded)} steps of FSDP2 are replayed too:
         {', '.join(f'{pair.error:+.2%}' for pair in sharded)} off, with nothing fitted. The order is that of
         Transformers on one GPU, around which units are gathered and reduced as PyTorch's source has it.
-        By the formula they would be {', '.join(f'{_by_formula(pair):+.1%}' for pair in sharded)} off: reductions have
-        memory of a stream of their own, and blocks of its pool serve no other stream."""]
+        By the formula of searches they are {', '.join(f'{_by_formula(pair):+.1%}' for pair in sharded)} off: it adds
+        what reductions hold in memory of their own stream, whose blocks serve no other."""]
 
 
 def _holes(pair: Pair) -> int:

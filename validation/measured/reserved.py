@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import ceil, floor
@@ -18,7 +19,7 @@ from shardmath.errors import InputError
 from shardmath.models.model import Model
 from shardmath.steps.reserved import replayed_rank
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
-from shardmath.symbolic.reserved import KINDS, PER, Reserved, Share
+from shardmath.symbolic.reserved import BEYOND, KINDS, PER, Share
 from validation.measured import nanotron, simumax, stages, torchtitan
 from validation.measured.case import RESERVED, Case
 from validation.measured.sections import paragraph
@@ -33,6 +34,8 @@ CHOOSING = 2
 ENDS = 0.05
 #: Rows from which on a kind of layout has a range of its own.
 FEWEST = 10
+#: Name of torchtitan where saved tensors alone are counted, without moments of a step.
+SAVED = "torchtitan, saved tensors"
 #: Layouts of torchtitan that are replayed for the fit.
 MODELS = ("llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b")
 #: Data-parallel ranks, sequence length, sequences of a micro-batch, micro-batches.
@@ -42,12 +45,16 @@ MODES = ("none", "selective", "full")
 
 @dataclass(frozen=True)
 class Row:
-    """One size to predict, in bytes: what is allocated, what the moment has, and what is reserved."""
+    """One size to predict, in bytes: what is allocated, what the moment has, and what is reserved.
+
+    ``streams``: largest moments of all streams, which is what is allocated where one stream has all memory.
+    """
 
     stack: str
     group: str
     kind: int
     allocated: int
+    streams: int
     moment: int
     reserved: int
 
@@ -61,7 +68,7 @@ class Fitted:
 
     def predicted(self, rows: Sequence[Row]) -> Floats:
         """Return predicted over reserved bytes of rows."""
-        return np.array([(self.shares[row.kind] * row.allocated + self.weight * row.moment) / int(PER) / row.reserved
+        return np.array([(self.shares[row.kind] * row.streams + self.weight * row.moment) / int(PER) / row.reserved
                          for row in rows])
 
 
@@ -72,8 +79,9 @@ def kind_of(tensor_parallel: int) -> int:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return all rows that are fitted to: measured ones, and replays of torchtitan."""
-    return (*_measured(simumax.read(quantity=RESERVED)), *_measured(nanotron.read()), *_replays())
+    """Return all rows that are fitted to: measured ones, and replays of torchtitan, for two ways to count its peak."""
+    return (*_measured(simumax.read(quantity=RESERVED)), *_measured(nanotron.read()),
+            *sorted(_replays(), key=lambda row: row.stack))
 
 
 def judged() -> tuple[Row, ...]:
@@ -94,40 +102,45 @@ def _measured(cases: Sequence[Case] | Iterator[Case]) -> Iterator[Row]:
 def _row(model: Model, case: Case, rank: int, reserved: int) -> Row:
     job = configured(model, case.gpu, **case.arguments).job
     numbers, stack = terms_at(job.evaluator.terms, job.on_rank(rank)), job.evaluator.implementation
-    moment = f"stage.{IMPLEMENTATIONS[stack].reserved.moment}"
     return Row(stack, f"{model.name}, {job.values['num_gpus']} GPUs", kind_of(job.values["tensor_parallel"]),
-               int(numbers["process.allocated"]), int(numbers.get(moment, 0)), reserved)
+               *_parts(stack, numbers), reserved)
+
+
+def _parts(stack: str, numbers: Mapping[str, int | Fraction]) -> tuple[int, int, int]:
+    """Return what is allocated, the largest moments of all streams, and the moment, in bytes."""
+    allocated = int(numbers["process.allocated"])
+    return (allocated, allocated + int(numbers.get(BEYOND, 0)),
+            sum(int(numbers.get(f"stage.{name}", 0)) for name in IMPLEMENTATIONS[stack].reserved.moment))
 
 
 def _replays() -> Iterator[Row]:
     for name, tensor, (data, length, batch, count), mode in product(MODELS, (1, 2, 8), BATCHES, MODES):
-        job = configured(
+        jobs = [configured(
             name, "h100-80gb", implementation="torchtitan", tensor_parallel=tensor, num_gpus=tensor * data,
             seq_length=length, micro_batch_size=batch, global_batch_size=batch * data * count,
-            recompute=mode,
-        ).job
-        values = job.on_rank(0)
-        numbers = terms_at(job.evaluator.terms, values)
-        moment = IMPLEMENTATIONS["torchtitan"].reserved.moment
-        yield Row("torchtitan", name, kind_of(tensor), int(numbers["process.allocated"]),
-                  int(numbers[f"stage.{moment}"]),
-                  replayed_rank(job.evaluator, values, numbers, Settings()).reserved_bytes)
+            recompute=mode, kernels={"peak": peak},
+        ).job for peak in ("torch", "saved")]
+        (numbers, values), (saved, _) = (
+            (terms_at(job.evaluator.terms, job.on_rank(0)), job.on_rank(0)) for job in jobs)
+        reserved = replayed_rank(jobs[0].evaluator, values, numbers, Settings()).reserved_bytes
+        for stack, account in (("torchtitan", numbers), (SAVED, saved)):
+            yield Row(stack, name, kind_of(tensor), *_parts("torchtitan", account), reserved)
 
 
 def fitted(own: Sequence[Row]) -> Fitted:
     """Find the weight and the shares with the least sum of errors, by trying all weights."""
-    allocated, moment, reserved, kind = (np.array([getattr(row, name) for row in own], dtype=np.float64)
-                                         for name in ("allocated", "moment", "reserved", "kind"))
+    streams, moment, reserved, kind = (np.array([getattr(row, name) for row in own], dtype=np.float64)
+                                       for name in ("streams", "moment", "reserved", "kind"))
     best = (np.inf, Fitted(0, ()))
     for weight in WEIGHTS if moment.any() else (0,):
         shares, total = [], 0.0
         for place in range(len(KINDS)):
             mine = kind == place
             rest = (reserved - weight / int(PER) * moment)[mine]
-            share = max(int(PER), round(int(PER) * _median(rest / allocated[mine], (allocated / reserved)[mine])))
+            share = max(int(PER), round(int(PER) * _median(rest / streams[mine], (streams / reserved)[mine])))
             shares.append(share)
             if place < CHOOSING:
-                total += float(np.abs((share / int(PER) * allocated[mine] - rest) / reserved[mine]).sum())
+                total += float(np.abs((share / int(PER) * streams[mine] - rest) / reserved[mine]).sum())
         best = min(best, (total, Fitted(weight, tuple(shares))), key=lambda item: item[0])
     return best[1]
 
@@ -167,25 +180,30 @@ def section() -> str:
     lines, words = [], []
     for stack in dict.fromkeys(row.stack for row in rows()):
         own = [row for row in rows() if row.stack == stack]
-        constants, known = fitted(own), IMPLEMENTATIONS[stack].reserved
-        fresh = Reserved(reserved_of(own, constants), known.source, known.moment, constants.weight)
-        if known != fresh:
-            raise ValueError(f"symbolic/implementations.py has {known} for {stack}, the rows give {fresh}")
+        constants, known = fitted(own), IMPLEMENTATIONS[stack.split(",")[0]].reserved
+        fresh = reserved_of(own, constants), constants.weight
+        shares, weight = (known.saved, 0) if stack == SAVED else (known.shares, known.weight)
+        if (shares, weight) != fresh:
+            raise ValueError(f"symbolic/implementations.py has {shares, weight} for {stack}, the rows give {fresh}")
         over, out = constants.predicted(own), left_out(own)
-        for place, (name, share) in enumerate(zip(KINDS, known.shares, strict=True)):
+        for place, (name, share) in enumerate(zip(KINDS, shares, strict=True)):
             mine = np.array([row.kind == place for row in own])
             flat = [1.03 * row.allocated / row.reserved for row in own if row.kind == place]
             lines.append((stack, name, int(mine.sum()), share.usual, f"{share.low} to {share.high}",
                           *map(_median_error, (over[mine], out[mine])), f"{_near(out[mine]):.1%}",
                           _median_error(np.array(flat))))
-        if known.moment:
-            words.append(f"{known.weight} per 1000 bytes of `stage.{known.moment}` with {stack}")
+        if weight:
+            names = " and ".join(f"`stage.{name}`" for name in known.moment)
+            words.append(f"{weight} per 1000 bytes of {names} with {stack}")
     return "\n\n".join([
         "## Reserved memory by a formula",
         paragraph(f"""A replay is too slow for a search. Sweeps, `recommend` and `process.reserved` take a share of what
         is allocated, by framework and tensor-parallel ranks, and of what one moment holds that finds no freed block of
-        its size or stream: {'; '.join(words)}. Megatron-Core's shares are fitted to SimuMax's runs, nanotron's to the
-        playbook's, torchtitan's to replays of {sum(row.stack == 'torchtitan' for row in rows())} layouts. *Left out*
+        its size: {'; '.join(words)}. With FSDP2 it is a share of the largest moments of three streams, each by itself,
+        as none can use the memory of another: the default one's, that of gathers and that of reductions, all counted
+        to the byte. Megatron-Core's shares are fitted to SimuMax's runs, nanotron's to the playbook's, torchtitan's to
+        replays of {sum(row.stack == 'torchtitan' for row in rows())} layouts, and once more against saved tensors
+        alone (`peak=saved`), which is all that is counted of its experts. *Left out*
         predicts each group of rows (a model, with nanotron on a number of GPUs) with constants fitted to the others;
         the last columns are of that, and of allocated memory times 1.03. Hugging Face has Megatron-Core's shares,
         which [its own runs](#transformers-on-one-h100) do not change yet. The range holds nine of ten sizes, per 1000

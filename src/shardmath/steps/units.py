@@ -1,7 +1,8 @@
 """Units of FSDP2: parameters that are gathered and gradients that are reduced together, each in memory of its stream.
 
 By the source of PyTorch 2.13 (``torch/distributed/fsdp/_fully_shard``): an all-gather fills a buffer of the gathering
-stream, from which parameters are copied into memory of the default stream. In a forward pass the buffer stays until
+stream, beside a copy of the rank's share where that is cast; from it parameters are copied into memory of the default
+stream. In a forward pass the buffer stays until
 the next unit has its parameters; in a backward pass it is free at once, and the unit before is gathered into another.
 The input of a reduce-scatter is memory of the default stream and stays until the next one; its output is memory of the
 reducing stream.
@@ -42,6 +43,7 @@ class Units:
         self._replicas = values.get("data_parallel_replicas", 1)
         self._shards = max(1, values["data_parallel"] * values["context_parallel"] // self._replicas)
         self._reshard = rows.choices["reshard"]
+        self._are_cast = rows.sizes["state.weight"] != COMPUTE
         self._known = {word.removeprefix("reduce:") for script in rows.scripts.values() for word in script
                        if word.startswith("reduce:")}
         self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST")}
@@ -131,7 +133,8 @@ class Units:
         if self._shards == 1:
             return None
         whole = COMPUTE * self._aligned(unit)
-        share = self._trace.allocate(whole // self._shards, f"{unit}.share", GATHER)
+        cast = whole // self._shards if self._are_cast else 0
+        share = self._trace.allocate(cast, f"{unit}.share", GATHER)
         buffer = self._trace.allocate(whole, f"{unit}.gathered", GATHER)
         self._trace.free(share)
         return buffer
@@ -152,7 +155,7 @@ class Units:
         parameters: list[int] = []
         cast: int | None = None
         for row, before, end in zip(rows, [0, *ends], ends, strict=False):
-            if self._shards == 1 and self._rows.sizes["state.weight"] != COMPUTE:
+            if self._shards == 1 and self._are_cast:
                 cast, earlier = self._trace.allocate(end - before, f"{row.name}.cast"), cast
                 self._free(earlier)
             parameters.append(self._trace.allocate(end - before, row.name))
