@@ -52,6 +52,28 @@ def test_columns_agree_with_the_plain_evaluator(model: str) -> None:
         assert found.columns["peak"][row] == terms["peak"]
 
 
+def test_the_80_percent_rule_stands_beside_the_first_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fastest of all legal layouts that the rule accepts, if it is faster by more than times err."""
+    job: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 64, "seq_length": 8192,
+                           "virtual_pipeline": (1,), "recompute": ("none", "full")}
+    for model, is_shown in (("llama-2-70b", True), ("llama-2-7b", False)):
+        told = recommend(model, **job)
+        first, own = told.choices[0], told.by_rule_80
+        found = timed(offered(load_model(model), implementation="megatron", **job))
+        accepted = [found.configuration(row) for row in range(len(found))]
+        best = min(float(item.terms["step.time"]) for item in accepted if item.rule_80 == "fits")
+        assert first.time.error is not None
+        assert (own is not None) == (best < (1 - first.time.error) * first.time.seconds) == is_shown
+        if own is not None:
+            assert own.seconds == pytest.approx(best)
+            assert own.rule_80 == "fits"
+            assert own.run_out_probability > 0.01
+    code = exit_code(["recommend", "llama-2-70b", "--gpu", "h100-80gb", "--gpus", "64", "--gbs", "64", "--vpp", "1",
+                      "--recompute", "none,full"])
+    assert code == 0
+    assert "By the published 80 % rule: " in capsys.readouterr().out
+
+
 def test_choices_have_the_verdicts_of_their_account(advice: Any) -> None:
     for choice in advice.choices:
         account = choice.explanation

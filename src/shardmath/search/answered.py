@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.search.distinct import distinct
-from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
+from shardmath.search.nests.answers import Answer, BestAnswer, Found, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
@@ -19,13 +19,15 @@ from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
 from shardmath.search.spaces.questions import of_program
 
+#: Configurations of a part from which a second nest is compiled sooner than one nest answers all questions.
+_HUGE = 10**9
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**11
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The nests of the spaces of one job, with the questions that each was asked, and its answers.
+    """The nests of the spaces of one job, one for each part, with the questions that were asked of it, and its answers.
 
     ``asked`` is what the first space says, by name.
     """
@@ -64,7 +66,7 @@ class Answered:
 
     def asks(self, name: str) -> bool:
         """Check if there is such a question."""
-        return any(question.name == name for question in self.nests[0].questions)
+        return any(question.name == name for question in self.questions[0])
 
     def best(self, name: str) -> list[Configuration]:
         """Return the best configurations of a question, as many for each group as were asked for."""
@@ -122,16 +124,34 @@ def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Ma
 def _swept(
     asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
 ) -> Answered:
-    nests = [nest_of(part, tuple(of_program(item, part.labels) for item in questions)) for part, questions in asked]
-    size, before, answers = sum(nest.size for nest in nests), 0, []
-    for nest in nests:
-        def report(done: int, _: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, size)
+    nests = [_nests(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
+    size, before, answers = sum(nest.size for some in nests for _, nest in some), 0, list[Answer]()
+    for (_, questions), some in zip(asked, nests, strict=True):
+        by_place: dict[int, Found] = {}
+        for places, nest in some:
+            def report(done: int, _: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, size)
 
-        answers.append(run(nest, progress=report).answer)
-        before += nest.size
-    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers), named)
+            answer = run(nest, progress=report).answer
+            by_place |= zip(places, answer.questions, strict=True)
+            before += nest.size
+        answers.append(replace(answer, questions=tuple(by_place[place] for place in range(len(questions)))))
+    counting = tuple(some[-1][1] for some in nests)
+    return Answered(counting, tuple(questions for _, questions in asked), tuple(answers), named)
+
+
+def _nests(part: Part, questions: Sequence[Question]) -> list[tuple[Sequence[int], Nest]]:
+    """Return the nests that answer questions to a part, each with the places of its questions.
+
+    The best of each value of one axis want other loops than fronts: of a huge part both take half the time apart.
+    """
+    is_split = part.size >= _HUGE and any(isinstance(item, Front) for item in questions)
+    alone = [place for place, item in enumerate(questions)
+             if is_split and isinstance(item, Best) and len(item.per) == 1]
+    others = [place for place in range(len(questions)) if place not in alone]
+    groups = [places for places in (alone, others) if places]
+    return [(places, nest_of(part, tuple(questions[place] for place in places))) for places in groups]
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

@@ -72,10 +72,7 @@ class Choice(Answer):
 
 @dataclass(frozen=True)
 class Excluded(Answer):
-    """The next better layout that memory excludes: of all that are faster than the first choice that of least memory.
-
-    Where there is no first choice it is the legal layout of least memory.
-    """
+    """A layout that memory excludes."""
 
     layout: Mapping[str, Label]
     """Its sizes by name."""
@@ -125,7 +122,8 @@ class Advice(Drawn, room="recommend", table="choices"):
     choices: tuple[Choice, ...]
     """The choices, the first one first; none if nothing fits."""
     excluded: Excluded | None
-    """The next better layout that memory excludes."""
+    """The next better layout that memory excludes: of all that are faster than the first choice that of least memory.
+    Where there is no first choice it is the legal layout of least memory."""
     changes: tuple[Change, ...]
     """Changes of the inputs, each with the best layout then."""
     untried: tuple[Untried, ...]
@@ -134,6 +132,10 @@ class Advice(Drawn, room="recommend", table="choices"):
     """Where nothing fits, changes after which something fits or may fit, one of each kind, the smallest first: single
     ones, or else up to three together; an empty list if none does it. Null where a layout fits, and on clusters of
     measured links or of unlike GPUs, where no changes are tried."""
+
+    by_rule_80: Excluded | None = None
+    """The fastest layout that fits by the published 80 % rule, where it is faster than a first choice that fits by more
+    than the error of times; null elsewhere."""
 
 
 def choice_of(

@@ -78,7 +78,7 @@ def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
     """Yield the best with another value of one axis."""
     for name, words in (("recompute", "recompute {}"), ("micro_batch_size", "micro-batch {}"),
                         ("virtual_pipeline", "chunks of layers on a rank: {}")):
-        if asked.answers.asks(f"by_{name}"):
+        if name in first.labels and asked.answers.asks(f"by_{name}"):  # another implementation may have the axis alone
             best = {item.labels[name]: item for item in asked.answers.best(f"by_{name}")}
             own = first.labels[name]
             for value in _near(best, own):

@@ -40,6 +40,10 @@ def show(advice: Advice, launched: bool = True) -> None:
     best = advice.choices[0]
     out.print(best_in_words(best.layout, best.data_parallel, best.time.seconds, best.peak_bytes, best.verdict,
                             best.run_out_probability), markup=False)
+    if (item := advice.by_rule_80) is not None:
+        less, chances = f"{1 - item.seconds / best.time.seconds:.1%} less", chance(item.run_out_probability)
+        out.print(f"By the published 80 % rule: {in_words(item.layout)}: {item.seconds:.2f} s a step, {less},"
+                  f" {gib(item.peak_bytes)} GiB at the peak, runs out with a probability of {chances}", markup=False)
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)

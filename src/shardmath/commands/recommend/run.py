@@ -8,7 +8,9 @@ from typing import Any
 
 from shardmath.account.accounting import Explanation
 from shardmath.account.configured import configured_on_any
+from shardmath.account.judged import FITS
 from shardmath.account.replaying import replayed
+from shardmath.account.time import EQUAL
 from shardmath.commands.recommend.answer import Advice, Excluded, choice_of
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import changes
@@ -87,6 +89,7 @@ def recommend(
         () if first is None or first.layers else tuple(changes(asked, first)),
         (*untried(answers.parts), *impossible(search)),
         None if first is not None else switches(search, "uncertain" if worth else "out of memory"),
+        None if first is None else _by_rule_80(answers, first, cluster.error(bool(chosen.num_experts)) or EQUAL),
     )
 
 
@@ -108,6 +111,15 @@ def _excluded(answers: Answered, first: Configuration | None) -> Excluded | None
     faster = [item for item in answers.front("legal") if first is None or seconds_of(item) < seconds_of(first)]
     if not faster:
         return None
-    least = faster[-1]  # sorted by time: the more time, the less memory
-    return Excluded(sizes_of(least), seconds_of(least), int(least.keys["peak"]), least.verdict, least.rule_80,
-                    least.run_out_probability, least.values["gpu_memory"])
+    return _described(faster[-1])  # sorted by time: the more time, the less memory
+
+
+def _by_rule_80(answers: Answered, first: Configuration, error: float) -> Excluded | None:
+    """Of the layouts that fit by the 80 % rule the fastest, if its step is shorter by more than an ``error``."""
+    item = next((item for item in answers.front("legal") if item.rule_80 == FITS), first)
+    return _described(item) if seconds_of(item) < (1 - error) * seconds_of(first) else None
+
+
+def _described(item: Configuration) -> Excluded:
+    return Excluded(sizes_of(item), seconds_of(item), int(item.keys["peak"]), item.verdict, item.rule_80,
+                    item.run_out_probability, item.values["gpu_memory"])

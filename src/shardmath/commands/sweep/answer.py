@@ -131,7 +131,7 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
     assert isinstance(space.model, Model)
     assert isinstance(space.cluster, Cluster)
     nests = answered.nests
-    best = {question.name: answered.best(question.name) for question in nests[0].questions}
+    best = {question.name: answered.best(question.name) for question in answered.questions[0]}
     if any(-item.keys["-peak"] >= EXACT for item in best["largest"]):
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)
