@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
@@ -182,11 +183,11 @@ def _library(name: str) -> Any:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of the documents of an answer's class, without the examples of its docstrings."""
+    """Return the JSON Schema of the documents of an answer's class, with docstrings up to their errors and examples."""
     made = _adapter(kind).json_schema(mode="serialization", by_alias=True)
     for part in (made, *made.get("$defs", {}).values()):
         if "description" in part:
-            part["description"] = part["description"].partition("\n\nExample:")[0]
+            part["description"] = re.split(r"\n\n(?:Raises |Example:)", part["description"])[0]
     return made
 
 

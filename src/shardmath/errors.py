@@ -52,6 +52,8 @@ class InputError(ValueError):
     ``rule``: what the value must be, as a phrase that starts with "must". ``nearest``: the closest legal
     values as text, or None where closeness has no meaning. A function that finds them is called when they are read.
 
+    Functions of the package raise it; ``except ValueError`` catches it too.
+
     Example:
         >>> try:
         ...     shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=3)

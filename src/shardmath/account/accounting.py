@@ -132,6 +132,8 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> account = shardmath.explain("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
         >>> account.verdict, account.peak_bytes, account.peak.by_role["optimizer"]

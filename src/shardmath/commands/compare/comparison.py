@@ -130,6 +130,8 @@ class Comparison(Drawn, room="compare", table="terms"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> both = shardmath.compare("llama-3.1-8b", "h100-80gb", against=[{"tensor_parallel": 2}], num_gpus=16)
         >>> both.changes[1].name, both.changes[1].values

@@ -152,6 +152,8 @@ class Explored(Reported, room="explore"):
 
     With method bounds no configuration is counted: ``broken`` and ``verdicts`` are empty.
 
+    Raises FrozenInstanceError where a field is set.
+
     Example:
         >>> axes = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]}
         >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "fixed": {"num_gpus": 16, "global_batch_size": 64}}

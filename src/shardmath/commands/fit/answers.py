@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 from shardmath.answers import Answer, Exact, Reported
 from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
 from shardmath.compiler.evaluators import Evaluator, terms_at
+from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PEAK_RANKS, SITES
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Fits(Reported, room="fit", table="answers"):
 
     Sizes are in bytes.
 
+    Raises FrozenInstanceError where a field is set, and InputError for a symbol that has no answer.
+
     Example:
         >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="micro_batch_size", tensor_parallel=4, num_gpus=16)
         >>> fits["micro_batch_size"].at.value, fits["micro_batch_size"].at.peak
@@ -110,7 +116,7 @@ class Fits(Reported, room="fit", table="answers"):
     """Probability of running out below which a configuration fits, where no share is asked for."""
 
     def now(self, symbol: str) -> int:
-        """Return the value of a symbol in the configuration that was asked.
+        """Return the value of a symbol in the configuration that was asked. Raises InputError for an unknown one.
 
         Example:
             >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="seq_length", tensor_parallel=4, num_gpus=16)
@@ -119,10 +125,16 @@ class Fits(Reported, room="fit", table="answers"):
         """
         if symbol == MODEL_PARALLEL:
             return self.inputs["tensor_parallel"] * self.inputs["pipeline_parallel"]
-        return self.inputs[symbol]
+        return _named(symbol, self.inputs)
 
     def __getitem__(self, symbol: str) -> FitAnswer:
-        return next(answer for answer in self.answers if answer.symbol == symbol)
+        return _named(symbol, {answer.symbol: answer for answer in self.answers})
+
+
+def _named(symbol: str, known: Mapping[str, Value]) -> Value:
+    if symbol not in known:
+        raise InputError("symbol", symbol, "must be a symbol of the answer", nearest_names(symbol, known))
+    return known[symbol]
 
 
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:

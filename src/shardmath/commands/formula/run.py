@@ -84,6 +84,8 @@ class Forms(Answer):
 class Formula(Answer, Symbolic):
     """One term: its ledger rows, its derivation, its form in other languages, and the SymPy expression ``expr``.
 
+    Raises FrozenInstanceError where a field is set, and InputError for a symbol that is unknown.
+
     Example:
         >>> layer = shardmath.formula("korthikanti2022.layer_none")
         >>> layer.expr, layer.unit

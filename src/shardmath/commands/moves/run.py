@@ -37,6 +37,8 @@ class Moves(Reported, room="moves", table="differences"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set.
+
     Example:
         >>> answer = shardmath.moves("llama-3.1-8b", "h100-80gb", num_gpus=16)
         >>> answer.fits, [change.name for change in answer.smallest[0].changes]

@@ -93,6 +93,8 @@ class Phases(Drawn, room="phases", table="phases"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> short = {"tokens": 10**12, "global_batch_size": 512, "seq_length": 8192, "layout": {"tensor_parallel": 4}}
         >>> long = {**short, "tokens": 10**10, "layout": {"tensor_parallel": 8}}

@@ -124,6 +124,8 @@ class Plan(Drawn, room="plan", table="offers"):
 
     Sizes are in bytes, times in seconds unless the name of a field says days or hours, money in your currency.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> answer = shardmath.plan("llama-3.1-8b", "1T", ["h100-80gb"], num_gpus=[64, 128], price=2.5)
         >>> [(offer.num_gpus, offer.is_choice) for offer in answer.offers]

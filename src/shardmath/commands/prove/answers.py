@@ -26,6 +26,8 @@ class Counterexample(Answer):
 class Proof(Reported, room="prove"):
     """The verdict on one claim.
 
+    Raises FrozenInstanceError where a field is set.
+
     Example:
         >>> proof = shardmath.prove("first.total rises with micro_batch_size", "recompute = none")
         >>> proof.verdict

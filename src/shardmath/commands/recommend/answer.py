@@ -96,6 +96,8 @@ class Advice(Drawn, room="recommend", table="choices"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> advice = shardmath.recommend("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128)
         >>> first = advice.choices[0]

@@ -79,6 +79,8 @@ class Scaling(Drawn, room="scale", table="points"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set, and InputError where ``plot`` cannot draw or write.
+
     Example:
         >>> answer = shardmath.scale("llama-3.1-8b", "h100-80gb", [8, 16], global_batch_size=128)
         >>> [(point.num_gpus, point.layout["tensor_parallel"]) for point in answer.points]

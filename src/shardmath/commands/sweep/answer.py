@@ -61,6 +61,8 @@ class SweepResult(Reported, room="sweep", table="best"):
 
     Sizes are in bytes, times in seconds.
 
+    Raises FrozenInstanceError where a field is set.
+
     Example:
         >>> result = shardmath.sweep("llama-3.1-8b", "h100-80gb", 16, global_batch_size=128, recompute=["none"])
         >>> result.tried == result.legal + sum(rule.count for rule in result.broken)
