@@ -5,14 +5,24 @@ Numbers of experts and of tokens are int64 and have no gradient; they are held a
 
 from __future__ import annotations
 
-from ..dimensions import EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, ROUTED, SENT, TOPK
+from ..dimensions import (
+    EXPERT_FFN,
+    EXPERT_GATE_UP,
+    HIDDEN,
+    RECEIVED,
+    ROUTED,
+    SENT,
+    SHARED_FFN,
+    SHARED_GATE_UP,
+    TOPK,
+)
 from ..functions import Iverson
 from ..parameters import symbols
 from .autograd import Storage, Value, Walk
 from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Shape, sized
 from .layers_of_transformers import Layer
 
-(q,) = symbols("q")
+q, fs, sgate = symbols("q fs sgate")
 
 #: Bytes of a number of 64 bits.
 _LONG = 8
@@ -21,19 +31,45 @@ _CHOSEN: Shape = (*TOKENS, TOPK)
 
 
 class ExpertLayer(Layer):
-    """The operations of one layer with experts."""
+    """The operations of one layer with experts, which may have shared ones beside them, and these a gate."""
 
     block = "expert"
+    switches = (Iverson(fs > 0), sgate)
 
     def mlp(self, value: Value) -> Value:
-        """Record the router, the experts, and the sum of their results."""
-        before, self.part = self.part, "router"
+        """Record the router, the experts and shared ones, and the sum of their results."""
+        has_shared, has_gate = self.switched
+        before, self.part = self.part, "experts"
+        shared = [self._shared(value)] if has_shared and self._is_shared_first else []
         logits, weights = self._routed(value)
-        self.part = "experts"
         out = self._of_experts(value, weights)
         self.tape.name(logits, weights)
+        if has_shared and not shared:
+            shared = [self._shared(value)]
+        for each in shared:
+            out = self.add(out, self._gated_once(value, each) if has_gate else each)
+        self.tape.name(*shared)
         self.part = before
         return out
+
+    @property
+    def _is_shared_first(self) -> bool:
+        return (self.choices["router"], self.choices["scores"] == "sigmoid") == ("huggingface", False)
+
+    def _shared(self, value: Value) -> Value:
+        """Record shared experts, which are an MLP."""
+        joint = self.choices["projections"] in ("fused", "gate_up")
+        names = ("gate_up", "gate_up") if joint else ("gate_proj", "up_proj")
+        inner = self.gated(value, [f"shared_experts.{name}.weight" for name in names],
+                           (*TOKENS, SHARED_FFN), (*TOKENS, SHARED_GATE_UP))
+        return self.linear(inner, "shared_experts.down.weight", WHOLE)
+
+    def _gated_once(self, value: Value, result: Value) -> Value:
+        """Multiply the result of shared experts with one number for each token."""
+        score = Storage(self.bytes_of(TOKENS, LOW))
+        gate = self.simple("sigmoid", self.linear(value, "shared_experts.gate.weight", TOKENS), saved=[score])
+        gate.storage = score
+        return self.multiply(result, gate)
 
     def _numbers(self, name: str, shape: Shape, bytes: int = _LONG) -> Value:
         """Record numbers that have no gradient."""
@@ -41,6 +77,8 @@ class ExpertLayer(Layer):
 
     def _routed(self, value: Value) -> tuple[Value, Value]:
         """Record the scores; return the logits, and the weights of the chosen experts."""
+        if self.choices["scores"] == "sigmoid":
+            return self._with_sigmoids(value)
         logits = self.linear(value, "router.weight", _ALL)
         probabilities, chosen = Storage(self.bytes_of(_ALL, HIGH)), Storage(self.bytes_of(_CHOSEN, _LONG))
         scores = self.simple("softmax", self.cast(logits, HIGH), saved=[probabilities])
@@ -51,14 +89,40 @@ class ExpertLayer(Layer):
         weights = self.cast(weights, LOW) if self.choices["router_precision"] == "bf16" else weights
         return logits, weights
 
+    def _with_sigmoids(self, value: Value) -> tuple[Value, Value]:
+        """Record scores in fp32, some of which are taken for each token and divided by their sum."""
+        logits = self._wide_logits(self.cast(value, HIGH))
+        sigmoids, chosen = Storage(self.bytes_of(_ALL, HIGH)), self._numbers("chosen", _CHOSEN)
+        scores = self.simple("sigmoid", logits, saved=[sigmoids])
+        scores.storage = sigmoids
+        corrected = self._numbers("corrected scores", _ALL, HIGH)
+        weights = self.simple("gather", scores, _CHOSEN, saved=[chosen.storage])
+        weights = self.simple("scaled", self._normalised(weights))
+        self.tape.name(corrected)
+        return logits, weights
+
+    def _wide_logits(self, value: Value) -> Value:
+        """Multiply with an fp32 copy of the router's weight."""
+        weight = self.weights["router.weight"]
+        copy = Storage(sized(HIGH * weight))
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            wide, made = walk.make(copy.size), walk.make(value.storage.size)
+            walk.returned()
+            walk.parameter(sized(LOW * weight))
+            walk.drop(wide)
+            return [made]
+        return self.value("router.weight", [value], _ALL, HIGH, backward=backward, saved=[value.storage, copy])
+
     def _normalised(self, weights: Value) -> Value:
         """Divide by their sum in place, for which a copy is saved."""
         total = self.simple("sum", weights, TOKENS, passed=True)
         size = self.bytes_of(weights.shape, weights.bytes)
+        several = {Iverson(q > 1) * product: number for product, number in size.items()}  # one is its own sum
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(size)
-            passing = [walk.make(size) for _ in range(4)]
+            passing = [walk.make(each) for each in (size, size, size, several)]
             reduced = walk.make(self.bytes_of(TOKENS, weights.bytes))
             for each in reversed(passing):
                 walk.drop(each)
@@ -83,8 +147,9 @@ class ExpertLayer(Layer):
         self._numbers("range", (SENT,))  # which is written to them
         restored = self.simple("index", weighted, saved=[back.storage])
         out = self._summed(restored)
-        self.tape.name(numbers, narrow, counted)
-        return self.cast(out, LOW) if out.bytes == HIGH else out
+        out = self.cast(out, LOW) if out.bytes == HIGH else out
+        self.tape.name(numbers, narrow, counted, restored)
+        return out
 
     def _summed(self, results: Value) -> Value:
         """Sum the results of each token, whose gradients are copies of the sum's; of one result it is that itself."""

@@ -5,11 +5,12 @@ Of moments at which no more can be alive than at another one nothing is written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import product as combinations
 
-from sympy import Expr, Integer, Mul, Symbol
+from sympy import Add, Expr, Mul, Symbol
 
 from ..dimensions import HEADS, KV_HEADS
 from ..functions import Iverson
@@ -37,15 +38,17 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] =
     choices = implementation.choices
     is_layer = recorded is Layer.run
     added = range(1 + (choices["data_parallel"] == "ddp"))
-    cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer))]
+    switches = (*_SWITCHES, *kind.switches)
+    cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer),
+                                       *(range(2) for _ in kind.switches))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in cases:
-        layer = kind(implementation, bool(case[0]))
+        layer = kind(implementation, bool(case[0]), *map(bool, case[len(_SWITCHES):]))
         walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
         walk.run(recorded(layer))
         for moment, level in walk.moments.items():
             levels.setdefault(moment, {})[case] = level
-    return tuple(_written(level, cases) for level in _undominated(levels.values(), cases))
+    return tuple(_written(level, cases, switches) for level in _undominated(levels.values(), cases))
 
 
 def _undominated(levels: Iterable[Levels], cases: list[Case]) -> list[Levels]:
@@ -98,13 +101,15 @@ def _is_switch(letter: Symbol) -> bool:
     return str(letter) in BY_LETTER and BY_LETTER[str(letter)].is_switch
 
 
-def _written(levels: Levels, cases: list[Case]) -> Expr:
+def _written(levels: Levels, cases: list[Case], switches: tuple[Expr, ...]) -> Expr:
     """Return a moment as one sum, in which every switch, and all switches together, add what they change."""
-    result = Integer(0)
+    summands = []
     for case in cases:
-        change = sum((
-            (-1) ** sum(map(int.__sub__, case, part)) * number * key
-            for part in cases if all(map(int.__le__, part, case)) for key, number in levels.get(part, {}).items()
-        ), Integer(0))
-        result += change * Mul(*(switch for switch, is_on in zip(_SWITCHES, case, strict=True) if is_on))
-    return result
+        change = Counter[Expr]()
+        for part in cases:
+            if all(map(int.__le__, part, case)):
+                sign = (-1) ** sum(map(int.__sub__, case, part))
+                change.update({key: sign * number for key, number in levels.get(part, {}).items()})
+        switched = Mul(*(switch for switch, is_on in zip(switches, case, strict=True) if is_on))
+        summands.append(switched * Add(*(number * key for key, number in change.items())))
+    return Add(*summands)

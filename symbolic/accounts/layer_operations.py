@@ -39,10 +39,15 @@ def _bytes_of(sizes: tuple[Expr, ...], bytes: int) -> Size:
 
 
 class Operations:
-    """Operations of one layer on a tape; ``normed`` says whether queries and keys have norms."""
+    """Operations of one layer on a tape; ``normed`` says whether queries and keys have norms.
 
-    def __init__(self, implementation: Implementation, normed: bool) -> None:
-        self.choices, self.normed = implementation.choices, normed
+    ``switched`` says of each of the class's own ``switches`` whether it is on.
+    """
+
+    switches: tuple[Expr, ...] = ()
+
+    def __init__(self, implementation: Implementation, normed: bool, *switched: bool) -> None:
+        self.choices, self.normed, self.switched = implementation.choices, normed, switched
         self.weights = {
             f"{row.component.name}.{row.tensor.name}": row.expression.xreplace({qkn: Integer(int(normed))})
             for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT

@@ -254,7 +254,10 @@ class Layer(Operations):
         gated = self.choices["mlp"] in ("swiglu", "geglu")
         part = "swiglu" if gated else "gelu"
         if gated:
-            inner = self._gated(value)
+            joint = self.choices["projections"] in ("fused", "gate_up")
+            names = ("gate_up", "gate_up") if joint else ("gate", "up")
+            inner = self.gated(value, [f"swiglu.{name}.weight" for name in names], INNER, (*TOKENS, GATE_UP_FEATURES),
+                               "swiglu.gate_up.bias")
         else:
             hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
             kernel = self.choices["mlp"] if self.choices["gelu"] == "fused" else self.choices["gelu"]
@@ -262,15 +265,15 @@ class Layer(Operations):
             self.tape.name(hidden)
         return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
 
-    def _gated(self, value: Value) -> Value:
-        if self.choices["projections"] in ("fused", "gate_up"):
-            whole = self.linear(value, "swiglu.gate_up.weight", (*TOKENS, GATE_UP_FEATURES), "swiglu.gate_up.bias")
-            gate, up = self.halves(whole, INNER)
+    def gated(self, value: Value, weights: Sequence[str], inner: Shape, both: Shape, bias: str = "") -> Value:
+        """Record the product of the up projection with the activated gate; with one weight for both they are halves."""
+        if weights[0] == weights[1]:
+            gate, up = self.halves(self.linear(value, weights[0], both, bias), inner)
         else:
-            gate = self.linear(value, "swiglu.gate.weight", INNER, "swiglu.gate_up.bias")
+            gate = self.linear(value, weights[0], inner, bias)
         activated = self.simple("activation", gate, saved=[gate.storage])
-        if self.choices["projections"] not in ("fused", "gate_up"):
-            up = self.linear(value, "swiglu.up.weight", INNER, "swiglu.gate_up.bias")
+        if weights[0] != weights[1]:
+            up = self.linear(value, weights[1], inner, bias)
         return self.multiply(activated, up)
 
 

@@ -14,7 +14,7 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
 from .mlp_rows import MLP_BIAS
 
-b, p, tied, bias, lbias, obias, hbias, qkn = symbols("b p tied bias lbias obias hbias qkn")
+b, p, tied, bias, lbias, obias, hbias, qkn, fs, sgate = symbols("b p tied bias lbias obias hbias qkn fs sgate")
 #: Letters of biases: of queries, keys and values, and behind attention.
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
@@ -60,6 +60,9 @@ def _of_experts() -> tuple[Tensor, ...]:
     return (
         _counters("router", 1, "the router"),
         _counters("experts", 2, "both matrices of all experts"),
+        _counters("shared", 3, "shared experts", Iverson(fs > 0), projections=("separate", "qkv")),
+        _counters("shared_joint", 2, "shared experts", Iverson(fs > 0), projections=("fused", "gate_up")),
+        _counters("shared_gate", 1, "the gate of shared experts", sgate * Iverson(fs > 0)),
     )
 
 

@@ -254,13 +254,9 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("counted_moments", "L", Eq(L, 0),
                           "of such layers have moments that are not counted yet: choose peak = saved"))
     elif choices["peak"] == "torch" and choices["layers"] == "experts":
-        rules += [
-            Rule("counted_shared", "fs", Eq(fs, 0),
-                 "must be 0 with peak = torch: moments of shared experts are not counted yet; choose peak = saved"),
-            Rule("counted_order", "step", Eq(step, 1),
-                 "must be 1 with peak = torch: the moments of dense layers between those with experts are not counted"
-                 " yet; choose peak = saved"),
-        ]
+        rules.append(Rule("counted_order", "step", Eq(step, 1),
+                          "must be 1 with peak = torch: the moments of dense layers between those with experts are not"
+                          " counted yet; choose peak = saved"))
     return tuple(rules)
 
 

@@ -24,7 +24,7 @@ WALKED: Mapping[str, tuple[str, ...]] = {
 
 #: Options by axis, in models with experts.
 OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
-    **WALKED, "router": ("huggingface",), "scores": ("softmax", "softmax_all"), "dispatch": ("huggingface",),
+    **WALKED, "router": ("huggingface",), "dispatch": ("huggingface",),
     "mlp": ("swiglu",), "norms": ("pre",), "residual": ("sequential",), "balance": ("none",),
     "data_parallel": ("ddp", "fsdp"), "pipeline": ("own",), "optimizer_kernel": ("fused", "foreach"),
     "recompute_method": ("each",), "biases": ("qkv", "some"),

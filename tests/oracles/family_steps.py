@@ -67,6 +67,12 @@ def _bf16() -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
+def _narrow(model: Any) -> None:
+    """Cast all parameters to bf16: those of routers, too, which Transformers leaves in fp32 (docs/limits.md)."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+
+
 @contextmanager
 def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]]:
     """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing."""
@@ -104,6 +110,7 @@ def recorded(
           recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16)
+        _narrow(model)
         model.train()
         module = sys.modules[type(model).__module__]
         for name in _MASKS:

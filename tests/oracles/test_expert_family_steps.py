@@ -42,7 +42,39 @@ def qwen3_moe(draw: Random) -> Keys:
             "decoder_sparse_step": 1, "attention_bias": draw.random() < 0.5}
 
 
-FAMILIES: Mapping[str, Callable[[Random], Keys]] = {"mixtral": mixtral, "olmoe": olmoe, "qwen3_moe": qwen3_moe}
+def qwen2_moe(draw: Random) -> Keys:
+    """Qwen2 with experts: shared ones with a gate."""
+    return {**_experts(draw), "num_experts": draw.choice((2, 4, 8)), "norm_topk_prob": draw.random() < 0.5,
+            "decoder_sparse_step": 1, "shared_expert_intermediate_size": 8 * draw.randint(1, 30)}
+
+
+def hunyuan_v1_moe(draw: Random) -> Keys:
+    """Hunyuan-A13B: one shared expert as wide as a routed one."""
+    keys = _experts(draw)
+    return {"num_experts": draw.choice((2, 4, 8)), "moe_topk": keys["num_experts_per_tok"],
+            "intermediate_size": keys["moe_intermediate_size"], "attention_bias": draw.random() < 0.5}
+
+
+def dots1(draw: Random) -> Keys:
+    """dots.llm1: sigmoids, shared experts, the first layers dense."""
+    return {**_experts(draw), "n_routed_experts": draw.choice((2, 4, 8)), "n_shared_experts": draw.randint(1, 2),
+            "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "sliding_window": None}
+
+
+def glm4_moe(draw: Random) -> Keys:
+    """GLM 4.5: as dots.llm1, with half of each head rotary or all of it."""
+    keys = {**dots1(draw), "use_qk_norm": draw.random() < 0.5, "attention_bias": draw.random() < 0.5,
+            "partial_rotary_factor": draw.choice((0.5, 1.0))}
+    return {name: value for name, value in keys.items() if name != "sliding_window"}
+
+
+FAMILIES: Mapping[str, Callable[[Random], Keys]] = {
+    family.__name__: family for family in (mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe)}
+#: Keys that say which layers are dense, of families that may have such ones first: the layers, or their number.
+DENSE_FIRST: Mapping[str, Callable[[int], Keys]] = {
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe"), lambda number: {"mlp_only_layers": list(range(number))}),
+    **dict.fromkeys(("dots1", "glm4_moe"), lambda number: {"first_k_dense_replace": number}),
+}
 
 
 def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
@@ -54,8 +86,10 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
         "tie_word_embeddings": draw.random() < 0.5, "max_position_embeddings": 4096,
         "vocab_size": draw.choice((1, 2, 4, 8)) * k * each * d, **FAMILIES[family](draw),
     }
-    if family == "qwen3_moe":
-        config |= {"head_dim": d, "mlp_only_layers": list(range(draw.randrange(layers)))}
+    if family != "olmoe":
+        config["head_dim"] = d
+    if family in DENSE_FIRST:
+        config |= DENSE_FIRST[family](draw.randrange(layers))
     run = {"sequence": draw.choice((16, 64, 256, 1024)), "batch": draw.choice((1, 2)), "full": draw.random() < 0.4,
            "microbatches": draw.choice((1, 1, 2))}
     return config, run

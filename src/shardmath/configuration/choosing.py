@@ -150,7 +150,7 @@ def _of_transformers(model: Model) -> dict[str, str]:
     # PEFT takes the linear layers of Qwen2-MoE as they are, and its experts are none.
     taken = model.num_experts > 0 and not model.shared_expert_gate
     windowed = {**windowed, **({"expert_adapters": "weights"} if taken else {})}
-    if model.num_experts and (model.shared_expert_ffn_hidden_size or model.moe_layer_step > 1):
+    if model.num_experts and model.moe_layer_step > 1:
         windowed["peak"] = "saved"  # moments of such layers are not counted yet
     if model.model_type:
         return {"gelu": model.gelu, **windowed, **CLASS_KERNELS[model.model_type]}
