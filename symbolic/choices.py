@@ -60,6 +60,7 @@ AXES: tuple[Axis, ...] = (
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "unfused_twice": "as unfused, and a table of the stage for layers with windows beside it",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
+        "shared_first": "as shared, before the norms of queries and keys (Hunyuan)",
         "shared_half": "as shared, without the second half, which repeats the first (GPT-OSS)",
         "shared_twice": "the same for layers with windows and once more for those without (Gemma 3)",
         "shared_fp32": "as shared in fp32 (OLMo)",

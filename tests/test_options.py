@@ -141,7 +141,8 @@ def _is_counted(implementation: Implementation, choices: dict[str, str]) -> bool
 
 
 @pytest.mark.parametrize(("axis", "option", "others"), [
-    ("mlp", "xielu", {}), ("heads", "latent", {}), ("scores", "sigmoid", {"layers": "experts"}),
+    ("capping", "tanh", {}), ("heads", "latent", {}),
+    ("router", "huggingface_mixer", {"layers": "experts"}),
 ])
 def test_moments_of_pytorchs_own_step_are_refused_where_nobody_counted_them(
     axis: str, option: str, others: dict[str, str],

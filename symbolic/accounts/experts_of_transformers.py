@@ -28,6 +28,8 @@ q, fs, sgate = symbols("q fs sgate")
 _LONG = 8
 _ALL: Shape = (*TOKENS, ROUTED)
 _CHOSEN: Shape = (*TOKENS, TOPK)
+#: ERNIE 4.5's router.
+_BOUNDED = "huggingface_bounded"
 
 
 class ExpertLayer(Layer):
@@ -43,18 +45,27 @@ class ExpertLayer(Layer):
         shared = [self._shared(value)] if has_shared and self._is_shared_first else []
         logits, weights = self._routed(value)
         out = self._of_experts(value, weights)
-        self.tape.name(logits, weights)
+        self.tape.name(value, logits, weights)
         if has_shared and not shared:
             shared = [self._shared(value)]
         for each in shared:
             out = self.add(out, self._gated_once(value, each) if has_gate else each)
         self.tape.name(*shared)
         self.part = before
-        return out
+        return self.simple("scaled", out) if self._is_scaled else out
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self.choices["router"] == "huggingface_top"  # Granite 3
 
     @property
     def _is_shared_first(self) -> bool:
-        return (self.choices["router"], self.choices["scores"] == "sigmoid") == ("huggingface", False)
+        router = self.choices["router"]
+        return router == _BOUNDED or (router == "huggingface" and not self._has_sigmoids)
+
+    @property
+    def _has_sigmoids(self) -> bool:
+        return self.choices["scores"] == "sigmoid"
 
     def _shared(self, value: Value) -> Value:
         """Record shared experts, which are an MLP."""
@@ -77,29 +88,42 @@ class ExpertLayer(Layer):
 
     def _routed(self, value: Value) -> tuple[Value, Value]:
         """Record the scores; return the logits, and the weights of the chosen experts."""
-        if self.choices["scores"] == "sigmoid":
-            return self._with_sigmoids(value)
-        logits = self.linear(value, "router.weight", _ALL)
-        probabilities, chosen = Storage(self.bytes_of(_ALL, HIGH)), Storage(self.bytes_of(_CHOSEN, _LONG))
-        scores = self.simple("softmax", self.cast(logits, HIGH), saved=[probabilities])
-        scores.storage = probabilities
-        weights = self.simple("topk", scores, _CHOSEN, saved=[chosen])
-        if self.choices["scores"] == "softmax":
-            weights = self._normalised(weights)
-        weights = self.cast(weights, LOW) if self.choices["router_precision"] == "bf16" else weights
-        return logits, weights
+        router, is_low = self.choices["router"], self.choices["router_precision"] == "bf16"
+        if router == _BOUNDED or (router == "huggingface" and self._has_sigmoids):
+            logits = self._wide_logits(self.cast(value, HIGH))
+        else:
+            logits = self.linear(value, "router.weight", _ALL)
+        if self._is_scaled:
+            logits = self.cast(logits, HIGH)
+        weights = (self._of_chosen if self._is_scaled else self._chosen)(logits)
+        return logits, self.cast(weights, LOW) if is_low else weights
 
-    def _with_sigmoids(self, value: Value) -> tuple[Value, Value]:
-        """Record scores in fp32, some of which are taken for each token and divided by their sum."""
-        logits = self._wide_logits(self.cast(value, HIGH))
-        sigmoids, chosen = Storage(self.bytes_of(_ALL, HIGH)), self._numbers("chosen", _CHOSEN)
-        scores = self.simple("sigmoid", logits, saved=[sigmoids])
-        scores.storage = sigmoids
-        corrected = self._numbers("corrected scores", _ALL, HIGH)
-        weights = self.simple("gather", scores, _CHOSEN, saved=[chosen.storage])
-        weights = self.simple("scaled", self._normalised(weights))
-        self.tape.name(corrected)
-        return logits, weights
+    def _chosen(self, logits: Value) -> Value:
+        """Record the scores of all experts in fp32, and those of the chosen ones, which may be divided by their sum."""
+        high = self.cast(logits, HIGH) if logits.bytes == LOW else logits
+        kept, chosen = Storage(self.bytes_of(_ALL, HIGH)), Storage(self.bytes_of(_CHOSEN, _LONG))
+        scores = self.simple("scores", high, saved=[kept])
+        scores.storage = kept
+        is_bounded = self.choices["router"] == _BOUNDED
+        if self._has_sigmoids or is_bounded:  # others than the scores choose
+            corrected = self._numbers("corrected scores", _ALL, HIGH)
+            weights = self.simple("gather", scores, _CHOSEN, saved=[chosen])
+            self.tape.name(corrected)
+        else:
+            weights = self.simple("topk", scores, _CHOSEN, saved=[chosen])
+        if self.choices["scores"] != "softmax_all":
+            total = self.simple("sum", weights, TOKENS, passed=True)
+            total = self.simple("bound", total, saved=[total.storage]) if is_bounded else total
+            weights = self._divided(weights, total, weights.storage if is_bounded else Storage(weights.storage.size))
+        return self.simple("scaled", weights) if self._has_sigmoids and logits.bytes == HIGH else weights
+
+    def _of_chosen(self, logits: Value) -> Value:
+        """Record the best logits, and their softmax alone."""
+        chosen, kept = Storage(self.bytes_of(_CHOSEN, _LONG)), Storage(self.bytes_of(_CHOSEN, HIGH))
+        best = self.simple("topk", logits, _CHOSEN, saved=[chosen])
+        weights = self.simple("softmax", best, saved=[kept])
+        weights.storage = kept
+        return weights
 
     def _wide_logits(self, value: Value) -> Value:
         """Multiply with an fp32 copy of the router's weight."""
@@ -114,9 +138,8 @@ class ExpertLayer(Layer):
             return [made]
         return self.value("router.weight", [value], _ALL, HIGH, backward=backward, saved=[value.storage, copy])
 
-    def _normalised(self, weights: Value) -> Value:
-        """Divide by their sum in place, for which a copy is saved."""
-        total = self.simple("sum", weights, TOKENS, passed=True)
+    def _divided(self, weights: Value, total: Value, copy: Storage) -> Value:
+        """Divide by their sum; saved is what is divided, or a copy where that is done in place."""
         size = self.bytes_of(weights.shape, weights.bytes)
         several = {Iverson(q > 1) * product: number for product, number in size.items()}  # one is its own sum
 
@@ -128,7 +151,7 @@ class ExpertLayer(Layer):
                 walk.drop(each)
             return [made, reduced]
         return self.value("divide", [weights, total], weights.shape, weights.bytes, backward=backward,
-                          saved=[Storage(size), total.storage])
+                          saved=[copy, total.storage])
 
     def _of_experts(self, value: Value, weights: Value) -> Value:
         """Record tokens sorted by expert, their products, and results sorted back and summed for each token."""
@@ -154,7 +177,7 @@ class ExpertLayer(Layer):
     def _summed(self, results: Value) -> Value:
         """Sum the results of each token, whose gradients are copies of the sum's; of one result it is that itself."""
         size = self.bytes_of(results.shape, results.bytes)
-        if results.bytes == LOW:  # as wide as the gradient of the residual, which lives longer
+        if results.bytes == LOW and not self._is_scaled:  # it is the gradient of the residual too, which lives longer
             size = {Iverson(q > 1) * product: number for product, number in size.items()}
         return self.value("sum", [results], WHOLE, results.bytes, backward=lambda walk, gradients: [walk.make(size)])
 

@@ -146,6 +146,8 @@ class Layer(Operations):
         query, key, values = self._projected(value)
         parts, turned = self._turned(query, key)
         self.tape.name(query, key)
+        if self._has_late_norms:
+            turned = [self._normed(name, each) for name, each in zip("qk", turned, strict=True)]
         made = [*turned, values]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
@@ -176,7 +178,7 @@ class Layer(Operations):
         else:
             def projected(name: str, shape: Shape) -> Value:
                 return self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
-            if self.choices["qk_norms"] == "heads":  # behind all projections
+            if self.choices["qk_norms"] == "heads" or self.choices["mlp"] == "xielu":  # behind all projections
                 made = [projected(*part) for part in parts]
                 outs = [self._in_order(name, each) for (name, _), each in zip(parts, made, strict=True)]
             else:
@@ -204,9 +206,15 @@ class Layer(Operations):
             features = QUERY_FEATURES if name == "q" else KV_FEATURES
             value = self.norm(value, f"attention.{name}_norm.all_", (*TOKENS, features))
         value = self.simple("heads", value, view=self.choices["positions"] != "learned")
-        if norms in ("", "width"):
-            return value
-        return self.norm(value, f"attention.{name}_norm{'.heads_' * (norms == 'heads')}", value.shape)
+        return value if norms in ("", "width") or self._has_late_norms else self._normed(name, value)
+
+    @property
+    def _has_late_norms(self) -> bool:
+        return self.normed and self.choices["rope"] == "shared_first"
+
+    def _normed(self, name: str, value: Value) -> Value:
+        heads = ".heads_" * (self.choices["qk_norms"] == "heads")
+        return self.norm(value, f"attention.{name}_norm{heads}", value.shape)
 
     def _turned(self, query: Value, key: Value) -> tuple[list[Value], list[Value]]:
         """Record the rotary embedding: of all of a head, or of a part that is joined with the rest again.
@@ -315,7 +323,42 @@ def _gelu_python(layer: Layer, value: Value) -> Value:
     return layer.multiply(half, layer.simple("shift", inner, passed=True))
 
 
+def _xielu(layer: Layer, value: Value) -> Value:
+    """Record xIELU: of positive inputs a square and a part of them, of others an exponential instead of the square."""
+    def slope(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+        walk.parameter(sized(LOW * layer.weights["gelu.slopes"] / 2))
+        return []
+    rising, falling = layer.value("slope", [], (), backward=slope), layer.value("slope", [], (), backward=slope)
+    falling = layer.simple("shift", falling, passed=True)
+    positive = layer.value("positive", [], value.shape, 1, backward=lambda walk, gradients: [])
+    upper = layer.add(layer.multiply(layer.multiply(value, rising), value), layer.simple("scaled", value))
+
+    def minimum(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+        equal, half = walk.make(layer.bytes_of(value.shape, 1)), walk.make(layer.bytes_of(value.shape, LOW))
+        made = walk.make(layer.bytes_of(value.shape, LOW))
+        walk.drop(half)
+        walk.drop(equal)
+        walk.drop(walk.make(layer.bytes_of(value.shape, 1)))
+        return [made]
+    least = layer.value("minimum", [value], value.shape, backward=minimum, saved=[value.storage])
+    exponential = Storage(value.storage.size)
+    power = layer.simple("expm1", least, saved=[exponential], temporaries=1)
+    power.storage = exponential
+
+    def difference(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+        return [walk.share(gradients[0]), walk.make(layer.bytes_of(value.shape, LOW))]
+    below = layer.value("difference", [power, value], value.shape, backward=difference)
+    lower = layer.add(layer.multiply(below, falling), layer.simple("scaled", value))
+
+    def chosen(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+        return [walk.make(layer.bytes_of(value.shape, LOW)) for _ in range(2)]
+    result = layer.value("chosen", [upper, lower], value.shape, backward=chosen, saved=[positive.storage])
+    layer.tape.name(positive)
+    return result
+
+
 #: Activations of MLPs without a gate.
 ACTIVATIONS: Mapping[str, Callable[[Layer, Value], Value]] = {
     "gelu": _gelu, "new": _gelu_new, "fast": _gelu_fast, "python": _gelu_python, "relu": _relu, "relu2": _relu2,
+    "xielu": _xielu,
 }

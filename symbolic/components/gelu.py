@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, HIDDEN_PART, SEQUENCE, SEQUENCE_SP, SLOPES
-from ..ledger import Component, Place, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..work import Stream
 from ..work_rows import column_parallel, grid_transfers, residual_work, row_parallel
 from .mlp_rows import MLP_BIAS, mlp_input
@@ -53,6 +53,8 @@ def _others() -> tuple[Tensor, ...]:
         saved("root", "activation", _INNER, 2, "transformers", "ReLU of the up projection, which is squared",
               mlp=_RELU2),
         weight("slopes", "activation", (SLOPES,), "transformers", "slopes of xIELU, one for each sign", **on),
+        Tensor("constants", "activation", Role.BUFFER, (SLOPES,), 2, Lifetime.ONCE, "transformers",
+               "bf16 constants of xIELU: a factor, and a bound of its input", options={**on, "peak": ("torch",)}),
         saved("slopes_saved", "activation", (SLOPES,), 2, "transformers", "positive slopes of xIELU", **on),
         *(saved(name, "activation", _INNER, size, "transformers", meaning, **on) for name, size, meaning in (
             ("argument", 2, "input of xIELU"),

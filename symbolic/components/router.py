@@ -160,8 +160,11 @@ def _huggingface() -> tuple[Tensor, ...]:
         # Groups of experts are chosen by indices alone, so nothing of them is kept.
         saved("hf.chosen_scores", _AT, _CHOSEN, 4, hf, "fp32 scores of the chosen experts", **sigmoid, **on),
         saved("hf.score_sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **sigmoid, **on),
-        Tensor("hf.correction", _AT, Role.BUFFER, (ROUTED,), 4, Lifetime.ONCE, hf,
-               "fp32 correction of every expert's score", options={"router": ("huggingface",), **sigmoid}),
+        *(Tensor(f"hf.correction{suffix}", _AT, Role.BUFFER, (ROUTED,), size, Lifetime.ONCE, hf,
+                 f"{words} correction of every expert's score", options={"router": (router,), "scores": scores})
+          for suffix, router, size, words, scores in (
+              ("", "huggingface", 4, "fp32", ("sigmoid",)), ("_low", "huggingface_low", 2, "16-bit", ("sigmoid",)),
+              ("_bounded", "huggingface_bounded", 4, "fp32", ("softmax",)))),
         saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **chosen),
         *(saved(f"mixer.{name}_{turn}", _AT, shape, size, hf, f"{meaning}, of the {turn} expert",
                 router=("huggingface_mixer",))

@@ -25,7 +25,7 @@ from ..parameters import symbols
 rfull, ts, win, wstep, L = symbols("rfull ts win wstep L")
 _TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
 #: Transformers' kernels: with one table for all layers, in 16 bits or in fp32, and with one for each layer beside it.
-_OF_ALL, _FP32, _HALF = ("shared", "joined", "joined_held"), ("shared_fp32",), ("shared_half",)
+_OF_ALL, _FP32, _HALF = ("shared", "shared_first", "joined", "joined_held"), ("shared_fp32",), ("shared_half",)
 _TWICE, _FP32_TWICE = ("shared_twice",), ("shared_fp32_twice",)
 _OF_EACH, _FP32_OF_EACH = ("repeated", "joined_repeated"), ("repeated_fp32",)
 _HUGGINGFACE = (*_OF_ALL, *_FP32, *_HALF, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP32_OF_EACH)

@@ -79,6 +79,7 @@ def _of_layers() -> tuple[Tensor, ...]:
           for kind, norms, residual, tensors in (
               ("of_two", ("pre", "post"), _ONE_AFTER_THE_OTHER, 2), ("of_four", ("both",), _ONE_AFTER_THE_OTHER, 4),
               ("of_one", ("pre",), _ONE_NORM, 1))),
+        _counters("slopes", 2, "the slopes of xIELU", mlp=("xielu",)),
         _counters("head_norms", 2, "norms of queries and keys", qkn, normalisation=_SCALED),
         *(_steps(f"norms_of_{name}", heads, f"fp32 step counters of norms of {name}, one module for each head", qkn,
                  normalisation=_SHIFTED, qk_norms=("heads",))

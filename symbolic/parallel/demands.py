@@ -204,7 +204,7 @@ def _of_fp32(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     counted = {
         "normalisation": ("rms",), "mlp": ("swiglu",), "positions": ("rotary",), "heads": ("grouped",),
         "layers": ("dense",), "peak": ("saved",), "base_weights": ("full",), "norm": ("eager", "fused"),
-        "rope": ("shared",), "loss": ("huggingface", "huggingface_freed"), "adapter_kind": ("lora",),
+        "rope": ("shared", "shared_first"), "loss": ("huggingface", "huggingface_freed"), "adapter_kind": ("lora",),
         "optimizer": IN_PARTS, "zero_offload": ("none",),
     }
     return tuple((f"precision = fp32 with {axis} = {choices[axis]}", choices["precision"] == "fp32"

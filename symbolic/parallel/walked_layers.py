@@ -13,19 +13,20 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_unbiased", "layer_plain"),
     "norms": ("pre", "post", "both"), "qk_norms": ("head", "heads", "width"),
     "residual": ("sequential", "parallel", "parallel_one"),
-    "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"), "gelu": ("fused", "new", "fast", "python"),
+    "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2", "xielu"), "gelu": ("fused", "new", "fast", "python"),
     "swiglu": ("eager",),
     "attention": ("sdpa", "flash"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
-    "rope": ("shared", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined",
-             "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
+    "rope": ("shared", "shared_first", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
+             "joined", "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
     "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
 }
 
 
 #: Options by axis, in models with experts.
 OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
-    **WALKED, "router": ("huggingface",), "dispatch": ("huggingface",),
-    "mlp": ("swiglu",), "norms": ("pre",), "residual": ("sequential",), "balance": ("none",),
+    **WALKED, "router": ("huggingface", "huggingface_low", "huggingface_bounded", "huggingface_top"),
+    "dispatch": ("huggingface",), "mlp": ("swiglu",), "norms": ("pre",), "residual": ("sequential",),
+    "balance": ("none",),
     "data_parallel": ("ddp", "fsdp"), "pipeline": ("own",), "optimizer_kernel": ("fused", "foreach"),
     "recompute_method": ("each",), "biases": ("qkv", "some"),
 }

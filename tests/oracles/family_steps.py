@@ -68,9 +68,10 @@ def _bf16() -> Iterator[None]:
 
 
 def _narrow(model: Any) -> None:
-    """Cast all parameters to bf16: those of routers, too, which Transformers leaves in fp32 (docs/limits.md)."""
+    """Cast what is trained to bf16: the weights of routers, too, which Transformers leaves in fp32 (docs/limits.md)."""
     for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16()
+        if parameter.requires_grad:
+            parameter.data = parameter.data.bfloat16()
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from oracles.test_family_steps import assert_moments_behind_the_head, assert_pea
 pytestmark = pytest.mark.slow
 
 Keys = dict[str, Any]
-#: Bytes by which a rank's account may differ: scalars of the loss and of the optimizer.
-SCALARS = 64
+#: Bytes by which a rank may differ: scalars of the loss and of the optimizer, gathered corrections of ERNIE 4.5.
+SCALARS = 256
 
 
 def _experts(draw: Random) -> Keys:
@@ -68,12 +68,43 @@ def glm4_moe(draw: Random) -> Keys:
     return {name: value for name, value in keys.items() if name != "sliding_window"}
 
 
-FAMILIES: Mapping[str, Callable[[Random], Keys]] = {
-    family.__name__: family for family in (mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe)}
+def minimax_m2(draw: Random) -> Keys:
+    """MiniMax M2: sigmoids of 16-bit logits, heads that are turned in part."""
+    keys = _experts(draw)
+    return {**keys, "num_local_experts": draw.choice((2, 4, 8)), "intermediate_size": keys["moe_intermediate_size"],
+            "rotary_dim": 16}
+
+
+def granitemoe(draw: Random) -> Keys:
+    """Granite 3, whose router chooses before its softmax."""
+    keys = _experts(draw)
+    return {**keys, "num_local_experts": draw.choice((2, 4, 8)), "intermediate_size": keys["moe_intermediate_size"],
+            "attention_bias": draw.random() < 0.5}
+
+
+def granitemoeshared(draw: Random) -> Keys:
+    """Granite 3 with a shared expert, whose gate and up projection are one matrix."""
+    return {**granitemoe(draw), "shared_intermediate_size": 8 * draw.randint(1, 30)}
+
+
+def ernie4_5_moe(draw: Random) -> Keys:
+    """ERNIE 4.5 with shared experts and without, and with dense layers first."""
+    keys = _experts(draw)
+    return {"moe_num_experts": draw.choice((2, 4, 8)), "moe_k": keys["num_experts_per_tok"], "use_bias": False,
+            "moe_intermediate_size": keys["moe_intermediate_size"], "moe_num_shared_experts": draw.randint(0, 2),
+            "moe_layer_interval": 1}
+
+
+FAMILIES: Mapping[str, Callable[[Random], Keys]] = {family.__name__: family for family in (
+    mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe, minimax_m2, granitemoe, granitemoeshared,
+    ernie4_5_moe)}
+#: Families whose heads share out the residual stream.
+SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe")
 #: Keys that say which layers are dense, of families that may have such ones first: the layers, or their number.
 DENSE_FIRST: Mapping[str, Callable[[int], Keys]] = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), lambda number: {"mlp_only_layers": list(range(number))}),
     **dict.fromkeys(("dots1", "glm4_moe"), lambda number: {"first_k_dense_replace": number}),
+    "ernie4_5_moe": lambda number: {"moe_layer_start_index": number},
 }
 
 
@@ -86,7 +117,7 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
         "tie_word_embeddings": draw.random() < 0.5, "max_position_embeddings": 4096,
         "vocab_size": draw.choice((1, 2, 4, 8)) * k * each * d, **FAMILIES[family](draw),
     }
-    if family != "olmoe":
+    if family not in SHARING:
         config["head_dim"] = d
     if family in DENSE_FIRST:
         config |= DENSE_FIRST[family](draw.randrange(layers))

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 
 #: Families whose layers are walked operation by operation.
 WALKED = (
-    "arcee", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4", "granite", "gpt2",
-    "gpt_neox", "helium", "hunyuan_v1_dense", "internlm3", "llama", "mistral", "nemotron", "olmo", "olmo2", "olmo3",
-    "opt", "phi", "phi3", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "apertus", "arcee", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4",
+    "granite", "gpt2", "gpt_neox", "helium", "hunyuan_v1_dense", "internlm3", "llama", "mistral", "nemotron",
+    "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )
 #: Keys of families with oracles of their own for what layers save.
 OWN: Mapping[str, Draw] = {
