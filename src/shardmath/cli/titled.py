@@ -23,6 +23,10 @@ _TITLES = (
 )
 
 
+#: A space at which no line ends.
+_KEPT = "\N{NO-BREAK SPACE}"
+
+
 class Exampled(click.Command):
     """A command whose help begins with examples."""
 
@@ -46,9 +50,16 @@ class Exampled(click.Command):
         if self.examples:
             formatter.write_paragraph()
             for example in self.examples:
-                lines = wrap(f"$ {ctx.command_path} {example}", formatter.width - 4, subsequent_indent="    ",
-                             break_long_words=False, break_on_hyphens=False)
+                lines = [line.replace(_KEPT, " ") for line in wrap(
+                    f"$ {ctx.command_path} {_held(example)}", formatter.width - 4, subsequent_indent="    ",
+                    break_long_words=False, break_on_hyphens=False)]
                 formatter.write("".join(f"  {line} \\\n" for line in lines[:-1]) + f"  {lines[-1]}\n")
+
+
+def _held(example: str) -> str:
+    """Hold an option and its value together, and what is quoted, so that no line ends between them."""
+    quoted = re.sub('"[^"]*"', lambda found: found[0].replace(" ", _KEPT), example)
+    return re.sub(r"(--\S+) (?=[^-\s])", rf"\1{_KEPT}", quoted)
 
 
 class Titled(Exampled):
