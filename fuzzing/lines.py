@@ -130,15 +130,9 @@ class _Parsed(HTMLParser):
 
 def _shown(model: Any) -> str:
     from shardmath.commands.page.catalogue import model_data
-    from shardmath.commands.page.writing import packed
-    from shardmath.files.rendering import rendered
-    from shardmath.search.spaces.usual import DATA_PARALLEL
+    from shardmath.commands.page.writing import shown
 
-    data = packed({"start": model.name, "models": [model_data(model)]})
-    return rendered("page/page.html", {
-        "packed": data, **dict.fromkeys(("scripts", "formulas", "readers"), ""), "functions": [],
-        "data_parallel": DATA_PARALLEL, "ranking": [],
-    }, header="Written by `shardmath page`.")
+    return shown({"start": model.name, "models": [model_data(model)]})
 
 
 @cache

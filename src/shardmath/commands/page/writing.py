@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
+from types import MappingProxyType
 from typing import Any
 
 from shardmath.account.time import EQUAL
@@ -52,8 +53,6 @@ def page(
     those with the same formulas, other kernels too: each offered option, and all combinations of ``kernels``. Raises
     InputError for an unknown model, axis or option.
     """
-    from shardmath.files.rendering import rendered
-
     chosen = models(asked, only)
     families = [] if only else family_models(chosen)
     first = chosen[0] if asked else next(model for model in chosen if model.name == _START)
@@ -96,13 +95,23 @@ def page(
         "unwritten": _unwritten([*chosen, *families], shares),
         "scripts": scripts, "lines": list(lines)[:there],
     }
-    return with_policy(rendered("page/page.html", {
-        "packed": packed(data), "scripts": packed({"scripts": later, "lines": list(lines)[there:]}),
-        "formulas": packed({"formulas": formulas, "formula_lines": list(formula_lines)}),
-        "readers": packed({"script": reader_script()}), "functions": list(functions),
-        "data_parallel": DATA_PARALLEL,
+    return with_policy(shown(data, {
+        "scripts": {"scripts": later, "lines": list(lines)[there:]},
+        "formulas": {"formulas": formulas, "formula_lines": list(formula_lines)},
+        "readers": {"script": reader_script()},
+    }, list(functions)), makes_scripts=True)
+
+
+def shown(data: Any, later: Mapping[str, Any] = MappingProxyType({}), functions: Sequence[str] = ()) -> str:
+    """Return a page with its data; ``later`` is what it unpacks when it is asked for, by the names of the template."""
+    from shardmath.files.rendering import rendered
+
+    return rendered("page/page.html", {
+        "packed": packed(data),
+        **{name: packed(later[name]) if name in later else "" for name in ("scripts", "formulas", "readers")},
+        "functions": functions, "data_parallel": DATA_PARALLEL,
         "ranking": [key.replace(".", "_") for key in BY_TIME],
-    }, header="Written by `shardmath page`."), makes_scripts=True)
+    }, header="Written by `shardmath page`.")
 
 
 def _with_parts(
