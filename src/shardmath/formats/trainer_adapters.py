@@ -41,8 +41,9 @@ def adapters_of(options: Options) -> dict[str, Any]:
                                     f" less than {options.shown('use_bnb_nested_quant')} = false")
         kernels["base_weights"] = "nf4"
     if options.real("lora_dropout", 0.0):
+        again = options.is_on("gradient_checkpointing")
         options.warnings.append(f"{options.shown('lora_dropout')} is not counted yet: dropout before adapters keeps its"
-                                " mask and output unless layers are recomputed")
+                                f" mask and output{', here of the one layer that is computed again' * again}")
     return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
 
 
