@@ -14,6 +14,7 @@ from test_formats_read import DATA
 from shardmath.cli.main import cli
 from shardmath.errors import InputError
 from shardmath.formats import read
+from shardmath.formats.described import nearest_key
 
 GPT, MIXTRAL, LLAMA = (str(DATA / name) for name in ("megatron_gpt3_175b.sh", "megatron_mixtral_8x7b.sh",
                                                        "nemo_llama3.1_70b.yaml"))
@@ -62,6 +63,21 @@ def test_warnings_name_what_is_not_counted() -> None:
     (found,) = [line for line in warnings if "wgrad_deferral_limit" in line]
     assert found.endswith(
         "model.wgrad_deferral_limit is not counted yet: the inputs and gradients of the head that wait")
+
+
+@pytest.mark.parametrize(("key", "meant"), [
+    ("sequence_length", "sequence_len"), ("gradient_checkpoint", "gradient_checkpointing"), ("lora_rank", "lora_r"),
+    ("brand_new_key", None),
+])
+def test_misspelled_keys_name_the_key_that_they_may_mean(tmp_path: Path, key: str, meant: str | None) -> None:
+    """A close key of the format, unless the file has it too."""
+    path = tmp_path / "lora.yml"
+    path.write_text(f"base_model: meta-llama/Llama-2-7b-hf\nmicro_batch_size: 2\nadapter: lora\n{key}: 8\n")
+    run = read(str(path))
+    assert run.unknown == (key,)
+    assert nearest_key(run, key) == (meant or "")
+    told = explain(str(path)).stderr
+    assert f"{key} is not known here: its effect is not counted yet{(meant and f'; nearest: {meant}') or ''}\n" in told
 
 
 @pytest.mark.slow

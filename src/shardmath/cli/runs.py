@@ -143,6 +143,8 @@ def _asked(name: str, value: object) -> bool:
 
 def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     """Print the settings that were read, the unknown ones and the replaced ones to standard error."""
+    from shardmath.formats.described import nearest_key
+
     name = os.path.basename(path)
     silence()
     lines = [f"note: {name}: {len(run.understood)} settings understood, {len(run.without_effect)} without effect on"
@@ -153,6 +155,8 @@ def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     lines += [f"note: {axis} = {option} wins over {kernels[axis]} of {name}"
               for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
     lines += [f"warning: {text}" for text in run.warnings]
-    lines += [f"warning: {setting} is not known here: its effect is not counted yet" for setting in run.unknown]
+    nearest = {key: nearest_key(run, key) for key in run.unknown}
+    lines += [f"warning: {key} is not known here: its effect is not counted yet{near and f'; nearest: {near}'}"
+              for key, near in nearest.items()]
     for line in lines if not quiet() else ():
         click.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=True)
