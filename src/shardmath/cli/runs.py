@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Ends of names, before anything is imported for it.
 _NOT_A_RUN = ("",)
+#: Share of letters in order from which two keys are close.
+_CLOSE = 0.8
 
 
 def described(
@@ -141,10 +143,20 @@ def _asked(name: str, value: object) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def _nearest_key(run: Run, key: str) -> str:
+    """Return the key of the run's format that is spelled most like an unknown one; empty where none is close."""
+    from difflib import get_close_matches
+
+    from shardmath.formats.described import tables
+
+    known = {name for table in tables() if table.name == run.format
+             for names in (table.own, table.means, table.opposite, table.words, table.files) for name in names}
+    free = sorted(known.difference(run.understood, run.without_effect))
+    return next(iter(get_close_matches(key, free, n=1, cutoff=_CLOSE)), "")
+
+
 def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     """Print the settings that were read, the unknown ones and the replaced ones to standard error."""
-    from shardmath.formats.described import nearest_key
-
     name = os.path.basename(path)
     silence()
     lines = [f"note: {name}: {len(run.understood)} settings understood, {len(run.without_effect)} without effect on"
@@ -155,7 +167,7 @@ def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     lines += [f"note: {axis} = {option} wins over {kernels[axis]} of {name}"
               for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
     lines += [f"warning: {text}" for text in run.warnings]
-    nearest = {key: nearest_key(run, key) for key in run.unknown}
+    nearest = {key: _nearest_key(run, key) for key in run.unknown}
     lines += [f"warning: {key} is not known here: its effect is not counted yet{near and f'; nearest: {near}'}"
               for key, near in nearest.items()]
     for line in lines if not quiet() else ():

@@ -58,7 +58,7 @@ class Exampled(click.Command):
 
 def _held(example: str) -> str:
     """Hold an option and its value together, and what is quoted, so that no line ends between them."""
-    quoted = re.sub('"[^"]*"', lambda found: found[0].replace(" ", _KEPT), example)
+    quoted = re.sub('"[^"]*"', lambda quote: quote[0].replace(" ", _KEPT), example)
     return re.sub(r"(--\S+) (?=[^-\s])", rf"\1{_KEPT}", quoted)
 
 

@@ -96,12 +96,6 @@ def read_settings(
                tuple(dict.fromkeys(options.warnings)), replica)
 
 
-def nearest_key(run: Run, key: str) -> str:
-    """Return the key of a run's format that is spelled most like an unknown one; empty where none is close."""
-    stated = (*run.understood, *run.without_effect)
-    return next((format.nearest(key, stated) for format in tables() if format.name == run.format), "")
-
-
 def name_of(path: str) -> str:
     """Return the name of a file without its ending, for the model that it describes."""
     return os.path.splitext(os.path.basename(path))[0].encode(errors="replace").decode() or "model"

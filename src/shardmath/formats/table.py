@@ -10,7 +10,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ _OFF = ("", "false", "null", "none", "no", "0", "0.0", "[]", "{}")
 #: Ends of keys that are off with 1.
 _SIZES = ("parallel_size", "parallel_degree", "parallel_dim", "replicate_size", "tp_size", "cp_size", "sp_size",
           "partition_size")
-#: Share of letters in order from which two keys are close.
-_CLOSE = 0.8
 #: In a table of words: any other word, which is passed on.
 ANY = "*"
 
@@ -68,12 +65,6 @@ class Table:
         if key in self.words and self._stands(key, words) is None:
             return key in self.files or not (key in self.uncounted or key in self.refused)
         return any(key in names for names in (self.own, self.means, self.opposite, self.words, self.files))
-
-    def nearest(self, key: str, stated: Container[str]) -> str:
-        """Return the setting that is spelled most like an unknown key and not ``stated``; empty without a close one."""
-        known = {*self.own, *self.means, *self.opposite, *self.words, *self.files}
-        close = get_close_matches(key, sorted(name for name in known if name not in stated), n=1, cutoff=_CLOSE)
-        return close[0] if close else ""
 
     def _stands(self, key: str, words: Words) -> Mapping[str, str] | None:
         known = self.words[key]
