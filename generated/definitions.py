@@ -932,6 +932,7 @@ WORDS: dict[str, dict[str, str]] = {
 
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
 SITES: dict[str, tuple[str, str]] = {
+    "layer_gathered": ("parameters of a layer are gathered in a forward pass", "NOTHING"),
     "after_forward": ("the forward pass of the last stage has returned", "ALL"),
     "loss_forward": ("inside the forward pass of the loss", "ALL"),
     "backward_start": ("parameters are gathered again, before the backward pass of the loss", "ALL"),
@@ -1321,6 +1322,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.torch_workspace.buffer": ("torch_workspace", "buffer", "", "NOTHING"),
     "stage.thread_workspace.buffer": ("thread_workspace", "buffer", "", "NOTHING"),
     "stage.step_workspace.buffer": ("step_workspace", "buffer", "", "NOTHING"),
+    "stage.outer_gradients.layer_gathered": ("outer_gradients", "transient", "layer_gathered", "NOTHING"),
     "stage.outer_gradients.after_forward": ("outer_gradients", "transient", "after_forward", "NOTHING"),
     "stage.outer_gradients.loss_forward": ("outer_gradients", "transient", "loss_forward", "NOTHING"),
     "stage.outer_gradients.backward_start": ("outer_gradients", "transient", "backward_start", "NOTHING"),
@@ -1336,6 +1338,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.outer_gradients.embedding_backward": ("outer_gradients", "transient", "embedding_backward", "NOTHING"),
     "stage.outer_gradients.last_reduce": ("outer_gradients", "transient", "last_reduce", "NOTHING"),
     "stage.outer_step.optimizer_step": ("outer_step", "transient", "optimizer_step", "NOTHING"),
+    "stage.subgroup.layer_gathered": ("subgroup", "transient", "layer_gathered", "NOTHING"),
     "stage.subgroup.after_forward": ("subgroup", "transient", "after_forward", "NOTHING"),
     "stage.subgroup.loss_forward": ("subgroup", "transient", "loss_forward", "NOTHING"),
     "stage.subgroup.backward_start": ("subgroup", "transient", "backward_start", "NOTHING"),
@@ -1359,6 +1362,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.recomputed_group.layer_backward": ("recomputed_group", "transient", "layer_backward", "NOTHING"),
     "stage.awaiting_weight.after_forward": ("awaiting_weight", "transient", "after_forward", "NOTHING"),
     "stage.awaiting_weight.layer_backward": ("awaiting_weight", "transient", "layer_backward", "NOTHING"),
+    "stage.accumulated_gradients.layer_gathered": ("accumulated_gradients", "transient", "layer_gathered", "NOTHING"),
     "stage.accumulated_gradients.after_forward": ("accumulated_gradients", "transient", "after_forward", "NOTHING"),
     "stage.accumulated_gradients.loss_forward": ("accumulated_gradients", "transient", "loss_forward", "NOTHING"),
     "stage.accumulated_gradients.loss_backward": ("accumulated_gradients", "transient", "loss_backward", "NOTHING"),
@@ -1390,6 +1394,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gather_buffer.loss_backward": ("gather_buffer", "transient", "loss_backward", "NOTHING"),
     "stage.gather_buffer.head_backward": ("gather_buffer", "transient", "head_backward", "NOTHING"),
     "stage.gather_buffer.norm_backward": ("gather_buffer", "transient", "norm_backward", "NOTHING"),
+    "stage.gathered_forward.layer_gathered": ("gathered_forward", "transient", "layer_gathered", "NOTHING"),
     "stage.gathered_after.after_forward": ("gathered_after", "transient", "after_forward", "NOTHING"),
     "stage.gathered_start.backward_start": ("gathered_start", "transient", "backward_start", "NOTHING"),
     "stage.gathered_head.head_backward": ("gathered_head", "transient", "head_backward", "NOTHING"),
@@ -1532,6 +1537,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.sent_gradient.stage_exchange": ("sent_gradient", "transient", "stage_exchange", "NOTHING"),
     "stage.sent_gradient.layer_backward": ("sent_gradient", "transient", "layer_backward", "NOTHING"),
     "stage.sent_gradient.embedding_backward": ("sent_gradient", "transient", "embedding_backward", "NOTHING"),
+    "stage.sent_gradient.layer_gathered": ("sent_gradient", "transient", "layer_gathered", "NOTHING"),
     "stage.sent_gradient.norm_backward": ("sent_gradient", "transient", "norm_backward", "NOTHING"),
     "stage.sent_gradient.experts_forward": ("sent_gradient", "transient", "experts_forward", "NOTHING"),
     "stage.sent_gradient.combine_backward": ("sent_gradient", "transient", "combine_backward", "NOTHING"),

@@ -75,6 +75,7 @@ class Site:
 
 #: The moments of a step at which a rank may peak. A peak has one of them, never their sum.
 SITES: Mapping[str, Site] = {
+    "layer_gathered": Site("parameters of a layer are gathered in a forward pass", Held.NOTHING),
     "after_forward": Site("the forward pass of the last stage has returned", Held.ALL),
     "loss_forward": Site("inside the forward pass of the loss", Held.ALL),
     "backward_start": Site("parameters are gathered again, before the backward pass of the loss", Held.ALL),

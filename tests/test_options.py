@@ -50,9 +50,9 @@ _OF_ONE_KIND = {
                      "quantised_gradients", "dense_behind"), "dense layers have no experts"),
     **dict.fromkeys(("bound_behind", "bound_at_first", "bound_in_the_end"),
                     "only a dispatcher of tokens binds a graph"),
-    **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries"),
+    **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries", "recomputed_layer"),
                     "layers_at_work has them for each kind of layer of models with experts"),
-    "layers_at_work": "dense models have a line for each of its parts",
+    "layers_at_work": "dense models without units of FSDP2 have a line for each of its parts",
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 

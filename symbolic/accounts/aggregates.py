@@ -115,7 +115,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
     *(_of_system(item) for system in SYSTEMS for item in system.transients),
     *(Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
                 "korthikanti2022", {"recompute_method": ("each", "block", "every"), **options})
-      for options in ({"layers": ("dense",)}, {"layers": ("experts",), "peak": BY_NAME["peak"].without("torch")})),
+      for options in ({"peak": BY_NAME["peak"].without("torch")},
+                      *({"layers": ("dense",), "peak": ("torch",), **apart} for apart in torch_gathered.NOT_UNITS))),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_layer,
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",

@@ -16,14 +16,15 @@ from typing import Any
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
-from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
+from ..choices import BY_NAME
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Place, Role
 from ..parallel.data import bytes_per_element, gradients_are_freed, states
 from ..parallel.pipeline import instances
 from ..parameters import symbols
-from ..terms import TermSet, product
+from ..terms import TermSet, product, total
 from .rows import components_of, local_shape
 from .units import is_layer_input
 
@@ -254,6 +255,40 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
     return tuple(map(moment, _kinds(terms, implementation)))
 
 
+def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+    """Return the same while gradients of a layer of each kind are reduced: its saved tensors and parameters are gone.
+
+    They are there beside the input of their reduction, then one of them beside that and its output. The gradient of
+    the layer's input is there, and what is gathered ahead. What is between the first layers and the last of a kind
+    changes evenly. The first layer of the model has freed the tables of positions.
+    """
+    choices = implementation.choices
+    held, reduced = _held(terms, implementation)
+    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    kinds, layers = _kinds(terms, implementation), [layer for layer, _ in kinds_of_layers(terms)]
+    tables = terms["stage.tables.activation"].symbol if "stage.tables.activation" in terms else Integer(0)
+
+    def moment(kind: _Kind, layer: str, others: Expr) -> Expr:
+        made = COMPUTE * sum_of(terms, layer, "parameters")
+        saved = freed_with_a_layer(terms, implementation, layer)
+
+        def at(before: Expr, next_is_own: Expr) -> Expr:
+            gathered = kind.still - (before + 1) * kind.own
+            if choices["reshard"] != "never":
+                gathered = held + BUFFERED * (next_is_own * kind.own + (1 - next_is_own) * kind.ahead)
+            return gathered + before * kind.change
+
+        none, first, number = Integer(0), Integer(1), kind.number
+        several = Iverson(Ge(number, 2))
+        last = at(number - 1, none) - (1 - Iverson(Ge(others, 1))) * tables
+        largest = Max(several * at(none, first), several * at(number - 2, first), last)
+        output = _reduced(choices, sum_of(terms, layer, "aligned"))
+        return (kind.passed + reduced + gradient - saved + kind.reducing + largest
+                + Max(made, SEVERAL * product(COMPUTE, *local_shape((HIDDEN,))) + output))
+    return tuple(moment(kind, layer, sum((later.number for later in kinds[place:]), Integer(0)))
+                 for place, (kind, layer) in enumerate(zip(kinds, layers, strict=True), start=1))
+
+
 def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
     """Return what is gathered beside layers, and reduced gradients of the unit of final norm and head."""
     choices = implementation.choices
@@ -268,10 +303,28 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
+    return unit + w * _first_layer(terms)
+
+
+def _first_layer(terms: TermSet) -> Expr:
+    """Return elements of the first layer."""
     first = Integer(0)
     for layer, number in kinds_of_layers(terms):
         first = _if_any(number, sum_of(terms, layer, "aligned"), first)
-    return unit + w * first
+    return first
+
+
+def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what is gathered when the first layer is, whose input is there, and what is saved before.
+
+    It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
+    recompute saves anyway.
+    """
+    names = [f"stage.{name}.activation" for name in ("embedding", "tables")]
+    saved = total(*(terms[name].symbol for name in names if name in terms))
+    gathered = (1 + BUFFERED) * (_root(terms, implementation) + COMPUTE * _first_layer(terms))
+    positions = product(Integer(8), *local_shape((SEQUENCE,)))
+    return gathered + saved + (1 - rfull) * positions + product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
 
 
 def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
@@ -291,6 +344,9 @@ def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
 _FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
 _ROOT: Any = {**_FSDP, "units": ("root",)}
 _ENDS: Any = {**_FSDP, "units": ("ends",)}
+#: Layers that are units of FSDP2 in one model, and steps without them.
+LAYER_UNITS: Any = _ROOT
+NOT_UNITS: Any = ({"units": ("ends",)}, {"units": ("root",), "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
 _FREED: Any = {"reshard": ("always", "default")}
 _NEVER: Any = {**_FSDP, "reshard": ("never",)}
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
@@ -306,6 +362,8 @@ SIZES: tuple[Any, ...] = (
     ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
      {**_ROOT, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
+    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",), _in_forward_pass,
+     _ROOT),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
     ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
      {**_ROOT, "reshard": ("always",)}),
@@ -314,7 +372,7 @@ SIZES: tuple[Any, ...] = (
     ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),
      _for_the_norm, _ENDS),
     ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
-     {**_FSDP, "layers": ("dense",)}),
+     {**_ENDS, "layers": ("dense",)}),
     ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),
      _before_the_embedding, _FSDP),
     ("reduced_last", "Gradients outside of the layers while they are reduced", ("last_reduce",), _last_reduced, _FSDP),

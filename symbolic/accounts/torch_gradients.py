@@ -172,8 +172,8 @@ _NORM = ("norm_backward",)
 
 #: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
-    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM, "backward_start"),
-     _accumulated_shards, {**_FSDP, "units": ("root",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches",
+     ("layer_gathered", *_BEFORE, *_NORM, "backward_start"), _accumulated_shards, {**_FSDP, "units": ("root",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated_shards,
      {**_FSDP, "units": ("ends",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),

@@ -24,7 +24,19 @@ from .layer_moments import moments as layer_moments
 from .layers_of_transformers import Layer
 from .recomputed import again
 from .rows import kept_rows, local_shape, weight_tensors
-from .torch_gathered import COMPUTE, SHARDS, copied_out, kinds_of_layers, outside, passed_layers, per_layer, sum_of
+from .torch_gathered import (
+    COMPUTE,
+    LAYER_UNITS,
+    NOT_UNITS,
+    SHARDS,
+    copied_out,
+    kinds_of_layers,
+    outside,
+    passed_layers,
+    per_layer,
+    sum_of,
+    while_reduced,
+)
 from .torch_gradients import while_passing
 
 t, tied, p, rfull = symbols("t tied p rfull")
@@ -93,13 +105,26 @@ def _at_work(terms: TermSet, implementation: Implementation) -> Expr:
     moments = []
     for (layer, number), other in zip(kinds, left, strict=True):
         has_experts = layer == "expert_layer"
-        own = Max(*layer_moments(implementation, kind=ExpertLayer if has_experts else Layer))
+        own = (_of_a_dense_layer(terms, implementation) if choices["layers"] == "dense"
+               else Max(*layer_moments(implementation, kind=ExpertLayer if has_experts else Layer)))
         made_again = again(terms, implementation, Place.EXPERTS if has_experts else Place.DENSE, with_output=False)
         moments.append(product(Min(Integer(1), number), total(own, product(rfull, made_again), other)))
-    if is_shared and choices["reshard"] != "never":
+    for beside in _UNITS if is_shared else ():
         moments += [product(Min(Integer(1), number), moment)
-                    for (_, number), moment in zip(kinds, copied_out(terms, implementation), strict=True)]
+                    for (_, number), moment in zip(kinds, beside(terms, implementation), strict=True)]
     return Max(*moments)
+
+
+def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return temporaries of the layers of a dense model, where they are counted."""
+    is_counted = all(implementation.choices[axis] in options for axis, options in _COUNTED.items())
+    return _in_a_layer(terms, implementation) if is_counted else Integer(0)
+
+
+#: Dense layers whose temporaries are counted.
+_COUNTED = {"mlp": WALKED["mlp"], "heads": ("grouped",)}
+#: Moments of a unit of FSDP2 beside those of a layer at work.
+_UNITS = (copied_out, while_reduced)
 
 
 def _in_the_final_norm(terms: TermSet, implementation: Implementation) -> Expr:
@@ -159,10 +184,10 @@ _STEP = ("optimizer_step",)
 
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
-    ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
-     {"mlp": WALKED["mlp"], "heads": ("grouped",), "layers": ("dense",)}),
-    ("layers_at_work", "Layer at work: its temporaries, and what other layers have left", ("layer_backward",),
-     _at_work, {"layers": ("experts",)}),
+    *(("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
+         {**_COUNTED, "layers": ("dense",), **apart}) for apart in NOT_UNITS),
+    *(("layers_at_work", "Layer at work: its temporaries, and what other layers have left", ("layer_backward",),
+       _at_work, options) for options in ({"layers": ("experts",)}, {"layers": ("dense",), **LAYER_UNITS})),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),

@@ -81,6 +81,8 @@ PASSING: tuple[Passing, ...] = (
     *_rotated("q", HEADS, QUERY), *_rotated("k", KV_HEADS, KEY),
     _layers("output", WHOLE, "output of a layer, which the next one keeps where it is recomputed", rfull),
     _layers("hidden", WHOLE, "output of a layer, until the next one has added to it", 1 - rfull),
+    _layers("positions", (SEQUENCE,), "numbers of positions, which the model holds and recompute saves", 1 - rfull, 8),
+    _layers("embedded", WHOLE, "output of the embedding, which the model holds and recompute saves", 1 - rfull),
     _layers("o_proj.output", WHOLE, "output of attention, before it is added"),
     _layers("attention.sum", WHOLE, "the layer's input with it"),
     _layers("down.output", WHOLE, "output of the MLP, before it is added"),
@@ -179,10 +181,11 @@ _UNSHARDED: tuple[Script, ...] = (
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
 _OF_UNITS: Mapping[str, tuple[str, str]] = {
-    "embedding_forward": ("open:root", ""), "layer_forward": ("open:layer", "close:layer"),
+    "embedding_forward": ("open:root", "=positions"), "head_forward": ("", "-positions -embedded"),
+    "layer_forward": ("open:layer", "close:layer first:embedded"),
     "loss_forward": ("", "close:root"), "backward_start": ("", ""),
     "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
-    "layer_backward": ("reopen:layer", "reduce:layer"), "last_reduce": ("", ""),
+    "layer_backward": ("reopen:layer", "unshare:first reduce:layer"), "last_reduce": ("", ""),
     "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
 }
 
@@ -205,7 +208,7 @@ SCRIPTS: tuple[Script, ...] = (
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
     (LAYERS, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
-    (_SHARDED, ("gathered", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start", "passed_layers",
-                "gathered_embedding", "reduced_last", "head_gradients", "made_before_norm", "reduced_gradients",
-                "embedding_gradients")),
+    (_SHARDED, ("gathered", "gathered_forward", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start",
+                "layers_at_work", "gathered_embedding", "reduced_last", "head_gradients", "made_before_norm",
+                "reduced_gradients", "embedding_gradients")),
 )

@@ -108,16 +108,21 @@ def drawn_sharding(draw: Random) -> Sharding:
 
 @pytest.mark.cases(6, 100)
 def test_allocated_bytes_with_fsdp2_are_those_of_transformers(draws: list[Random]) -> None:
-    """The replay, and the ledger where both are of one mind; in a forward pass the ledger has no moment of layers."""
+    """Ledger and replay, where both are of one mind: forward passes of layers and final norm are no moments yet.
+
+    With few tokens the peak is where parameters are gathered or copied, or where gradients of a layer are reduced.
+    """
     shown = 0
     for draw in draws:
         (family, shape, run), sharding = drawn(draw), drawn_sharding(draw)
+        shape |= {"s": draw.choice((16, 64, 256, shape["s"]))}
         theirs = sharded(family, shape, sharding, **run).peak
-        mine = steps_of(job := run_of(family, shape, sharding=sharding, **run)).trace
-        assert mine.peak == theirs, (family, shape, sharding, run)
-        account = replayed(job)
-        shown += account.replay is not None
-        assert account.replay is None or account.peak_bytes == theirs, (family, shape, sharding, run)
+        account = replayed(run_of(family, shape, sharding=sharding, **run))
+        if account.replay is None:
+            assert "forward pass" in account.replay_unknown, account.replay_unknown
+            continue
+        shown += 1
+        assert account.peak_bytes == account.replay.allocated_bytes == theirs, (family, shape, sharding, run)
     assert shown > 0.8 * len(draws)
 
 

@@ -33,6 +33,11 @@ class Bound:
         """Say which layer is at work, and of which kind it is."""
         self._place, self._has_experts = (chunk, layer), kind == EXPERTS
 
+    @property
+    def is_first(self) -> bool:
+        """True if the first layer is at work."""
+        return self._place == (0, 0)
+
     def bind_input(self, held: MutableMapping[str, int]) -> None:
         """Take the input of a layer with experts, under the name that it is saved by, from what the layer frees."""
         if self._is_used and self._has_experts:

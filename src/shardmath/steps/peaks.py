@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.steps.trace import Trace
-from shardmath.steps.units import ROOT_BUFFER
 
 #: Gradients inside of attention's backward pass, of which one is always there.
 _IN_ATTENTION = frozenset({"context.gradient", "q.gradient", "k.gradient", "v.gradient", "qkv.gradient"})
@@ -28,9 +27,6 @@ def refuse_another_peak(
         field = "moe_ffn_hidden_size" if trace.peak_point.startswith("expert") else "ffn_hidden_size"
         rule = "must be wider: the backward pass of attention is the peak, of which the ledger has no moment yet"
         raise InputError(field, values[field], rule)
-    if missing and trace.peak_point.endswith("forward") and ROOT_BUFFER in trace.rows_at_peak:
-        rule = "must be larger: parameters gathered before the first layer are the peak, no moment of the ledger yet"
-        raise InputError("micro_batch_size", values["micro_batch_size"], rule)
     if missing and choices["peak"] == "torch" and trace.peak_point.endswith("forward"):
         rule = "must be larger: a forward pass of layers or of the last norm is the peak, no moment of the ledger yet"
         raise InputError("vocab_size", values["vocab_size"], rule)

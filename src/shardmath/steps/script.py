@@ -62,7 +62,7 @@ class Player:
             "remake": self._remake, "roots": self._list_roots,
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
-            "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
+            "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare, "first": self._first,
             "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -143,7 +143,15 @@ class Player:
     def _share(self, name: str, point: _Point) -> None:
         self._shared = [self._trace.allocate(row.size, row.name) for row in self._rows.shared]
 
+    def _first(self, name: str, point: _Point) -> None:
+        """Allocate a tensor that passes, behind the first layer."""
+        if self.bound.is_first:
+            self._event(f"={name}", point)
+
     def _unshare(self, name: str, point: _Point) -> None:
+        """Free what all layers share; with the name ``first`` behind the first layer alone."""
+        if name and not self.bound.is_first:
+            return
         self._trace.free_all(self._shared)
         self._shared = []
 

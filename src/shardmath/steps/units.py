@@ -19,8 +19,6 @@ from shardmath.steps.trace import GATHER, REDUCE, Trace
 
 #: Units that have done their forward pass when the model has.
 _LAST = ("last", "root")
-#: Buffer from which parameters outside of the layers are copied.
-ROOT_BUFFER = "root.gathered"
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = 2
 
