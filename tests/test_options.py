@@ -141,7 +141,7 @@ def _is_counted(implementation: Implementation, choices: dict[str, str]) -> bool
 
 
 @pytest.mark.parametrize(("axis", "option", "others"), [
-    ("capping", "tanh", {}), ("heads", "latent", {}),
+    ("positions", "alibi", {"attention": "eager"}), ("heads", "latent", {}),
     ("router", "huggingface_mixer", {"layers": "experts"}),
 ])
 def test_moments_of_pytorchs_own_step_are_refused_where_nobody_counted_them(

@@ -5,6 +5,10 @@ Numbers of experts and of tokens are int64 and have no gradient; they are held a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from sympy import Expr
+
 from ..dimensions import (
     EXPERT_FFN,
     EXPERT_GATE_UP,
@@ -36,11 +40,14 @@ class ExpertLayer(Layer):
     """The operations of one layer with experts, which may have shared ones beside them, and these a gate."""
 
     block = "expert"
-    switches = (Iverson(fs > 0), sgate)
+    @classmethod
+    def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
+        """As the base class says."""
+        return (Iverson(fs > 0), sgate, *super().switches(choices))
 
     def mlp(self, value: Value) -> Value:
         """Record the router, the experts and shared ones, and the sum of their results."""
-        has_shared, has_gate = self.switched
+        has_shared, has_gate, *_ = self.switched
         before, self.part = self.part, "experts"
         shared = [self._shared(value)] if has_shared and self._is_shared_first else []
         logits, weights = self._routed(value)

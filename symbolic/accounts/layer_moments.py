@@ -38,9 +38,10 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] =
     choices = implementation.choices
     is_layer = recorded is Layer.run
     added = range(1 + (choices["data_parallel"] == "ddp"))
-    switches = (*_SWITCHES, *kind.switches)
+    own = kind.switches(choices) if is_layer else ()
+    switches = (*_SWITCHES, *own)
     cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer),
-                                       *(range(2) for _ in kind.switches))]
+                                       *(range(2) for _ in own))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in cases:
         layer = kind(implementation, bool(case[0]), *map(bool, case[len(_SWITCHES):]))

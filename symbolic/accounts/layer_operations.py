@@ -5,7 +5,7 @@ Sizes are those of the ledger's dimensions and weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from sympy import Expr, Integer, expand
@@ -41,10 +41,13 @@ def _bytes_of(sizes: tuple[Expr, ...], bytes: int) -> Size:
 class Operations:
     """Operations of one layer on a tape; ``normed`` says whether queries and keys have norms.
 
-    ``switched`` says of each of the class's own ``switches`` whether it is on.
+    ``switched`` says of each of the layer's own ``switches`` whether it is on.
     """
 
-    switches: tuple[Expr, ...] = ()
+    @classmethod
+    def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
+        """Return the switches that change the operations of such a layer, beside the norms of queries and keys."""
+        return ()
 
     def __init__(self, implementation: Implementation, normed: bool, *switched: bool) -> None:
         self.choices, self.normed, self.switched = implementation.choices, normed, switched

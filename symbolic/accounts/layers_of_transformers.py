@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sympy import Expr, Integer
+from sympy import Eq, Expr, Integer
 
 from ..dimensions import (
+    BATCH,
     FFN,
     GATE_UP_FEATURES,
     HEAD_DIM,
     HEADS,
+    KEY_SEQUENCE,
     KV_FEATURES,
     KV_HEADS,
     QKV_FEATURES,
@@ -24,19 +26,29 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
-from .autograd import Storage, Value, Walk
+from .autograd import Backward, Storage, Value, Walk
 from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
 
-a, s = symbols("a s")
+a, b, k, s, acap = symbols("a b k s acap")
+#: Keys and values of one head are repeated by a view, which a batch of one sequence keeps.
+_ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
 
 INNER: Shape = (*TOKENS, FFN)
 QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
 KEY: Shape = (*TOKENS, KV_HEADS, HEAD_DIM)
+SCORES: Shape = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 
 
 class Layer(Operations):
     """The operations of one layer."""
+
+    @classmethod
+    def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
+        """As the base class says: attention in single operations may repeat keys and values, and bound scores."""
+        if choices["attention"] != "eager":
+            return ()
+        return (Iverson(a > k), _ONE_HEAD, *((acap,) if choices["capping"] == "tanh" else ()))
 
     tables: Sequence[Storage] = ()
     #: The part behind attention, as its norms are named.
@@ -149,6 +161,8 @@ class Layer(Operations):
         if self._has_late_norms:
             turned = [self._normed(name, each) for name, each in zip("qk", turned, strict=True)]
         made = [*turned, values]
+        if self.choices["attention"] == "eager":
+            return self.linear(self._eager(*made), "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             return [walk.make(self.bytes_of(each.shape, LOW)) for each in made]
@@ -165,6 +179,36 @@ class Layer(Operations):
         if self.choices["rope"] == "joined_held":
             self.tape.name(query, key, *parts)
         return result
+
+    def _eager(self, query: Value, key: Value, values: Value) -> Value:
+        """Record attention in single operations: scores, their softmax in fp32, and the product with values."""
+        repeated, viewed, *bounded = self.switched[-len(Layer.switches(self.choices)):]
+        if repeated:
+            parts = key, values
+            key, values = (self.value("repeat", [part], QUERY, backward=self._made(KEY)) for part in parts)
+            if viewed:
+                key.storage, values.storage = (part.storage for part in parts)
+        scores = self.value("scores", [query, key], SCORES, backward=self._made(QUERY, QUERY),
+                            saved=[query.storage, key.storage])
+        scores = self.simple("scale", scores)
+        if any(bounded):
+            kept = Storage(scores.storage.size)
+            scores = self.simple("tanh", self.simple("divide", scores), saved=[kept])
+            scores.storage = kept
+            scores = self.simple("scale", scores)
+        wide = self.cast(self.simple("mask", scores, passed=True), HIGH)
+        kept = Storage(wide.storage.size)
+        shares = self.simple("softmax", wide, saved=[kept], temporaries=1)
+        shares.storage = kept
+        shares = self.cast(shares, LOW)
+        out = self.value("context", [shares, values], QUERY, backward=self._made(SCORES, QUERY),
+                         saved=[shares.storage, values.storage])
+        self.tape.name(key, values)
+        return self.simple("tokens", out, passed=True)
+
+    def _made(self, *shapes: Shape) -> Backward:
+        """Make a gradient of each shape."""
+        return lambda walk, gradients: [walk.make(self.bytes_of(shape, LOW)) for shape in shapes]
 
     def _projected(self, value: Value) -> tuple[Value, Value, Value]:
         """Record the projections; gradients of heads of queries and keys are brought back into order by a copy."""

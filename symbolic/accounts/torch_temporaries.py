@@ -11,7 +11,7 @@ from typing import Any
 from sympy import Expr, Integer
 
 from ..dimension import Dimension
-from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
@@ -23,7 +23,7 @@ from .experts_of_transformers import ExpertLayer
 from .layer_moments import moments as layer_moments
 from .layers_of_transformers import Layer
 from .recomputed import again
-from .rows import kept_rows, local_shape, weight_tensors
+from .rows import local_shape, weight_tensors
 from .torch_gathered import (
     COMPUTE,
     LAYER_UNITS,
@@ -90,10 +90,6 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
             shared,  # q projection, after v and k: gradients of their common input, of it and of the layer's output
             shared + whole - q_weight,  # before it: the sum of the gradients of v's and k's input
         ]
-    if _is_soft(implementation):
-        before = COMPUTE * _elements(implementation, "attention", "o_proj.weight") + mlp + norm
-        passed = terms["swiglu.saved"].symbol + terms["ffn_norm.saved"].symbol
-        moments.append(residual + query + _of_scores(implementation) + before - passed)
     return Max(*moments)
 
 
@@ -130,27 +126,6 @@ _UNITS = (copied_out, while_reduced)
 def _in_the_final_norm(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the largest of the moments of the final norm's backward pass, with what it has saved."""
     return terms["final_norm.saved"].symbol + Max(*layer_moments(implementation, Layer.run_final_norm))
-
-
-def _is_soft(implementation: Implementation) -> bool:
-    """Tell whether attention computes a softmax of 16-bit scores in fp32, operation by operation."""
-    choices = implementation.choices
-    return (choices["attention"], choices["softmax"], choices["sinks"]) == ("eager", "fp32", "none") and (
-        choices["precision"] in ("bf16", "mixed"))
-
-
-def _of_scores(implementation: Implementation) -> Expr:
-    """Return what the backward pass of the softmax makes, less what core attention has freed by then.
-
-    On a GPU these are the gradients of its output and of its input, and their product with the output, in fp32.
-    """
-    freed = total(*(row.expression for row in kept_rows(implementation)
-                    if row.component.name == "attention" and row.tensor.name in _BEHIND_THE_SOFTMAX))
-    return 3 * product(Integer(4), *local_shape((BATCH, HEADS, SEQUENCE, KEY_SEQUENCE))) - freed
-
-
-#: Saved tensors of operations behind the softmax.
-_BEHIND_THE_SOFTMAX = ("probabilities", "v.repeated", "v.one_head", "o_proj.input_transposed")
 
 
 def _last(implementation: Implementation) -> Expr:

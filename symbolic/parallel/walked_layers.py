@@ -15,10 +15,11 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "residual": ("sequential", "parallel", "parallel_one"),
     "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2", "xielu"), "gelu": ("fused", "new", "fast", "python"),
     "swiglu": ("eager",),
-    "attention": ("sdpa", "flash"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
+    "attention": ("sdpa", "flash", "eager"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
     "rope": ("shared", "shared_first", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "joined", "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
-    "sinks": ("none",), "capping": ("none",), "embedding_norm": ("none",), "dropout": ("none",),
+    "sinks": ("none",), "capping": ("none", "tanh"), "embedding_norm": ("none",),
+    "dropout": ("none",),
 }
 
 
@@ -35,4 +36,8 @@ OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
 def not_walked(choices: Mapping[str, str]) -> str:
     """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
     options = OF_EXPERTS if choices["layers"] == "experts" else WALKED
+    if choices["attention"] == "eager" and choices["value"] != "copy":
+        return f"attention = eager and value = {choices['value']}"
+    if choices["attention"] == "eager" and choices["softmax"] != "fp32":
+        return f"attention = eager and softmax = {choices['softmax']}"
     return next((f"{axis} = {choices[axis]}" for axis, known in options.items() if choices[axis] not in known), "")

@@ -128,7 +128,8 @@ def peaks(saved: Mapping[str, tuple[Oracle, ...]]) -> dict[str, tuple[Oracle, ..
     """Return the oracles of the most that is alive in a step by implementation, some of which count saved bytes too."""
     return {
         "huggingface": (
-            _of(test_explained, huggingface.FAMILIES), _of(test_family_steps, test_family_steps.WALKED),
+            _of(test_explained, huggingface.FAMILIES),
+            _of(test_family_steps, (*test_family_steps.WALKED, *test_family_steps.APART)),
             _of(test_expert_family_steps, test_expert_family_steps.FAMILIES),
         ),
         "megatron": (

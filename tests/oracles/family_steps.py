@@ -35,6 +35,8 @@ class OnGpu(Recorder):
         if func is torch.ops.aten.index_put.default:
             func = torch.ops.aten.index_put_.default
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten._softmax_backward_data.default:  # a GPU makes the product of both before
+            self.peak = max(self.peak, self.now + result.untyped_storage().nbytes())
         if func is not torch.ops.aten.native_layer_norm.default:
             return result
         statistics = [each.float() for each in result[1:]]
@@ -97,8 +99,9 @@ def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]
 
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
+    attention: str = "sdpa",
 ) -> OnGpu:
-    """Record two steps in bf16 with sdpa and fused AdamW; peaks begin when the model is there.
+    """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
     Of several ranks the first one's, whose layers are units of FSDP2.
     """
@@ -110,11 +113,11 @@ def recorded(
     with (_sharded_over(recorder, ranks) as shard, pytest.MonkeyPatch.context() as patched, recorder.mode,
           recorder):
         with _bf16():
-            model: Any = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa", dtype=torch.bfloat16)
+            model: Any = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16)
         _narrow(model)
         model.train()
         module = sys.modules[type(model).__module__]
-        for name in _MASKS:
+        for name in _MASKS if attention == "sdpa" else ():
             if hasattr(module, name):
                 patched.setattr(module, name, lambda *arguments, **options: None)
         if full:

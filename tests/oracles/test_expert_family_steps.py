@@ -130,6 +130,7 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
+    run["attention"] = draw.choice(("sdpa", "sdpa", "eager"))
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
     assert_moments_behind_the_head(counted, record, config, run)
     assert_peak(counted, record, config, run)

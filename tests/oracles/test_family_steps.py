@@ -58,12 +58,13 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(
     folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
+    attention: str = "sdpa",
 ) -> Any:
     return explanation(configured(
         read_config(folder, config), "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
         torch_workspace_bytes=0,
-        kernels={"peak": "torch", "loss": "huggingface_freed", "attention": "sdpa",
+        kernels={"peak": "torch", "loss": "huggingface_freed", "attention": attention,
                  "data_parallel": "fsdp" if ranks > 1 else "ddp"}))
 
 
@@ -94,6 +95,21 @@ def test_peak_of_a_step(draw: Random, family: str, tmp_path: Path) -> None:
     config["vocab_size"] = draw.choice((1, 2, 4, 8, 32)) * config["hidden_size"]
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
     assert_peak(counted, record, config, run)
+
+
+#: Families whose queries, keys and values have projections of their own, and Gemma 2, whose scores are bounded.
+APART = ("gemma2", *(family for family in WALKED if family not in ("gpt2", "gpt_neox", "phi3")))
+
+
+@pytest.mark.cases(2, 30)
+@pytest.mark.parametrize("family", APART)
+def test_attention_in_single_operations(draw: Random, family: str, tmp_path: Path) -> None:
+    """Full recompute keeps masks of windows, which are refused."""
+    config, run = drawn(draw, family)
+    run |= {"attention": "eager", "sequence": draw.choice((16, 64, 256)),
+            "full": run["full"] and not config.get("sliding_window") and family not in ("gemma2", "gemma3_text")}
+    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    assert_moments_behind_the_head(counted, record, config, run)
 
 
 #: Keys of the inner width of the MLP, which some families have their own for.
