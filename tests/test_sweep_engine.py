@@ -140,7 +140,8 @@ def _times(result: SweepResult, row: Mapping[str, Any]) -> tuple[float, ...]:
     if "matmul_flops" not in result.values:
         return ()
     terms = module.terms(*(row[name] for name in module.INPUTS))
-    return tuple(float(terms[f"step.{name}"]) for name in ("time", "tokens_per_second_per_gpu", "mfu"))
+    return tuple(float(terms[f"step.{name}"])
+                 for name in ("time", "tokens_per_second_per_gpu", "mfu", "cost_per_token"))
 
 
 def candidates(values: Sequence[Any]) -> list[Any]:

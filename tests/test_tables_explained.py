@@ -52,6 +52,7 @@ def test_rows_are_what_explain_says(implementation: str, model: str) -> None:
             account = explain(model, **common, **row)
             legal += 1
             assert (answer["rule"], answer["verdict"]) == (None, account.peak.verdict), (row, constants)
-            totals = account.ranks[0].total, account.ranks[-1].total, account.peak.total
+            ranks = [rank.total for rank in account.ranks]
+            totals = ranks[0], ranks[-1], max(ranks)  # a rank with fewer bytes may reserve more
             assert tuple(answer[name] for name in TERMS) == totals, (row, constants)
     assert legal
