@@ -40,6 +40,7 @@ class ExpertLayer(Layer):
     """The operations of one layer with experts, which may have shared ones beside them, and these a gate."""
 
     block = "expert"
+
     @classmethod
     def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
         """As the base class says."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sympy import Eq, Expr, Integer
+from sympy import Expr, Integer
 
+from ..components.attention import ONE_HEAD
 from ..dimensions import (
     BATCH,
     FFN,
@@ -30,9 +31,7 @@ from .autograd import Backward, Storage, Value, Walk
 from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
 
-a, b, k, s, acap = symbols("a b k s acap")
-#: Keys and values of one head are repeated by a view, which a batch of one sequence keeps.
-_ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
+a, k, s, acap = symbols("a k s acap")
 
 INNER: Shape = (*TOKENS, FFN)
 QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
@@ -43,16 +42,16 @@ SCORES: Shape = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 class Layer(Operations):
     """The operations of one layer."""
 
+    tables: Sequence[Storage] = ()
+    #: The part behind attention, as its norms are named.
+    block = "ffn"
+
     @classmethod
     def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
         """As the base class says: attention in single operations may repeat keys and values, and bound scores."""
         if choices["attention"] != "eager":
             return ()
-        return (Iverson(a > k), _ONE_HEAD, *((acap,) if choices["capping"] == "tanh" else ()))
-
-    tables: Sequence[Storage] = ()
-    #: The part behind attention, as its norms are named.
-    block = "ffn"
+        return (Iverson(a > k), ONE_HEAD, *((acap,) if choices["capping"] == "tanh" else ()))
 
     def run(self) -> Value:
         """Record the layer; return its output."""

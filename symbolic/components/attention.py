@@ -83,7 +83,7 @@ _UNREPEATED = _GATHERED * Iverson(Eq(a, t))
 #: It copies queries, unless one sequence or one head lets them stay views.
 _QUERY_VIEW = _GATHERED * (1 - Iverson(b > 1) * (1 - Iverson(Eq(a, t))))
 #: Transformers' eager attention repeats a single key and value head by a view, which a batch of one sequence keeps.
-_ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
+ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
 #: Where queries, keys and values come out of one projection, and where each has its own.
 _JOINT, _APART = ("fused", "qkv"), ("separate", "gate_up")
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)
@@ -174,9 +174,9 @@ def _in_steps() -> tuple[Tensor, ...]:
         saved("q.scaled", at, QUERY, 4, "pytorch", "fp32 queries, scaled", attention=_STEPS),
         *(row for name, meaning in (("k.scaled", "keys"), ("v.wide", "values")) for row in (
             saved(f"{name}_repeated", at, QUERY, 4, "pytorch", f"fp32 {meaning} repeated for every query head",
-                  when=1 - _ONE_HEAD, attention=_STEPS),
+                  when=1 - ONE_HEAD, attention=_STEPS),
             saved(f"{name}_one_head", at, KEY, 4, "pytorch", f"fp32 {meaning} of one head, repeated by a view",
-                  when=_ONE_HEAD, attention=_STEPS),
+                  when=ONE_HEAD, attention=_STEPS),
         )),
         saved("probabilities_of_steps", "softmax", SCORES, 4, "pytorch", "fp32 softmax, multiplied with v",
               attention=_STEPS),
@@ -234,15 +234,15 @@ def _core() -> tuple[Tensor, ...]:
               when=1 - _UNREPEATED, attention=_MEGATRON_SCORED, positions=_UNTURNED),
         saved("v.expanded", at, QUERY, 2, "megatron_core", "values repeated for every query head",
               when=1 - _UNREPEATED, attention=_MEGATRON_SCORED),
-        saved("k.repeated", at, QUERY, 2, "transformers", "keys repeated for every query head", when=1 - _ONE_HEAD,
+        saved("k.repeated", at, QUERY, 2, "transformers", "keys repeated for every query head", when=1 - ONE_HEAD,
               attention=("eager", "sdpa_masked"), precision=_LOW),
-        saved("k.one_head", at, KEY, 2, "transformers", "keys of one head, repeated by a view", when=_ONE_HEAD,
+        saved("k.one_head", at, KEY, 2, "transformers", "keys of one head, repeated by a view", when=ONE_HEAD,
               attention=("eager",), precision=_LOW),
         saved("k.repeated_cast", at, QUERY, 2, "transformers", "bf16 copy of the repeated keys",
               attention=("eager",), precision=_CAST),
-        saved("v.repeated", at, QUERY, 2, "transformers", "values repeated for every query head", when=1 - _ONE_HEAD,
+        saved("v.repeated", at, QUERY, 2, "transformers", "values repeated for every query head", when=1 - ONE_HEAD,
               attention=("eager", "sdpa_masked")),
-        saved("v.one_head", at, KEY, 2, "transformers", "values of one head, repeated by a view", when=_ONE_HEAD,
+        saved("v.one_head", at, KEY, 2, "transformers", "values of one head, repeated by a view", when=ONE_HEAD,
               attention=("eager",)),
         *_in_steps(),
         # Nothing is repeated with as many keys as queries: v is a view, beside rotated queries and keys.
@@ -260,10 +260,10 @@ def _core() -> tuple[Tensor, ...]:
               value=_VIEW, rope=_JOINED, mlp=GATED),
         saved("v.one_head_q_part", at, QUERY, 2, "transformers",
               "query part of the fused projection, kept by v of one head, repeated by a view",
-              when=_ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
+              when=ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
         saved("v.one_head_k_part", at, KEY, 2, "transformers",
               "key part of the fused projection, kept by v of one head, repeated by a view",
-              when=_ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
+              when=ONE_HEAD * Iverson(a > 1), attention=("eager",), value=_VIEW, rope=_JOINED),
         saved("scores_bounded", "softmax", SCORES, 2, "transformers", "bf16 tanh of the scores", when=acap,
               attention=("eager",)),
         weight("sinks", at, (HEADS,), "gpt_oss", "sink of every head", tokens=(), sinks=_SUNK),
