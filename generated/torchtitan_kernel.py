@@ -289,7 +289,8 @@ def evaluate(
     x241 = select(x240, 0.0, 1.0)
     x243 = select(x240, 1.0, 0.0)
     x250 = hidden_size*data_parallel_replicas
-    x257 = data_parallel_replicas*(4.0*num_layers - 4.0 + x231)
+    x252 = hidden_size*data_parallel_replicas*x78
+    x258 = data_parallel_replicas*(4.0*num_layers - 4.0 + x231)
     process_holds = gpu_memory + x221
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
@@ -435,13 +436,13 @@ def evaluate(
             x247 = larger(larger(larger(x185, x180 + x182*x167), x174 + x166*x167), x164*x183)
             x248 = -(x121 + x188)
             x249 = x199 + larger(first_embedding_gradients_embedding_backward, x200)
-            x251 = quotient(data_parallel_replicas*x130, x39, x92)
-            x252 = (-2.0)*select(x129, larger(larger(larger(hidden_size*x175 + quotient(x250*x175, x39, x92), x186*x130 + x164*x251), x251 + x64*(x90 + hidden_size*x84)), quotient(data_parallel_replicas*x128, x39, x92) + x64*(x90 + x118)), 0.0)
-            x253 = (-2140.0)*x133
-            x254 = 1.0/process_share
-            x255 = x207 + x222
-            x256 = larger(larger(larger(larger(larger(larger(larger(larger(x93, x208), x209), x210), x211), x212), x217), x218), x255)
-            x258 = quotient(x237 + x257*x130, x39, x92)
+            x251 = floor(quotient(data_parallel_replicas*x130, x39, x92))
+            x253 = (-2.0)*select(x129, larger(larger(larger(hidden_size*x175 + floor(quotient(x250*x175, x39, x92)), x186*x130 + x164*x251), x251 + x64*(x90 + hidden_size*x84)), floor(quotient(data_parallel_replicas*(x64*x77), x39, x92)) + floor(quotient(x252*x175, x39, x92)) + x64*(x90 + x118)), 0.0)
+            x254 = (-2140.0)*x133
+            x255 = 1.0/process_share
+            x256 = x207 + x222
+            x257 = larger(larger(larger(larger(larger(larger(larger(larger(x93, x208), x209), x210), x211), x212), x217), x218), x256)
+            x259 = quotient(x237 + x258*x130, x39, x92)
             broken = np.int8(0)
             broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
             broken = where((pipeline_parallel == 1.0), broken, np.int8(20))
@@ -471,5 +472,5 @@ def evaluate(
             out[2, row] = select(legal, x220, 0.0)
             answer = np.int8(2)
             answer = where((x220 <= process_holds), np.int8(1), answer)
-            answer = where((x220 <= x220 + smaller(x221 + smaller(x227, floor(quotient(x229 + process_share*(x224 + x252 - (larger(larger(larger(larger(x233, x93), x236), x239), select(x120, x242 + x93 + x243*larger(larger(larger(x233, x93), x236), x239), 0.0)) + larger(larger(larger(larger(larger(larger(larger(larger(0.0, x223 + x244), x126 + x244), x124 + x244), x197 - x193), x135 + x245), x148 + x246), x190 + x247 + x248), x249 + x203 - (x202 + x193)))) + x253, process_share, x254))) - (x95 + x224), x221 + smaller(x227, floor(quotient(x229 + x253 + process_share*(x252 + x256 - (larger(larger(larger(larger(x233, x93), x236), x258), select(x120, x242 + x93 + x243*larger(larger(larger(x233, x93), x236), x258), 0.0)) + larger(larger(larger(larger(larger(larger(larger(larger(0.0, x244 + x255), x209 + x244), x208 + x244), x217 - x216), x210 + x245), x211 + x246), x212 + x247 + x248), x249 + x218 - (x202 + x216)))), process_share, x254))) - (x205 + x256))), np.int8(0), answer)
+            answer = where((x220 <= x220 + smaller(x221 + smaller(x227, floor(quotient(x229 + process_share*(x224 + x253 - (larger(larger(larger(larger(x233, x93), x236), x239), select(x120, x242 + x93 + x243*larger(larger(larger(x233, x93), x236), x239), 0.0)) + larger(larger(larger(larger(larger(larger(larger(larger(0.0, x223 + x244), x126 + x244), x124 + x244), x197 - x193), x135 + x245), x148 + x246), x190 + x247 + x248), x249 + x203 - (x202 + x193)))) + x254, process_share, x255))) - (x95 + x224), x221 + smaller(x227, floor(quotient(x229 + x254 + process_share*(x253 + x257 - (larger(larger(larger(larger(x233, x93), x236), x259), select(x120, x242 + x93 + x243*larger(larger(larger(x233, x93), x236), x259), 0.0)) + larger(larger(larger(larger(larger(larger(larger(larger(0.0, x244 + x256), x209 + x244), x208 + x244), x217 - x216), x210 + x245), x211 + x246), x212 + x247 + x248), x249 + x218 - (x202 + x216)))), process_share, x255))) - (x205 + x257))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -109,6 +109,9 @@ def test_lines_of_all_rules_say_what_they_check(name: str) -> None:
         assert compute(LinePrinter().doprint(rule.condition), values) is expected, rule.name
 
 
+#: A sum that is wider than a line.
+WIDE = [Symbol(f"all_that_is_in_the_{name}", positive=True) for name in ("first_layer", "last_layer")]
+LONG = r"(M_{\text{all that is in the first layer}} + M_{\text{all that is in the last layer}})"
 LATEX: tuple[tuple[Expr, str], ...] = (
     (2 * s * b * h / (c * ts) * (1 - rfull), r"\frac{2\,s\,b\,h}{c\,t_{s}}\,(1 - \varphi)"),
     ((A + 2 * K) / t, r"\frac{A + 2\,K}{t}"),
@@ -118,6 +121,9 @@ LATEX: tuple[tuple[Expr, str], ...] = (
     (Max(Integer(1), k / t), r"\max\left(\frac{k}{t}, 1\right)"),
     (Min(nr, p - r), r"\min(n_{r}, p - r)"),
     (64 * CeilDiv(h * (A + 2 * K) / t, Integer(64)), r"64\,\left\lceil \frac{h\,(A + 2\,K)}{64\,t} \right\rceil"),
+    (CeilDiv(total(*WIDE), t), rf"\left\lceil \frac{{1}}{{t}}\,{LONG} \right\rceil"),
+    (CeilDiv(s * CeilDiv(total(*WIDE), t), t),
+     rf"\left\lceil \frac{{1}}{{t}}\,s\,\left\lceil \frac{{1}}{{t}}\,{LONG} \right\rceil \right\rceil"),
     (LeastCommonMultiple(c * D, Integer(128)), r"\operatorname{lcm}(c\,D, 128)"),
     (Divides(t, k), r"t \mid k"),
     (Not(Divides(t, k)), r"\text{not}\ (t \mid k)"),

@@ -198,9 +198,9 @@ def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
         change = kept * OWN_MEMORY * elements / SHARDS - freed_with_a_layer(terms, implementation, layer)
         ahead = ends * _first(terms, implementation)
         for later, count in reversed(kinds[place + 1:]):
-            ahead = _if_any(count, COMPUTE * sum_of(terms, later, "aligned"), ahead)
+            ahead = if_any(count, COMPUTE * sum_of(terms, later, "aligned"), ahead)
         result.append(_Kind(number, own, reducing, change, passed, behind, ahead, still))
-        passed, still, behind = passed + number * change, still - number * own, _if_any(number, reducing, behind)
+        passed, still, behind = passed + number * change, still - number * own, if_any(number, reducing, behind)
     return result
 
 
@@ -209,7 +209,8 @@ def _kept(choices: Mapping[str, str]) -> Expr:
     return REDUCING * Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
 
 
-def _if_any(number: Expr, some: Expr, none: Expr) -> Expr:
+def if_any(number: Expr, some: Expr, none: Expr) -> Expr:
+    """Return one of two expressions, the first one where a number is not 0."""
     there = Iverson(Ge(number, 1))
     return there * some + (1 - there) * none
 
@@ -310,7 +311,7 @@ def _first_layer(terms: TermSet) -> Expr:
     """Return elements of the first layer."""
     first = Integer(0)
     for layer, number in kinds_of_layers(terms):
-        first = _if_any(number, sum_of(terms, layer, "aligned"), first)
+        first = if_any(number, sum_of(terms, layer, "aligned"), first)
     return first
 
 

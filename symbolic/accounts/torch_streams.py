@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
+from sympy import Add, Eq, Expr, Ge, Gt, Integer, Symbol
 
-from ..functions import Iverson, Max
+from ..functions import FloorDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place, Role
 from ..parallel.data import bytes_per_element, gradients_are_freed, states
@@ -25,12 +25,13 @@ from .torch_gathered import (
     SEVERAL,
     SHARDS,
     gradient_bytes,
+    if_any,
     kinds_of_layers,
     outside,
     sum_of,
 )
 
-R, w = symbols("R w")
+D, c, R, w = symbols("D c R w")
 
 _ALL: Mapping[Symbol, Expr] = {GATHERING: Integer(1), REDUCING: Integer(1)}
 _DEFAULT: Mapping[Symbol, Expr] = {GATHERING: Integer(0), REDUCING: Integer(0)}
@@ -85,15 +86,27 @@ def _gathers(terms: TermSet, implementation: Implementation) -> Expr:
     """
     before, layers, last = _units(terms, implementation)
     is_cast = bytes_per_element(states(implementation.choices), Role.WEIGHT) != COMPUTE
-    each = 1 + Integer(is_cast) / SHARDS
-    moments = [each * before]
+
+    def gathered(unit: Expr) -> Expr:
+        return unit + Integer(is_cast) * _shared(unit)
+
+    moments = [gathered(before)]
     for number, layer in layers:
         there = Iverson(Ge(number, 1))
-        moments += [there * (before + each * layer), Iverson(Ge(number, 2)) * (layer + each * layer)]
-        before = there * layer + (1 - there) * before
+        moments += [there * (before + gathered(layer)), Iverson(Ge(number, 2)) * (layer + gathered(layer))]
+        before = if_any(number, layer, before)
     if last != 0:
-        moments.append(before + each * last)
+        moments.append(before + gathered(last))
     return SEVERAL * COMPUTE * Max(*moments)
+
+
+def _shared(unit: Expr) -> Expr:
+    """Return elements of a rank's share of a unit: of each part a whole number, so that floats are exact."""
+    shares = []
+    for part in Add.make_args(unit):
+        size, there = part.as_independent(Iverson, as_Add=False)
+        shares.append(there * FloorDiv(size * R, D * c))
+    return total(*shares)
 
 
 def _reduces(terms: TermSet, implementation: Implementation) -> Expr:

@@ -165,7 +165,10 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
 
     def _fraction(self, division: Expr) -> str:
         over, under = quotient(*division.args)
-        return rf"\frac{{{self._product(list(Mul.make_args(over)))}}}{{{self._print(under)}}}"
+        numerator, denominator = self._product(list(Mul.make_args(over))), self._print(under)
+        if width(numerator) > LINE:  # a line may break beside a bar, but not above it
+            return rf"\frac{{1}}{{{denominator}}}{self.times}{self._factor(over)}"
+        return rf"\frac{{{numerator}}}{{{denominator}}}"
 
     def _print_LeastCommonMultiple(self, expr: Expr, exp: str | None = None) -> str:
         return self._function(r"\operatorname{lcm}", expr.args, exp)
