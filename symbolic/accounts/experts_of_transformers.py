@@ -77,17 +77,13 @@ class ExpertLayer(Layer):
 
     def _shared(self, value: Value) -> Value:
         """Record shared experts, which are an MLP."""
-        joint = self.choices["projections"] in ("fused", "gate_up")
-        names = ("gate_up", "gate_up") if joint else ("gate_proj", "up_proj")
-        inner = self.gated(value, [f"shared_experts.{name}.weight" for name in names],
-                           (*TOKENS, SHARED_FFN), (*TOKENS, SHARED_GATE_UP))
+        inner = self.gated(value, "shared_experts", ("gate_proj", "up_proj"), (*TOKENS, SHARED_FFN),
+                           (*TOKENS, SHARED_GATE_UP))
         return self.linear(inner, "shared_experts.down.weight", WHOLE)
 
     def _gated_once(self, value: Value, result: Value) -> Value:
         """Multiply the result of shared experts with one number for each token."""
-        score = Storage(self.bytes_of(TOKENS, LOW))
-        gate = self.simple("sigmoid", self.linear(value, "shared_experts.gate.weight", TOKENS), saved=[score])
-        gate.storage = score
+        gate = self.simple("sigmoid", self.linear(value, "shared_experts.gate.weight", TOKENS), kept=True)
         return self.multiply(result, gate)
 
     def _numbers(self, name: str, shape: Shape, bytes: int = _LONG) -> Value:
@@ -109,9 +105,7 @@ class ExpertLayer(Layer):
     def _chosen(self, logits: Value) -> Value:
         """Record the scores of all experts in fp32, and those of the chosen ones, which may be divided by their sum."""
         high = self.cast(logits, HIGH) if logits.bytes == LOW else logits
-        kept, chosen = Storage(self.bytes_of(_ALL, HIGH)), Storage(self.bytes_of(_CHOSEN, _LONG))
-        scores = self.simple("scores", high, saved=[kept])
-        scores.storage = kept
+        scores, chosen = self.simple("scores", high, kept=True), Storage(self.bytes_of(_CHOSEN, _LONG))
         is_bounded = self.choices["router"] == _BOUNDED
         if self._has_sigmoids or is_bounded:  # others than the scores choose
             corrected = self._numbers("corrected scores", _ALL, HIGH)
@@ -127,11 +121,8 @@ class ExpertLayer(Layer):
 
     def _of_chosen(self, logits: Value) -> Value:
         """Record the best logits, and their softmax alone."""
-        chosen, kept = Storage(self.bytes_of(_CHOSEN, _LONG)), Storage(self.bytes_of(_CHOSEN, HIGH))
-        best = self.simple("topk", logits, _CHOSEN, saved=[chosen])
-        weights = self.simple("softmax", best, saved=[kept])
-        weights.storage = kept
-        return weights
+        best = self.simple("topk", logits, _CHOSEN, saved=[Storage(self.bytes_of(_CHOSEN, _LONG))])
+        return self.simple("softmax", best, kept=True)
 
     def _wide_logits(self, value: Value) -> Value:
         """Multiply with an fp32 copy of the router's weight."""

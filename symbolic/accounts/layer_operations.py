@@ -79,10 +79,11 @@ class Operations:
 
     def simple(self, name: str, value: Value, shape: Shape | None = None, bytes: int | None = None, *,
                saved: list[Storage] | None = None, temporaries: int = 0, passed: bool = False, view: bool = False,
-               ) -> Value:
+               kept: bool = False) -> Value:
         """Record an operation of one input whose backward pass makes its gradient, and temporaries of its size.
 
-        ``passed``: the gradient is that of the output. ``view``: the output is a view of the input.
+        ``passed``: the gradient is that of the output. ``view``: the output is a view of the input. ``kept``: the
+        operation saves its output.
         """
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             if passed:
@@ -93,10 +94,16 @@ class Operations:
             for each in reversed(passing):
                 walk.drop(each)
             return [result]
-        out = self.value(name, [value], shape or value.shape, bytes or value.bytes, backward=backward, saved=saved)
-        if view:
-            out.storage = value.storage
+        shape, bytes = shape or value.shape, bytes or value.bytes
+        own = [Storage(self.bytes_of(shape, bytes))] if kept else []
+        out = self.value(name, [value], shape, bytes, backward=backward, saved=[*(saved or []), *own])
+        if view or kept:
+            out.storage = value.storage if view else own[0]
         return out
+
+    def making(self, *shapes: Shape) -> Backward:
+        """Return a backward pass that makes a gradient of each shape."""
+        return lambda walk, gradients: [walk.make(self.bytes_of(shape, LOW)) for shape in shapes]
 
     def cast(self, value: Value, bytes: int) -> Value:
         """Copy in another precision."""

@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sympy import Expr, Integer
 
-from ..components.attention import ONE_HEAD
+from ..components.attention import ONE_HEAD, SCORES
 from ..dimensions import (
-    BATCH,
     FFN,
     GATE_UP_FEATURES,
     HEAD_DIM,
     HEADS,
-    KEY_SEQUENCE,
     KV_FEATURES,
     KV_HEADS,
     QKV_FEATURES,
@@ -27,7 +25,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
-from .autograd import Backward, Storage, Value, Walk
+from .autograd import Storage, Value, Walk
 from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
 
@@ -36,7 +34,6 @@ a, k, s, acap = symbols("a k s acap")
 INNER: Shape = (*TOKENS, FFN)
 QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
 KEY: Shape = (*TOKENS, KV_HEADS, HEAD_DIM)
-SCORES: Shape = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 
 
 class Layer(Operations):
@@ -104,9 +101,7 @@ class Layer(Operations):
         mean = self.simple("mean", squares, tokens)
         if kernel != "eager_scale" or normalisation != "rms":  # which divide by one expression
             names.append(mean)
-        root = Storage(self.bytes_of(tokens, HIGH))
-        inverse = self.simple("rsqrt", mean, saved=[root], temporaries=2)
-        inverse.storage = root
+        inverse = self.simple("rsqrt", mean, kept=True, temporaries=2)
         normed = self.multiply(wide, inverse)
         self.tape.name(copy)
         if kernel == "eager":
@@ -162,11 +157,8 @@ class Layer(Operations):
         made = [*turned, values]
         if self.choices["attention"] == "eager":
             return self.linear(self._eager(*made), "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
-
-        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            return [walk.make(self.bytes_of(each.shape, LOW)) for each in made]
         context, sums = Storage(self.bytes_of(QUERY, LOW)), Storage(self.bytes_of(QUERY[:-1], HIGH))
-        out = self.value("core", made, QUERY, backward=backward,
+        out = self.value("core", made, QUERY, backward=self.making(*(each.shape for each in made)),
                           saved=[*(each.storage for each in made), context, sums])
         out.storage = context
         if self.choices["rope"].startswith("joined") and self.choices["attention"] == "sdpa":
@@ -184,30 +176,20 @@ class Layer(Operations):
         repeated, viewed, *bounded = self.switched[-len(Layer.switches(self.choices)):]
         if repeated:
             parts = key, values
-            key, values = (self.value("repeat", [part], QUERY, backward=self._made(KEY)) for part in parts)
+            key, values = (self.value("repeat", [part], QUERY, backward=self.making(KEY)) for part in parts)
             if viewed:
                 key.storage, values.storage = (part.storage for part in parts)
-        scores = self.value("scores", [query, key], SCORES, backward=self._made(QUERY, QUERY),
+        scores = self.value("scores", [query, key], SCORES, backward=self.making(QUERY, QUERY),
                             saved=[query.storage, key.storage])
         scores = self.simple("scale", scores)
         if any(bounded):
-            kept = Storage(scores.storage.size)
-            scores = self.simple("tanh", self.simple("divide", scores), saved=[kept])
-            scores.storage = kept
-            scores = self.simple("scale", scores)
+            scores = self.simple("scale", self.simple("tanh", self.simple("divide", scores), kept=True))
         wide = self.cast(self.simple("mask", scores, passed=True), HIGH)
-        kept = Storage(wide.storage.size)
-        shares = self.simple("softmax", wide, saved=[kept], temporaries=1)
-        shares.storage = kept
-        shares = self.cast(shares, LOW)
-        out = self.value("context", [shares, values], QUERY, backward=self._made(SCORES, QUERY),
+        shares = self.cast(self.simple("softmax", wide, kept=True, temporaries=1), LOW)
+        out = self.value("context", [shares, values], QUERY, backward=self.making(SCORES, QUERY),
                          saved=[shares.storage, values.storage])
         self.tape.name(key, values)
         return self.simple("tokens", out, passed=True)
-
-    def _made(self, *shapes: Shape) -> Backward:
-        """Make a gradient of each shape."""
-        return lambda walk, gradients: [walk.make(self.bytes_of(shape, LOW)) for shape in shapes]
 
     def _projected(self, value: Value) -> tuple[Value, Value, Value]:
         """Record the projections; gradients of heads of queries and keys are brought back into order by a copy."""
@@ -305,9 +287,7 @@ class Layer(Operations):
         gated = self.choices["mlp"] in ("swiglu", "geglu")
         part = "swiglu" if gated else "gelu"
         if gated:
-            joint = self.choices["projections"] in ("fused", "gate_up")
-            names = ("gate_up", "gate_up") if joint else ("gate", "up")
-            inner = self.gated(value, [f"swiglu.{name}.weight" for name in names], INNER, (*TOKENS, GATE_UP_FEATURES),
+            inner = self.gated(value, "swiglu", ("gate", "up"), INNER, (*TOKENS, GATE_UP_FEATURES),
                                "swiglu.gate_up.bias")
         else:
             hidden = self.linear(value, "gelu.up.weight", INNER, "gelu.up.bias")
@@ -316,15 +296,18 @@ class Layer(Operations):
             self.tape.name(hidden)
         return self.linear(inner, f"{part}.down.weight", WHOLE, f"{part}.down.bias")
 
-    def gated(self, value: Value, weights: Sequence[str], inner: Shape, both: Shape, bias: str = "") -> Value:
-        """Record the product of the up projection with the activated gate; with one weight for both they are halves."""
-        if weights[0] == weights[1]:
-            gate, up = self.halves(self.linear(value, weights[0], both, bias), inner)
+    def gated(
+        self, value: Value, part: str, names: tuple[str, str], inner: Shape, both: Shape, bias: str = "",
+    ) -> Value:
+        """Record the product of up projection and activated gate, which have ``names`` or are halves of one."""
+        is_joint = self.choices["projections"] in ("fused", "gate_up")
+        if is_joint:
+            gate, up = self.halves(self.linear(value, f"{part}.gate_up.weight", both, bias), inner)
         else:
-            gate = self.linear(value, weights[0], inner, bias)
+            gate = self.linear(value, f"{part}.{names[0]}.weight", inner, bias)
         activated = self.simple("activation", gate, saved=[gate.storage])
-        if weights[0] != weights[1]:
-            up = self.linear(value, weights[1], inner, bias)
+        if not is_joint:
+            up = self.linear(value, f"{part}.{names[1]}.weight", inner, bias)
         return self.multiply(activated, up)
 
 
@@ -384,18 +367,14 @@ def _xielu(layer: Layer, value: Value) -> Value:
         walk.drop(walk.make(layer.bytes_of(value.shape, 1)))
         return [made]
     least = layer.value("minimum", [value], value.shape, backward=minimum, saved=[value.storage])
-    exponential = Storage(value.storage.size)
-    power = layer.simple("expm1", least, saved=[exponential], temporaries=1)
-    power.storage = exponential
+    power = layer.simple("expm1", least, kept=True, temporaries=1)
 
     def difference(walk: Walk, gradients: list[Storage]) -> list[Storage]:
         return [walk.share(gradients[0]), walk.make(layer.bytes_of(value.shape, LOW))]
     below = layer.value("difference", [power, value], value.shape, backward=difference)
     lower = layer.add(layer.multiply(below, falling), layer.simple("scaled", value))
-
-    def chosen(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-        return [walk.make(layer.bytes_of(value.shape, LOW)) for _ in range(2)]
-    result = layer.value("chosen", [upper, lower], value.shape, backward=chosen, saved=[positive.storage])
+    result = layer.value("chosen", [upper, lower], value.shape, backward=layer.making(value.shape, value.shape),
+                         saved=[positive.storage])
     layer.tape.name(positive)
     return result
 

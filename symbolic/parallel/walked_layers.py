@@ -18,8 +18,7 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "attention": ("sdpa", "flash", "eager"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
     "rope": ("shared", "shared_first", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "joined", "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
-    "sinks": ("none",), "capping": ("none", "tanh"), "embedding_norm": ("none",),
-    "dropout": ("none",),
+    "sinks": ("none",), "capping": ("none", "tanh"), "embedding_norm": ("none",), "dropout": ("none",),
 }
 
 

@@ -19,6 +19,12 @@ function eventsOf(scripts) {
 class Bound {
   held = new Map();
   behind = null;
+  place = "0.0";
+
+  // True if the first layer is at work.
+  get isFirst() {
+    return this.place === "0.0";
+  }
 
   constructor(rows, trace) {
     this.trace = trace;
@@ -73,7 +79,6 @@ class Player {
     this.forward = rows.saved(rows.inLayer, false);
     this.weights = rows.every.filter(({ role }) => role === "weight");
     this.kept = new Map(); // names of the rows that a point saves, by its list of rows
-    this.isFirst = () => (this.bound.place ?? "0.0") === "0.0"; // the first layer is at work
     this.words = {
       save: (name, point) => this.save(name, point),
       free: (name, { held }) => { for (const row of [...held.keys()].reverse()) if (isOf(row, name)) this.release(held, row); },
@@ -90,8 +95,8 @@ class Player {
       added: () => { trace.freeAll(this.added); this.added = []; },
       sum: () => { this.sums = true; },
       share: () => { this.shared = rows.shared.map((row) => this.make(row)); },
-      unshare: (name) => { if (!name || this.isFirst()) { trace.freeAll(this.shared); this.shared = []; } },
-      first: (name, point) => { if (this.isFirst()) this.event("=", name, point); },
+      unshare: (name) => { if (!name || this.bound.isFirst) { trace.freeAll(this.shared); this.shared = []; } },
+      first: (name, point) => { if (this.bound.isFirst) this.event("=", name, point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already
       receive: () => {}, // streams have no bytes

@@ -36,8 +36,8 @@ SWITCHES = {
 def layout_of(options: Options, model: Model, num_gpus: int | None) -> dict[str, Any]:
     """Return sizes of groups, batch, stages and recompute. Raises InputError that blames a flag."""
     layout: dict[str, Any] = {
-        "seq_length": next((size for name in ("seq-length", "encoder-seq-length") if (size := options.number(name))),
-                           None) or options.needed("seq-length"),
+        "seq_length": options.number("seq-length") or options.number("encoder-seq-length")
+                      or options.needed("seq-length"),
         "micro_batch_size": options.needed("micro-batch-size"),
     }
     layout |= {name: options.needed(flag) for name, flag in SIZES.items() if options.number(flag) is not None}
