@@ -101,14 +101,26 @@ def _at_work(terms: TermSet, implementation: Implementation) -> Expr:
     moments = []
     for (layer, number), other in zip(kinds, left, strict=True):
         has_experts = layer == "expert_layer"
-        own = (_of_a_dense_layer(terms, implementation) if choices["layers"] == "dense"
-               else Max(*layer_moments(implementation, kind=ExpertLayer if has_experts else Layer)))
+        own = _alone(terms, implementation, layer)
         made_again = again(terms, implementation, Place.EXPERTS if has_experts else Place.DENSE, with_output=False)
         moments.append(product(Min(Integer(1), number), total(own, product(rfull, made_again), other)))
     for beside in _UNITS if is_shared else ():
         moments += [product(Min(Integer(1), number), moment)
                     for (_, number), moment in zip(kinds, beside(terms, implementation), strict=True)]
     return Max(*moments)
+
+
+def _alone(terms: TermSet, implementation: Implementation, layer: str) -> Expr:
+    """Return the temporaries of a layer, as a term of its own: all ranks have the same."""
+    if implementation.choices["layers"] == "dense":
+        own = _of_a_dense_layer(terms, implementation)
+    else:
+        kind = ExpertLayer if layer == "expert_layer" else Layer
+        own = Max(*layer_moments(implementation, kind=kind))
+    if own == 0:
+        return own
+    return terms.add(f"{layer}.backward", own, "bytes",
+                     "temporaries of a layer's backward pass, beside all that it saved")
 
 
 def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
