@@ -34,10 +34,10 @@ SEARCH = """async (link) => {
   const answers = searched(state);
   const plain = ({ role, values, labels, part, seconds, peak }) =>
     ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });
-  const excluded = excludedBy(answers);
+  const [excluded, byRule] = [excludedBy(answers), byRule80(answers, state)];
   return {
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(plain),
-    excluded: excluded && plain(excluded),
+    excluded: excluded && plain(excluded), by_rule_80: byRule ? plain(byRule) : null,
     front: answers.everything.entries.map(({ seconds, peak }) => [seconds, peak]),
   };
 }"""

@@ -100,6 +100,14 @@ function excludedBy({ best, everything }) {
   return faster.at(-1);
 }
 
+// Of the layouts that fit by the published 80 % rule the fastest, if its step is shorter than that of the first choice by
+// more than the error of times.
+function byRule80({ best, everything }, { gpu, numbers }) {
+  const item = everything.entries.find(({ rule }) => rule === 0);
+  const error = errorOf(GPUS.get(gpu), numbers).error || DATA.choosing.equal;
+  return best[0] && item?.seconds < (1 - error) * best[0].seconds ? item : undefined;
+}
+
 // The fastest that fit, without layouts that differ in what changes no term of memory or time.
 function distinct(entries, count) {
   const idle = new Set(DATA.choosing.idle);

@@ -11,7 +11,7 @@ function metricsOf(own) {
   if (broken) return [...rows, ["not a layout", broken]];
   const timed = time.unknown ? [["step, s", "unknown"]] : [
     ["step, s", time.seconds, seconds, -1], ["tokens/s", time.tokensPerSecond, count, 1], ["MFU", time.mfu, percent, 1],
-    ...(time.costPerToken ? [["a million tokens cost", 1e6 * time.costPerToken, (value) => value.toPrecision(3), -1]] : []),
+    ...(time.costPerToken ? [["cost per M tokens", time.costPerToken, millionCost, -1]] : []),
     ...Object.entries(time.spent).map(([part, value]) => [`· ${part}, s`, value, seconds, -1])];
   return [...rows, ["verdict", peak.verdict], ["80 % rule", peak.rule], ["peak, GiB", peak.total, gib, -1],
     ...DATA.roles.map((role) => [`· ${role}, GiB`, peak.byRole[role], gib, -1]), ...timed];

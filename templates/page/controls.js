@@ -1,11 +1,11 @@
 // Controls of the job, the layout and the shape, made from the parameters.
 const TITLES = { model: "Model", gpu: "GPU", network: "Network between nodes", risk: "Accepted risk of running out",
   implementation: "Implementation", recompute: "Recompute",
-  schedule: "Order of passes" };
+  schedule: "Order of passes", cents_per_gpu_hour: "Price of one GPU for an hour, in your currency" };
 
 function label(name) {
-  const { meaning, unit } = DATA.parameters[name];
-  return meaning[0].toUpperCase() + meaning.slice(1) + (unit === "cents" ? ", in cents" : "");
+  const { meaning } = DATA.parameters[name];
+  return TITLES[name] ?? meaning[0].toUpperCase() + meaning.slice(1);
 }
 
 function selectFor(name) {
@@ -18,7 +18,7 @@ function sliderFor(name) {
   return element(
     "div", { class: "control", "data-control": name },
     element("label", { for: `number-${name}` }, text),
-    element("input", { type: "number", id: `number-${name}`, "data-name": name, inputmode: "numeric", step: 1 }),
+    element("input", { type: "number", id: `number-${name}`, "data-name": name, ...(name === CENTS ? { inputmode: "decimal", step: 0.01 } : { inputmode: "numeric", step: 1 }) }),
     element("input", { type: "range", "data-slider": name, min: 0, "aria-label": text }),
   );
 }
@@ -124,9 +124,10 @@ function fillSliders() {
     slider.candidates = [...new Set([...CANDIDATES[name](state.numbers), value])].sort((left, right) => left - right);
     slider.max = slider.candidates.length - 1;
     slider.value = slider.candidates.indexOf(value);
-    slider.setAttribute("aria-valuetext", `${value} ${DATA.parameters[name].unit}`);
+    const [, shown] = written(name, value);
+    slider.setAttribute("aria-valuetext", name === CENTS ? shown : `${shown} ${DATA.parameters[name].unit}`);
     const number = byId(`number-${name}`);
-    if (document.activeElement !== number || Number(number.value) !== value) number.value = value;
+    if (document.activeElement !== number || Number(number.value) !== shown) number.value = shown;
     slider.disabled = number.disabled = isFixed(name);
     slider.closest("[data-control]").hidden = PERHAPS.includes(name) && isFixed(name);
   }
@@ -154,7 +155,9 @@ function notice(text, groups = []) {
 function refuseField(field, name) {
   const [least, most] = DATA.parameters[name].limits;
   field.setAttribute("aria-invalid", "true");
-  notice(`${name} = ${field.value || "nothing"}: must be an integer from ${least} to ${most}. All numbers are those of before.`);
+  const [key, end] = written(name, most);
+  const rule = name === CENTS ? "a number with at most two decimals" : "an integer";
+  notice(`${key} = ${field.value || "nothing"}: must be ${rule} from ${least} to ${end}. All numbers are those of before.`);
 }
 
 function onInput({ target }) {
@@ -173,7 +176,7 @@ function onInput({ target }) {
   } else if (slider) pick(slider, target.candidates[target.value]);
   else if (check) pick(check, Number(target.checked));
   else if (target.type === "number") {
-    const value = Number(target.value);
+    const value = readNumber(name, target.value);
     if (target.value === "" || !legal(name, value)) return refuseField(target, name);
     pick(name, value);
   } else pick(name, target.value);

@@ -40,6 +40,12 @@ function chance(probability) {
   return 0.999 < probability && probability < 1 ? ">99.9%" : percent(probability);
 }
 
+// The price of a million tokens; nothing where no price is given.
+function millionCost(perToken) {
+  const million = 1e6 * perToken;
+  return million >= 1000 ? count(million) : million ? million.toPrecision(3) : "";
+}
+
 function seconds(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(3);
 }

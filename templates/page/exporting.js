@@ -11,7 +11,7 @@ function commandOf(own) {
   const flag = (name) => `--${name.replaceAll("_", "-")}`;
   const { fixed } = DATA.evaluators[evaluatorName(own)];
   const numbers = Object.entries(own.numbers).filter(([name, value]) => !(name in fixed) && !(name in usual)
-    && !SWITCHES.includes(name) && name !== "cents_per_gpu_hour" && (JOB.includes(name) || value > 1 || STAGES.includes(name) && value));
+    && !SWITCHES.includes(name) && name !== CENTS && (JOB.includes(name) || value > 1 || STAGES.includes(name) && value));
   const switches = SWITCHES.slice(1).filter((name) => own.numbers[name] && !(name in fixed)).map(flag);
   const sequence = own.numbers.tensor_parallel > 1 && !("sequence_parallel" in fixed) && !own.numbers.sequence_parallel
     ? ["--no-sequence-parallel"] : [];
@@ -20,7 +20,7 @@ function commandOf(own) {
   const settings = Object.entries(own.settings).map(([name, value]) => optionFor(name, value));
   const ofFile = MODELS.get(own.model).of_family;
   return [`shardmath explain ${ofFile ? "./config.json" : own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
-    ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
+    ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.numbers[CENTS] ? [`--price ${own.numbers[CENTS] / 100}`] : []), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
     ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
     ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...Object.entries(own.kernels).map((pair) => `--kernel ${pair.join("=")}`), ...settings, ...(ofFile ? [] : shape)].join(" ");
 }
@@ -50,9 +50,9 @@ function accountCsv() {
 
 function layoutsCsv() {
   const names = [...SIZES, "sequence_parallel", "data_parallel", ...STAGES, ...SWITCHES.slice(1)];
-  return csvOf([["role", ...names, "recompute", "schedule", "seconds", "tokens_per_second_per_gpu", "mfu", "peak_bytes"],
+  return csvOf([["role", ...names, "recompute", "schedule", "seconds", "tokens_per_second_per_gpu", "mfu", "cost_per_token", "peak_bytes"],
     ...[...ranked.choices, ...ranked.fastest].map(({ role = "", values, labels, part, seconds: time, rates, peak }) =>
-      [role, ...names.map((name) => values[name] ?? 0), labels.recompute, part.schedule, time, rates.tokensPerSecondPerGpu, rates.mfu, peak])]);
+      [role, ...names.map((name) => values[name] ?? 0), labels.recompute, part.schedule, time, rates.tokensPerSecondPerGpu, rates.mfu, rates.costPerToken || "", peak])]);
 }
 
 // All pictures of the page as one, with the styles that they have here.

@@ -43,9 +43,9 @@ function timeTiles(time) {
     : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps `
       + `${measured} nine were within ${percent(error)}.`;
   const cost = time.costPerToken
-    ? [tile("tile-cost", "Cost", termButton("step.cost_per_token", (1e6 * time.costPerToken).toPrecision(3)), "",
+    ? [tile("tile-cost", "Cost", termButton("step.cost_per_token", millionCost(time.costPerToken)), "",
       element("p", { class: "line" }, "for a million tokens"),
-      note(`${(time.costPerToken * time.tokens).toPrecision(3)} for a step, in your currency.`))]
+      note(`${Number((time.costPerToken * time.tokens).toPrecision(3))} for a step, in your currency.`))]
     : [];
   return [
     tile("tile-time", "Step time", termButton("step.time", seconds(time.seconds)), "s",
@@ -70,7 +70,9 @@ function showHeadline(values, accounts, time, broken) {
     return;
   }
   const peak = largest(accounts);
-  byId("headline").replaceChildren(memoryTile(values, accounts), ...timeTiles(time));
+  const tiles = [memoryTile(values, accounts), ...timeTiles(time)];
+  byId("headline").className = ["tiles", ...(tiles.length === 2 ? ["two"] : tiles.length === 5 ? ["five"] : [])].join(" ");
+  byId("headline").replaceChildren(...tiles);
   byId("announced").textContent = `${gib(peak.total)} GiB, ${peak.verdict}${time.unknown ? "" : `, ${seconds(time.seconds)} s`}`;
   const process = ["allocated", "reserved", "total"].map((name) => gib(peak.numbers[`process.${name}`]));
   byId("process").replaceChildren(`On that rank: allocated ${process[0]}, reserved ${process[1]}, process ${process[2]} GiB. `

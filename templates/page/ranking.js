@@ -102,11 +102,17 @@ const MEASURES = [
   ["step", "s", ({ seconds: time }) => seconds(time), "strong"],
   ["tokens/s", "per GPU", ({ rates }) => count(rates.tokensPerSecondPerGpu)],
   ["MFU", "", ({ rates }) => percent(rates.mfu)],
+  ["cost", "per M tokens", ({ rates }) => millionCost(rates.costPerToken)],
   ["peak", "GiB", ({ peak, verdict }) => element("span", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` },
     VERDICT_SIGN[verdict] + gib(peak)), unseen(verdictName(verdict)))],
   ["runs out", "", ({ probability }) => chance(probability)],
-  ["80 % rule", "", ({ rule }) => verdictName(rule)],
+  ["80 %", "rule", ({ rule }) => verdictName(rule)],
 ];
+
+// Those of them that are known: cost needs a price.
+function measures() {
+  return MEASURES.filter(([name]) => name !== "cost" || state.numbers[CENTS]);
+}
 
 function verdictName(place) {
   return shardmath[evaluatorName(state)].VERDICTS[place][0];
@@ -118,8 +124,8 @@ function entryRow(entry, place, list) {
   return element("tr", { role: "row", class: chosen ? "chosen" : undefined },
     element("th", { scope: "row", role: "rowheader" }, element("button", { type: "button", "data-list": list, "data-best": place,
       "aria-pressed": chosen }, unseen("Take over "), entry.role ?? `${place + 1}`)),
-    ...MEASURES.map(([name, unit, shown, style]) => element("td", { role: "cell", class: style,
-      "data-label": unit.length > 3 ? `${name} ${unit}` : name.replace(" rule", ""), "data-unit": unit.length > 3 ? undefined : unit }, shown(entry))),
+    ...measures().map(([name, unit, shown, style]) => element("td", { role: "cell", class: style,
+      "data-label": unit.length > 3 ? `${name} ${unit}` : name, "data-unit": unit.length > 3 ? undefined : unit }, shown(entry))),
     element("td", { class: "layout", role: "cell" }, ...breakable(inWords(entry))));
 }
 
@@ -130,16 +136,20 @@ function showRanking() {
   const every = [...ranked.choices, ...ranked.fastest, ...ranked.nearest];
   const headed = (...children) => element("th", { scope: "col", role: "columnheader" }, ...children);
   const head = element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, element("td", { role: "cell" }),
-    ...MEASURES.map(([name, unit]) => headed(name, ...(unit ? [unit.length > 3 ? element("br") : ", ", unit] : []))), headed("layout")));
+    ...measures().map(([name, unit]) => headed(name, ...(unit ? [unit.length > 3 ? element("br") : ", ", unit] : []))), headed("layout")));
   const body = (list, title, entries) => element("tbody", { "data-rows": list, role: "rowgroup" },
-    element("tr", { class: "group", role: "row" }, element("th", { scope: "rowgroup", role: "rowheader", colspan: MEASURES.length + 2 }, title)),
+    element("tr", { class: "group", role: "row" }, element("th", { scope: "rowgroup", role: "rowheader", colspan: measures().length + 2 }, title)),
     ...entries.map((entry, place) => entryRow(entry, place, list)));
   byId("best").replaceChildren(...(every.length
     ? [head, ...ROWS.filter(([list]) => ranked[list].length).map(([list, title]) => body(list, title, ranked[list]))] : []));
+  byId("best").classList.toggle("priced", measures().length === MEASURES.length);
   byId("ranking").classList.toggle("ranked", every.length > 5);
   byId("ranking").classList.toggle("none", ranked.nearest.length > 0 && byId("best").getAttribute("aria-busy") !== "true");
-  const { excluded } = ranked;
+  const { excluded, byRule80: other } = ranked;
   const searching = byId("best").getAttribute("aria-busy") === "true";
+  byId("by-rule-80").textContent = searching || !other ? "" : `By the published 80 % rule: ${inWords(other)}: `
+    + `${seconds(other.seconds)} s a step, ${percent(1 - other.seconds / ranked.choices[0].seconds)} less, `
+    + `${gib(other.peak)} GiB at the peak, runs out with a probability of ${chance(other.probability)}.`;
   byId("excluded").textContent = searching || !excluded ? "" : ranked.choices.length
     ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`

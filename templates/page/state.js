@@ -6,7 +6,7 @@ const CANDIDATES = {
   num_gpus: () => [...POWERS(16384), ...POWERS(512).map((power) => 24 * power)],
   global_batch_size: () => POWERS(16384),
   seq_length: () => POWERS(2 ** 20).slice(9),
-  cents_per_gpu_hour: () => [0, ...STEPS(25, 1000)],
+  cents_per_gpu_hour: () => [0, ...STEPS(10, 1000)],
   tensor_parallel: (numbers) => divisors(numbers.num_attention_heads),
   context_parallel: () => POWERS(128),
   pipeline_parallel: (numbers) => divisors(numbers.num_layers),
@@ -27,6 +27,8 @@ const CANDIDATES = {
   moe_topk: (numbers) => [0, ...STEPS(1, Math.max(1, numbers.num_experts))],
   moe_ffn_hidden_size: () => [0, ...STEPS(128, 32768)],
 };
+// Formulas have the price of a GPU-hour in hundredths of the currency; people and links have it as `--price`.
+const [PRICE, CENTS] = ["price", "cents_per_gpu_hour"];
 const JOB = ["num_gpus", "global_batch_size", "seq_length", "cents_per_gpu_hour"];
 const LAYOUT = ["tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
   "expert_tensor_parallel", "micro_batch_size"];
@@ -146,6 +148,17 @@ function takeOver({ values, labels, part }) {
   settle();
 }
 
+// A number as people write it, behind its name.
+function written(name, value) {
+  return name === CENTS ? [PRICE, value / 100] : [name, value];
+}
+
+// A number as formulas have it; NaN for a price that is no number of whole hundredths.
+function readNumber(name, text) {
+  if (name !== CENTS) return Number(text);
+  return /^[$€£]?\d+(\.\d{1,2})?$/.test(text) ? Math.round(100 * text.replace(/^\D/, "")) : NaN;
+}
+
 function toLink(chosen = state) {
   const asked = new URLSearchParams();
   if (kept && chosen === state) asked.set("against", toLink(kept).slice(1));
@@ -154,7 +167,7 @@ function toLink(chosen = state) {
   const { fixed } = DATA.evaluators[evaluatorName(chosen)];
   for (const name of Object.keys(own)) if (name === "model" || chosen[name] !== own[name]) asked.set(name, chosen[name]);
   const usual = { ...START_NUMBERS, ...MODELS.get(chosen.model).values };
-  for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(name, chosen.numbers[name]);
+  for (const name of Object.keys(usual)) if (chosen.numbers[name] !== usual[name] && !(name in fixed)) asked.set(...written(name, chosen.numbers[name]));
   if (Object.keys(chosen.kernels).length) asked.set("kernel", kernelKey(chosen.kernels));
   for (const [name, value] of Object.entries(chosen.settings)) asked.set(name, value);
   if (Object.keys(chosen.file).length) asked.set("file", JSON.stringify(chosen.file));
@@ -191,10 +204,10 @@ function fileOf(text) {
 function fromLink(link) {
   const asked = new Map(new URLSearchParams(link.replace(/^[^#]*#?/, "")));
   const ignored = [];
-  const take = (name, known, value) => {
-    if (asked.has(name) && !known) ignored.push(`${name}=${asked.get(name)}`);
-    else if (asked.has(name)) pick(name, value);
-    asked.delete(name);
+  const take = (key, known, value, name = key) => {
+    if (asked.has(key) && !known) ignored.push(`${key}=${asked.get(key)}`);
+    else if (asked.has(key)) pick(name, value);
+    asked.delete(key);
   };
   const isFamily = (name) => name === "model" && MODELS.get(asked.get(name))?.of_family; // as a pasted file left it
   const takeOption = (name) => take(name, asked.has(name) && (isFamily(name) || optionsOf(name).includes(asked.get(name))), asked.get(name));
@@ -220,6 +233,8 @@ function fromLink(link) {
     const text = asked.get(name);
     take(name, /^\d+$/.test(text) && legal(name, Number(text)), Number(text));
   }
+  const price = readNumber(CENTS, asked.get(PRICE) ?? "");
+  take(PRICE, legal(CENTS, price), price, CENTS);
   CHOSEN.slice(2).forEach(takeOption);
   for (const name of Object.values(DATA.settings.groups).flat())
     if (asked.has(name) && /^-?\d+$/.test(asked.get(name)) && isSetting(name) && legal(name, Number(asked.get(name)))) {

@@ -4,13 +4,15 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
   const rated = (entry) => {
     const evaluator = shardmath[entry.part.evaluator];
     const numbers = evaluator.times(entry.values, evaluator.terms(entry.values));
-    return { ...entry, rates: { tokensPerSecondPerGpu: numbers["step.tokens_per_second_per_gpu"], mfu: numbers["step.mfu"] } };
+    return { ...entry, rates: { tokensPerSecondPerGpu: numbers["step.tokens_per_second_per_gpu"], mfu: numbers["step.mfu"],
+      costPerToken: numbers["step.cost_per_token"] } };
   };
   // The answers so far, with rates of the layouts that are shown.
   const plain = (answers) => ({
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(rated),
     fastest: distinct(answers.best, 10).map(rated),
-    nearest: answers.best.length ? [] : answers.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(answers), front: answers.everything.entries,
+    nearest: answers.best.length ? [] : answers.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(answers),
+    byRule80: byRule80(answers, state), front: answers.everything.entries,
   });
   let [last, shown] = [performance.now(), performance.now() - 1700]; // the first rows come soon
   const answers = searched(state, (share, sofar) => {

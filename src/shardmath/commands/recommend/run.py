@@ -89,7 +89,7 @@ def recommend(
         () if first is None or first.layers else tuple(changes(asked, first)),
         (*untried(answers.parts), *impossible(search)),
         None if first is not None else switches(search, "uncertain" if worth else "out of memory"),
-        None if first is None else _by_rule_80(answers, first, cluster.error(bool(chosen.num_experts)) or EQUAL),
+        None if first is None else by_rule_80(answers, first, cluster.error(bool(chosen.num_experts)) or EQUAL),
     )
 
 
@@ -114,8 +114,8 @@ def _excluded(answers: Answered, first: Configuration | None) -> Excluded | None
     return _described(faster[-1])  # sorted by time: the more time, the less memory
 
 
-def _by_rule_80(answers: Answered, first: Configuration, error: float) -> Excluded | None:
-    """Of the layouts that fit by the 80 % rule the fastest, if its step is shorter by more than an ``error``."""
+def by_rule_80(answers: Answered, first: Configuration, error: float) -> Excluded | None:
+    """Return the fastest layout that fits by the 80 % rule, if its step is shorter by more than an ``error``."""
     item = next((item for item in answers.front("legal") if item.rule_80 == FITS), first)
     return _described(item) if seconds_of(item) < (1 - error) * seconds_of(first) else None
 
