@@ -18,7 +18,7 @@ class Units {
   first = true;
 
   constructor(rows, trace) {
-    Object.assign(this, { rows, trace });
+    Object.assign(this, { rows, trace, areCast: rows.sizes["state.weight"] !== COMPUTE });
     const { data_parallel_replicas = 1, data_parallel, context_parallel } = rows.values;
     this.replicas = data_parallel_replicas;
     this.shards = Math.max(1, Math.floor((data_parallel * context_parallel) / this.replicas));
@@ -113,7 +113,7 @@ class Units {
   gather(unit) {
     if (this.shards === 1) return null;
     const whole = COMPUTE * this.known[unit].aligned;
-    const share = this.trace.allocate(GATHERED, Math.floor(whole / this.shards));
+    const share = this.trace.allocate(GATHERED, this.areCast ? Math.floor(whole / this.shards) : 0);
     const buffer = this.trace.allocate(GATHERED, whole);
     this.trace.free(share);
     return buffer;
@@ -128,7 +128,7 @@ class Units {
   copied(unit) {
     let cast = null;
     const parameters = this.known[unit].copies.map((size) => {
-      if (this.shards === 1 && this.rows.sizes["state.weight"] !== COMPUTE) {
+      if (this.shards === 1 && this.areCast) {
         const earlier = cast;
         cast = this.trace.allocate(GATHERED, size);
         if (earlier) this.trace.free(earlier);
