@@ -143,11 +143,12 @@ function fillSliders() {
 
 // A sentence above the answers, and below it groups of what is to be known one by one; what has no effect is folded.
 function notice(text, groups = []) {
-  const listed = (items) => items.flatMap((item, place) => [place ? ", " : "", element("code", {}, item)]);
+  const listed = (items) => items.flatMap((item, place) => [place ? " " : "", element("code", {}, item, place < items.length - 1 ? "," : "")]);
   const folded = [LAUNCHED, IDLE];
   byId("notice").replaceChildren(text, ...groups.length ? [element("ul", {}, ...groups.map(([title, items]) =>
     (folded.includes(title) ? element("li", {}, element("details", {}, element("summary", {}, `${title} (${items.length})`), ...listed(items)))
       : title ? element("li", {}, `${title}: `, ...listed(items)) : element("li", {}, ...items))))] : []);
+  byId("notice").className = text.startsWith("Read: ") && !groups.length ? "done" : "";
   byId("notice").hidden = !text;
 }
 

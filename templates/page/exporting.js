@@ -55,26 +55,60 @@ function layoutsCsv() {
       [role, ...names.map((name) => values[name] ?? 0), labels.recompute, part.schedule, time, rates.tokensPerSecondPerGpu, rates.mfu, rates.costPerToken || "", peak])]);
 }
 
-// All pictures of the page as one, with the styles that they have here.
+// All pictures of the page as one, with titles, labels and legends, in the colours that they have here.
 function picture() {
-  const [width, gap] = [960, 12];
-  const whole = element("svg", { xmlns: "http://www.w3.org/2000/svg", width, "font-family": "sans-serif", "font-size": 13 });
-  let y = gap;
-  for (const drawn of document.querySelectorAll("#chart svg, #timeline svg, #spent svg, #lanes svg")) {
+  const [width, left, right, line] = [960, 90, 70, 22];
+  const { color: ink, backgroundColor: ground } = getComputedStyle(document.body);
+  const whole = element("svg", { xmlns: "http://www.w3.org/2000/svg", width, "font-family": "sans-serif", "font-size": 13, fill: ink });
+  let y = 12;
+  const write = (text, x, at, more = {}) => whole.append(element("text", { x, y: at, ...more }, text));
+  const place = (drawn, at, x, wide) => {
     const copy = drawn.cloneNode(true);
     const originals = drawn.querySelectorAll("*");
-    copy.querySelectorAll("*").forEach((node, place) => {
-      const { fill, stroke, strokeWidth, strokeDasharray } = getComputedStyle(originals[place]);
+    copy.querySelectorAll("*").forEach((node, number) => {
+      const { fill, stroke, strokeWidth, strokeDasharray } = getComputedStyle(originals[number]);
       for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "stroke-dasharray": strokeDasharray }))
         node.setAttribute(name, value);
       node.removeAttribute("class");
     });
     const height = Number(drawn.getAttribute("height"));
-    for (const [name, value] of Object.entries({ x: 0, y, width, height })) copy.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ x, y: at, width: wide, height })) copy.setAttribute(name, value);
     copy.removeAttribute("class");
     whole.append(copy);
-    y += height + gap;
+    return height;
+  };
+  const legend = (items) => {
+    let x = left;
+    for (const item of items) {
+      const [key, text] = [item.querySelector(".swatch, .line-key"), item.textContent.trim()];
+      const long = 40 + 7.2 * text.length;
+      if (x + long > width) [x, y] = [left, y + line];
+      if (key.matches("svg")) place(key, y, x, 16);
+      else whole.append(element("rect", { x, y: y + 2, width: 13, height: 13, fill: getComputedStyle(key).backgroundColor }));
+      write(text, x + 20, y + 13);
+      x += long;
+    }
+    y += 2 * line;
+  };
+  for (const [title, drawings, keys] of [["stages-title", "#chart svg", "#legend li"], ["time-title", "#spent > svg", "#spent tbody tr:not(.sum) th"],
+    ["timeline-title", "#timeline .plot svg", "#timeline .keys li"], ["pipeline-title", "#lanes svg", ""]]) {
+    const found = [...document.querySelectorAll(drawings)].filter((drawn) => drawn.checkVisibility());
+    if (!found.length) continue;
+    write(byId(title).textContent, 12, (y += line), { "font-size": 16, "font-weight": 600 });
+    y += 12;
+    for (const drawn of found) {
+      const [name, number] = [...drawn.parentElement.children].filter((node) => node.matches("span")).map((node) => node.firstChild.data);
+      const height = place(drawn, y, left, width - left - right);
+      if (name) write(name, 12, y + 16);
+      if (number) write(number, width - 12, y + 16, { "text-anchor": "end" });
+      if (height === HEIGHT) document.querySelectorAll(".ticks li").forEach((tick, part) =>
+        write(tick.textContent, left - 8, y + (HEIGHT * part) / 4 + 4, { "text-anchor": "end" }));
+      y += height + (height === HEIGHT ? 0 : 6);
+    }
+    y += 6;
+    if (keys) legend(document.querySelectorAll(keys));
   }
+  whole.prepend(element("rect", { width, height: y, fill: ground }));
   whole.setAttribute("height", y);
   whole.setAttribute("viewBox", `0 0 ${width} ${y}`);
   return new XMLSerializer().serializeToString(whole);
@@ -117,12 +151,14 @@ const EXPORTS = {
 
 async function copyLink() {
   const button = byId("copy");
+  button.style.minWidth = `${button.offsetWidth}px`; // so that the buttons beside it stay in place
   writeLink();
   try {
     await navigator.clipboard.writeText(location.href);
     button.textContent = "Copied";
-  } catch { // a browser may refuse: the address bar has the link too
-    button.textContent = "See the address bar";
+    byId("announced").textContent = "The link is copied.";
+  } catch { // a browser may refuse
+    notice("The browser does not let the page copy: the link is in the address bar.");
   }
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 }

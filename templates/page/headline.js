@@ -8,14 +8,15 @@ function note(...children) {
   return element("p", { class: "note" }, ...children);
 }
 
-// The memory of the GPU as a bar, with what is used, and the mark of the most that fits.
+// The memory of the GPU as a bar, with what is used and the mark of the most that fits; beyond it up to the peak, with a
+// mark of its own at its end.
 function gauge(share, verdict, limit) {
-  const at = Math.min(100, 100 * limit);
-  const width = `${Math.min(100, 100 * share)}%`;
+  const whole = Math.max(1, share);
+  const mark = (size, kind) => element("line", { class: kind, x1: `${(100 * size) / whole}%`, x2: `${(100 * size) / whole}%`, y1: 0, y2: 16 });
   return element("svg", { class: "gauge", "aria-hidden": "true", height: 16 },
     element("rect", { class: "track", width: "100%", y: 4, height: 8, rx: 4 }),
-    element("rect", { class: `used ${verdict}`, width, y: 4, height: 8, rx: 4 }),
-    element("line", { class: "mark", x1: `${at}%`, x2: `${at}%`, y1: 0, y2: 16 }));
+    element("rect", { class: `used ${verdict}`, width: `${(100 * share) / whole}%`, y: 4, height: 8, rx: 4 }),
+    mark(limit, "mark"), ...(share > 1 ? [mark(1, "limit")] : []));
 }
 
 function memoryTile(values, accounts) {
@@ -36,8 +37,13 @@ function whenOf(meaning) {
   return meaning.startsWith("inside ") ? meaning : `when ${meaning}`;
 }
 
+// Why no time is known, and what to do about it on this page.
+function untimedBecause(why) {
+  return why.startsWith("network = ") ? "this GPU has no usual network between nodes. Choose one" : why;
+}
+
 function timeTiles(time) {
-  if (time.unknown) return [tile("tile-time", "Step time", "–", "", note(`Step time is not computed: ${time.unknown}.`))];
+  if (time.unknown) return [tile("tile-time", "Step time", "–", "", note(`Step time is not computed: ${untimedBecause(time.unknown)}.`))];
   const { error, measured } = time;
   const band = error === null ? "No run on such GPUs was measured."
     : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps `

@@ -20,7 +20,7 @@ function search(again = false) {
   setStale(true);
   const values = valuesOf(state);
   const unknown = timeUnknown(state, values);
-  if (unknown) return giveUp(`Layouts are ranked by step time, which is not computed: ${unknown}.`);
+  if (unknown) return giveUp(`Layouts are ranked by step time, which is not computed: ${untimedBecause(unknown)}.`);
   showSearch({ share: 0, legal: 0, verdicts: [0, 0, 0] });
   waiting = setTimeout(searchBeside, CALM);
   return undefined;
@@ -72,7 +72,8 @@ function showSearch({ share = 1, done = false, legal = 0, verdicts = [0, 0, 0], 
   byId("ranking").classList.toggle("searching", !done && !stopped);
   byId("progress").value = share;
   for (const id of ["progress", "stop"]) byId(id).hidden = Boolean(done || stopped);
-  byId("again").hidden = !stopped;
+  byId("again").hidden = !stopped || Boolean(timeUnknown(state, valuesOf(state)));
+  byId("best-count").classList.toggle("stopped", Boolean(stopped));
   const beyond = done && refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
   byId("best-count").textContent = stopped
     || `${done ? "" : "Searching: "}${count(legal)} legal layouts, ${count(verdicts[0])} fit.${beyond}`;

@@ -1,5 +1,12 @@
 // Memory of each pipeline rank as stacked bars, and the account of the chosen one.
 
+// The lines in bars and over the timeline, as a legend has them.
+const LINES = [["fitting", "the most that fits"], ["soft", "80 % of the GPU"], ["", "all of the GPU"]];
+function lineKeys(kinds = LINES) {
+  return kinds.map(([kind, title]) => element("li", {}, element("svg", { class: "line-key", width: 16, height: 16, "aria-hidden": "true" },
+    element("line", { class: `limit ${kind}`, x1: 8, x2: 8, y1: 0, y2: 16 })), title));
+}
+
 // One bar for a rank: roles from left to right; what fits, 80 % and all of the GPU's memory as lines.
 function bar(byRole, scale, memory, limit) {
   const drawn = element("svg", { "aria-hidden": "true", height: 22 });
@@ -39,7 +46,7 @@ function showChart(values, accounts, chosen) {
       "li", {}, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), `${role} `,
       element("span", { class: "number" }, gib(chosen.byRole[role])),
     )),
-    element("li", {}, element("span", { class: "swatch dashed" }), "what fits, 80 % and 100 % of the GPU"),
+    ...lineKeys(),
   );
 }
 

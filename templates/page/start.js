@@ -11,6 +11,7 @@ function show() {
   fillSliders();
   const { values, broken, accounts, time } = examined(state);
   const chosen = accounts[state.rank] ?? largest(accounts);
+  shownRank = chosen?.rank ?? 0;
   shownNumbers = chosen ? { ...chosen.numbers, ...time.ranks?.[chosen.rank] } : {};
   showHeadline(values, accounts, time, broken);
   showTime(time);

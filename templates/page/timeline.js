@@ -54,7 +54,7 @@ function timelineFigure(points, memory) {
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
-    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys)];
+    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...lineKeys(LINES.slice(1)))];
 }
 
 // Peaks of the chosen rank at every moment of a step, in its order.

@@ -20,11 +20,20 @@ STATES = {
       document.getElementById("keep").click();
       for (const id of ["shape", "uneven", "exports"]) document.getElementById(id).open = true;""",
     "formula": "openFormula('step.time')",
-    "import": "drawer.close(); importer.showModal(); pasted.value = 'nothing'; take.click()",
+    "all that is rarely changed": "drawer.close(); document.getElementById('settings').open = true",
+    "import": "importer.showModal(); pasted.value = 'nothing'; take.click()",
 }
 
+#: Links to states that no button leads to.
+LINKS = {
+    "out of memory, with a price, beside another layout": "#model=llama-3.1-405b&num_gpus=64&global_batch_size=64"
+    "&pipeline_parallel=2&price=2.1&against=model%3Dllama-3.1-405b%26num_gpus%3D64",
+    "no layout": "#pipeline_parallel=3", "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
+}
+SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+
+@SCHEMES
 def test_axe_finds_no_violation(scheme: str, opened: Callable[..., Any]) -> None:
     for size in (PHONE, SCREEN):
         tab = opened("#global_batch_size=1023" if size == PHONE else "", size, scheme)
@@ -32,7 +41,23 @@ def test_axe_finds_no_violation(scheme: str, opened: Callable[..., Any]) -> None
         tab.evaluate(AXE.read_text(encoding="utf-8"))
         for state, done in STATES.items():
             tab.evaluate(done)
-            result = tab.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-            violations = [(item["id"], [node["html"] for node in item["nodes"]]) for item in result["violations"]]
-            assert violations == [], state
-            assert len(result["passes"]) > 15
+            assert_nothing_found(tab, state)
+
+
+@SCHEMES
+def test_axe_finds_no_violation_behind_a_link(scheme: str, opened: Callable[..., Any]) -> None:
+    for state, link in LINKS.items():
+        for size in (PHONE, SCREEN):
+            tab = opened(link, size, scheme)
+            tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+            tab.evaluate(AXE.read_text(encoding="utf-8"))
+            assert_nothing_found(tab, state)
+        tab.emulate_media(media="print", color_scheme=scheme)
+        assert_nothing_found(tab, f"{state}, on paper")
+
+
+def assert_nothing_found(tab: Any, state: str) -> None:
+    result = tab.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    violations = [(item["id"], [node["html"] for node in item["nodes"]]) for item in result["violations"]]
+    assert violations == [], state
+    assert len(result["passes"]) > 15

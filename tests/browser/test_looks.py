@@ -18,6 +18,8 @@ LINKS = {
     "many ranks": "#num_gpus=1024&pipeline_parallel=80&tensor_parallel=1&num_gpus=1040&rank=40",
     "notice": "#colour=red", "loss": "#pipeline_parallel=1&recompute=full&tensor_parallel=8",
     "torchtitan": "#implementation=torchtitan&term=stage.passed_layers.layer_backward&pipeline_parallel=1",
+    "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
+    "two layouts": "#price=2.1&tensor_parallel=4&against=model%3Dllama-3.1-70b%26recompute%3Dfull",
     "sequences": "#across=seq_length&down=global_batch_size",
 }
 #: Contrast of every text with what is behind it, as WCAG 2 defines it, beside the least that it asks for.
@@ -99,6 +101,18 @@ def test_every_column_of_the_ranking_is_seen(opened: Opener) -> None:
     labels = tab.locator("#best [data-rows=choices] tr:nth-child(2) td[data-label]").evaluate_all(
         "cells => cells.map((cell) => getComputedStyle(cell, '::before').content)")
     assert labels[:3] == ['"step "', '"tokens/s per GPU "', '"MFU "']
+
+
+def test_on_paper_there_is_nothing_to_press(opened: Opener) -> None:
+    tab = opened(LINKS["two layouts"], (718, 1040), "dark")
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+    tab.emulate_media(media="print", color_scheme="dark")
+    for seen in ("#headline", "#best", "#compared", "#chart", "#timeline", "#lanes", "#map", "#lines"):
+        assert tab.is_visible(seen), seen
+    for hidden in (".tools", "#stop", "#drop", "[data-slider=num_gpus]", ".screen"):
+        assert not tab.locator(hidden).first.is_visible(), hidden
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 718
 
 
 @EVERY_SCHEME

@@ -158,6 +158,18 @@ def test_every_formula_is_typeset(opened: Callable[..., Any]) -> None:
         assert broken == []
 
 
+def test_a_formula_names_its_parameters(opened: Callable[..., Any]) -> None:
+    tab = opened("#tensor_parallel=4&recompute=mlp")
+    tab.evaluate("openFormula('swiglu.saved')")
+    tab.wait_for_selector("#drawer[open]")
+    named = tab.evaluate("""() => Object.fromEntries([...document.querySelectorAll("#formula dl > div")].map((row) =>
+      [row.querySelector("dt").lastChild.textContent.trim(), row.querySelector("dd").textContent]))""")
+    sizes = {"sequence_shards", "context_parallel", "ffn_hidden_size", "hidden_size", "micro_batch_size", "seq_length"}
+    assert {*named} == {*sizes, "recompute_mlp", "tensor_parallel"}
+    assert named["tensor_parallel"].endswith(": 4 ranks")
+    assert named["recompute_mlp"].endswith(": yes")
+
+
 def test_a_named_model_is_added_first_and_its_name_is_only_text(opened: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "</script><img src=x onerror=alert(1)>"
     folder.mkdir(parents=True)

@@ -206,6 +206,8 @@ def test_exports_say_what_the_page_says(opened: Callable[..., Any]) -> None:
     assert layouts[0]["role"] == "the fastest that fits"
     picture = ElementTree.fromstring(tab.evaluate("picture()"))
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) > 20
+    texts = [item.text for item in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Memory of each pipeline rank", "rank 1", "Memory over one step", "all of the GPU", "computing"} < {*texts}
     assert "var(" not in tab.evaluate("picture()")
     assert tab.evaluate("async () => { await loadFormulas(); return bibliography(); }").count("@misc{") > 1
 

@@ -12,6 +12,7 @@ from shardmath.catalogue import read
 from shardmath.commands.page.exports import described, machine_of
 from shardmath.commands.page.kernels import OFFERED
 from shardmath.commands.page.settings import overlaps_of, settings_of
+from shardmath.commands.page.typesetting import letters_of
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import following
 from shardmath.configuration.job import without_effect
@@ -160,8 +161,10 @@ def _untimed(evaluator: Evaluator) -> str:
 
 
 def parameter_data(taken: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Unit, limits and meaning of every parameter of those ``taken``, by name."""
+    """Unit, limits, meaning and letter (MathML) of every parameter of those ``taken``, by name."""
+    letters = letters_of(taken)
     return {
-        name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": legal_range(name)}
+        name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": legal_range(name),
+               "letter": letters.get(name, "")}
         for name, (_, unit, _, _, kind, meaning) in PARAMETERS.items() if name in taken
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shardmath.compiler.evaluators import Evaluator
@@ -55,6 +56,14 @@ def _with_rows(chosen: Implementation) -> str:
     title = f"Sharded training: {chosen.title}"
     data = script(chosen.name, title, build(chosen), rules_for(chosen), times, row_sizes(chosen))
     return rendered("evaluator.js", data)
+
+
+def letters_of(names: Collection[str]) -> dict[str, str]:
+    """Return the letters of parameters in MathML, by name."""
+    from shardmath.symbolic.parameters import BY_NAME
+    from shardmath.symbolic.printers.mathml import MathmlPrinter
+
+    return {name: MathmlPrinter().doprint(BY_NAME[name].symbol) for name in names if name in BY_NAME}
 
 
 def source_data() -> dict[str, dict[str, Any]]:
