@@ -719,7 +719,6 @@ HOSTS: dict[str, dict[str, tuple[str, str]]] = {
 NEEDED: dict[str, dict[str, dict[str, str]]] = {
     "adapters": {'q_v': {'peak': 'saved'}, 'qkv': {'peak': 'saved'}, 'attention': {'peak': 'saved'}, 'all_linear': {'peak': 'saved'}},
     "data_parallel": {'deepspeed': {'precision': 'mixed'}},
-    "mlp": {'swiglu_clamped': {'peak': 'saved'}},
     "documents": {'packed': {'attention': 'flash'}},
     "loading": {'fsdp1': {'data_parallel': 'fsdp'}, 'fsdp1_whole': {'data_parallel': 'fsdp'}},
     "activation_offload": {'layers': {'peak': 'saved'}, 'karma': {'peak': 'saved', 'recompute_method': 'block'}},

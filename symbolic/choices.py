@@ -256,7 +256,7 @@ AXES: tuple[Axis, ...] = (
         "relu2": "up and down projection with the square of ReLU",
         "xielu": "up and down projection with xIELU, whose two slopes are trained (Apertus)",
         "swiglu_clamped": "gate, up and down projection, gate and up bounded, in experts alone (GPT-OSS)",
-    }, words={"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}, needs={"swiglu_clamped": {"peak": "saved"}}),
+    }, words={"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}),
     Axis("heads", "kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
         "latent": "multi-head latent attention (MLA) over compressed keys and values",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Expr
+from sympy import Expr, Integer, Symbol
 
 from ..dimensions import (
     EXPERT_FFN,
@@ -23,13 +23,11 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..parameters import symbols
 from .autograd import Storage, Value, Walk
-from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Shape, sized
+from .layer_operations import HIGH, LONG, LOW, TOKENS, WHOLE, Shape, sized
 from .layers_of_transformers import Layer
 
-q, fs, sgate = symbols("q fs sgate")
+q, fs, sgate, lbias = symbols("q fs sgate lbias")
 
-#: Bytes of a number of 64 bits.
-_LONG = 8
 _ALL: Shape = (*TOKENS, ROUTED)
 _CHOSEN: Shape = (*TOKENS, TOPK)
 #: ERNIE 4.5's router.
@@ -44,11 +42,16 @@ class ExpertLayer(Layer):
     @classmethod
     def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
         """As the base class says."""
-        return (Iverson(fs > 0), sgate, *super().switches(choices))
+        return (*(() if _is_bounded(choices) else (Iverson(fs > 0), sgate)), *super().switches(choices))
+
+    @classmethod
+    def settled(cls, choices: Mapping[str, str]) -> Mapping[Symbol, Expr]:
+        """As the base class says: experts that may have biases have them."""
+        return {lbias: Integer(1)} if choices["biases"] == "linear" else {}
 
     def mlp(self, value: Value) -> Value:
         """Record the router, the experts and shared ones, and the sum of their results."""
-        has_shared, has_gate, *_ = self.switched
+        has_shared, has_gate = (False, False) if _is_bounded(self.choices) else self.switched[:2]
         before, self.part = self.part, "experts"
         shared = [self._shared(value)] if has_shared and self._is_shared_first else []
         logits, weights = self._routed(value)
@@ -65,6 +68,10 @@ class ExpertLayer(Layer):
     @property
     def _is_scaled(self) -> bool:
         return self.choices["router"] == "huggingface_top"  # Granite 3
+
+    @property
+    def _has_biases(self) -> bool:
+        return bool(self.settled(self.choices))
 
     @property
     def _is_shared_first(self) -> bool:
@@ -86,7 +93,7 @@ class ExpertLayer(Layer):
         gate = self.simple("sigmoid", self.linear(value, "shared_experts.gate.weight", TOKENS), kept=True)
         return self.multiply(result, gate)
 
-    def _numbers(self, name: str, shape: Shape, bytes: int = _LONG) -> Value:
+    def _numbers(self, name: str, shape: Shape, bytes: int = LONG) -> Value:
         """Record numbers that have no gradient."""
         return self.value(name, [], shape, bytes, backward=lambda walk, gradients: [])
 
@@ -96,16 +103,17 @@ class ExpertLayer(Layer):
         if router == _BOUNDED or (router == "huggingface" and self._has_sigmoids):
             logits = self._wide_logits(self.cast(value, HIGH))
         else:
-            logits = self.linear(value, "router.weight", _ALL)
+            logits = self.linear(value, "router.weight", _ALL, "router.scores.bias" if self._has_biases else "")
         if self._is_scaled:
             logits = self.cast(logits, HIGH)
-        weights = (self._of_chosen if self._is_scaled else self._chosen)(logits)
-        return logits, self.cast(weights, LOW) if is_low else weights
+        chooses_first = self._is_scaled or router == "huggingface_chosen"
+        weights = (self._of_chosen if chooses_first else self._chosen)(logits)
+        return logits, self.cast(weights, LOW) if is_low and weights.bytes == HIGH else weights
 
     def _chosen(self, logits: Value) -> Value:
         """Record the scores of all experts in fp32, and those of the chosen ones, which may be divided by their sum."""
         high = self.cast(logits, HIGH) if logits.bytes == LOW else logits
-        scores, chosen = self.simple("scores", high, kept=True), Storage(self.bytes_of(_CHOSEN, _LONG))
+        scores, chosen = self.simple("scores", high, kept=True), Storage(self.bytes_of(_CHOSEN, LONG))
         is_bounded = self.choices["router"] == _BOUNDED
         if self._has_sigmoids or is_bounded:  # others than the scores choose
             corrected = self._numbers("corrected scores", _ALL, HIGH)
@@ -121,7 +129,7 @@ class ExpertLayer(Layer):
 
     def _of_chosen(self, logits: Value) -> Value:
         """Record the best logits, and their softmax alone."""
-        best = self.simple("topk", logits, _CHOSEN, saved=[Storage(self.bytes_of(_CHOSEN, _LONG))])
+        best = self.simple("topk", logits, _CHOSEN, saved=[Storage(self.bytes_of(_CHOSEN, LONG))])
         return self.simple("softmax", best, kept=True)
 
     def _wide_logits(self, value: Value) -> Value:
@@ -160,18 +168,53 @@ class ExpertLayer(Layer):
         shares = self.simple("index", weights, (SENT,), saved=[order.storage])
         narrow = self._numbers("narrow numbers", (SENT,), 4)
         counted, offsets = (self._numbers(name, (ROUTED,), 4) for name in ("counts", "offsets"))
-        whole = self._grouped(tokens, "experts.gate_up.weight", (RECEIVED, EXPERT_GATE_UP), offsets.storage)
-        gate, up = self.halves(whole, (RECEIVED, EXPERT_FFN))
-        inner = self.multiply(self.simple("activation", gate, saved=[gate.storage]), up)
-        results = self._grouped(inner, "experts.down.weight", (RECEIVED, HIDDEN), offsets.storage)
+        added = self._bias("experts.gate_up.bias", (SENT, EXPERT_GATE_UP), numbers)
+        whole = self._grouped(tokens, "experts.gate_up.weight", (RECEIVED, EXPERT_GATE_UP), offsets.storage, added)
+        inner = self._bounded(whole) if _is_bounded(self.choices) else self._activated(whole)
+        last = self._bias("experts.down.bias", (SENT, HIDDEN), numbers)
+        self.tape.name(*added)
+        results = self._grouped(inner, "experts.down.weight", (RECEIVED, HIDDEN), offsets.storage, last)
         weighted = self._weighted(results, shares)
         back = self._numbers("places back", (SENT,))
         self._numbers("range", (SENT,))  # which is written to them
         restored = self.simple("index", weighted, saved=[back.storage])
         out = self._summed(restored)
         out = self.cast(out, LOW) if out.bytes == HIGH else out
-        self.tape.name(numbers, narrow, counted, restored)
+        self.tape.name(numbers, narrow, counted, restored, *last)
         return out
+
+    def _bias(self, weight: str, shape: Shape, numbers: Value) -> list[Value]:
+        """Take the biases of the experts of all tokens, if they have some."""
+        if not self._has_biases:
+            return []
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            walk.parameter(sized(LOW * self.weights[weight]))
+            return []
+        return [self.value(weight, [], shape, backward=backward, saved=[numbers.storage])]
+
+    def _activated(self, whole: Value) -> Value:
+        gate, up = self.halves(whole, (RECEIVED, EXPERT_FFN))
+        return self.multiply(self.simple("activation", gate, saved=[gate.storage]), up)
+
+    def _bounded(self, whole: Value) -> Value:
+        """Record the product of GPT-OSS: gate and up projections alternate and are bounded, the latter plus 1."""
+        parts = [self.slice(whole, (RECEIVED, EXPERT_FFN)) for _ in range(2)]
+        gate, up = (self._clamped(part, bounds) for bounds, part in enumerate(parts, 1))
+        product = self.multiply(gate, self.simple("sigmoid", self.simple("scaled", gate), kept=True))
+        out = self.multiply(self.simple("shift", up, passed=True), product)
+        self.tape.name(up)
+        return out
+
+    def _clamped(self, value: Value, bounds: int) -> Value:
+        """Keep a tensor within one bound or two; its backward pass compares with each."""
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            masks = [walk.make(self.bytes_of(value.shape, 1)) for _ in range(bounds)]
+            made = walk.make(self.bytes_of(value.shape, LOW))
+            for each in reversed(masks):
+                walk.drop(each)
+            return [made]
+        return self.value("clamp", [value], value.shape, backward=backward, saved=[value.storage])
 
     def _summed(self, results: Value) -> Value:
         """Sum the results of each token, whose gradients are copies of the sum's; of one result it is that itself."""
@@ -180,13 +223,17 @@ class ExpertLayer(Layer):
             size = {Iverson(q > 1) * product: number for product, number in size.items()}
         return self.value("sum", [results], WHOLE, results.bytes, backward=lambda walk, gradients: [walk.make(size)])
 
-    def _grouped(self, value: Value, weight: str, shape: Shape, offsets: Storage) -> Value:
-        """Multiply the tokens of each expert with its matrix."""
+    def _grouped(self, value: Value, weight: str, shape: Shape, offsets: Storage, added: list[Value]) -> Value:
+        """Multiply the tokens of each expert with its matrix, and add its bias in place."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(self.bytes_of(value.shape, LOW))
             walk.parameter(sized(LOW * self.weights[weight]))
             return [made]
-        return self.value(weight, [value], shape, backward=backward, saved=[value.storage, offsets])
+        out = self.value(weight, [value], shape, backward=backward, saved=[value.storage, offsets])
+        for each in added:
+            storage, out = out.storage, self.add(out, each)
+            out.storage = storage
+        return out
 
     def _weighted(self, results: Value, shares: Value) -> Value:
         """Multiply results with the weights of their tokens, which may be wider."""
@@ -204,3 +251,8 @@ class ExpertLayer(Layer):
             return [made, reduced]
         return self.value("weight", [results, shares], results.shape, shares.bytes, backward=backward,
                           saved=[results.storage, shares.storage])
+
+
+def _is_bounded(choices: Mapping[str, str]) -> bool:
+    """Tell whether gates are bounded, as in GPT-OSS, which has no shared experts."""
+    return choices["mlp"] == "swiglu_clamped"

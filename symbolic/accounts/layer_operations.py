@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from sympy import Expr, Integer, expand
+from sympy import Expr, Integer, Symbol, expand
 
 from ..dimension import Dimension
 from ..dimensions import BATCH, HIDDEN, SEQUENCE
@@ -24,8 +24,8 @@ from .rows import kept_rows, local_shape, weight_tensors
 Shape = tuple[Dimension, ...]
 TOKENS: Shape = (SEQUENCE, BATCH)
 WHOLE: Shape = (*TOKENS, HIDDEN)
-#: Bytes of numbers of 16 and of 32 bits.
-LOW, HIGH = 2, 4
+#: Bytes of numbers of 16, of 32 and of 64 bits.
+LOW, HIGH, LONG = 2, 4, 8
 
 
 def sized(expression: Expr) -> Size:
@@ -49,10 +49,16 @@ class Operations:
         """Return the switches that change the operations of such a layer, beside the norms of queries and keys."""
         return ()
 
+    @classmethod
+    def settled(cls, choices: Mapping[str, str]) -> Mapping[Symbol, Expr]:
+        """Return letters that have one value wherever such operations are counted."""
+        return {}
+
     def __init__(self, implementation: Implementation, normed: bool, *switched: bool) -> None:
         self.choices, self.normed, self.switched = implementation.choices, normed, switched
+        known = {qkn: Integer(int(normed)), **self.settled(implementation.choices)}
         self.weights = {
-            f"{row.component.name}.{row.tensor.name}": row.expression.xreplace({qkn: Integer(int(normed))})
+            f"{row.component.name}.{row.tensor.name}": row.expression.xreplace(known)
             for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT
         }
         self._elements = {f"{part.name}.{row.name}": size for part, row, size in weight_tensors(implementation)}
@@ -122,6 +128,11 @@ class Operations:
         return self.value("multiply", [left, right], left.shape, left.bytes, backward=backward,
                            saved=[left.storage, right.storage])
 
+    def difference(self, left: Value, right: Value) -> Value:
+        """Subtract a tensor, whose gradient has its sign turned."""
+        return self.value("difference", [left, right], left.shape, left.bytes, backward=lambda walk, gradients: [
+            walk.share(gradients[0]), walk.make(self.bytes_of(right.shape, right.bytes))])
+
     def deviations(self, value: Value, mean: Value) -> Value:
         """Subtract the mean of every token."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
@@ -174,10 +185,10 @@ class Operations:
             return [made]
         return self.value(weight, [value], shape, backward=backward, saved=[value.storage])
 
-    def halves(self, value: Value, shape: Shape) -> tuple[Value, Value]:
+    def halves(self, value: Value, shape: Shape, bytes: int | None = None) -> tuple[Value, Value]:
         """Split in two views, whose gradients are joined."""
         made = self.tape.record("halves", [value], [], lambda walk, gradients: [walk.make(value.storage.size)], 2)
-        first, second = (Value(value.storage, shape, value.bytes, made, place) for place in range(2))
+        first, second = (Value(value.storage, shape, bytes or value.bytes, made, place) for place in range(2))
         return first, second
 
     def slice(self, value: Value, shape: Shape) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sympy import Expr, Integer
 
-from ..components.attention import ONE_HEAD, SCORES
+from ..components.attention import ONE_HEAD, SCORES, SCORES_AND_SINK
 from ..dimensions import (
     FFN,
     GATE_UP_FEATURES,
@@ -26,7 +26,7 @@ from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
 from .autograd import Storage, Value, Walk
-from .layer_operations import HIGH, LOW, TOKENS, WHOLE, Operations, Shape, sized
+from .layer_operations import HIGH, LONG, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
 
 a, k, s, acap = symbols("a k s acap")
@@ -184,12 +184,30 @@ class Layer(Operations):
         scores = self.simple("scale", scores)
         if any(bounded):
             scores = self.simple("scale", self.simple("tanh", self.simple("divide", scores), kept=True))
-        wide = self.cast(self.simple("mask", scores, passed=True), HIGH)
-        shares = self.cast(self.simple("softmax", wide, kept=True, temporaries=1), LOW)
+        scores = self.simple("mask", scores, passed=True)
+        if self.choices["sinks"] == "trained":
+            shares = self._shares_beside_sinks(scores)
+        else:
+            shares = self.cast(self.simple("softmax", self.cast(scores, HIGH), kept=True, temporaries=1), LOW)
         out = self.value("context", [shares, values], QUERY, backward=self.making(SCORES, QUERY),
                          saved=[shares.storage, values.storage])
         self.tape.name(key, values)
         return self.simple("tokens", out, passed=True)
+
+    def _shares_beside_sinks(self, scores: Value) -> Value:
+        """Record the softmax of scores and of one sink for each head, less the largest, and the view without sinks."""
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            walk.parameter(sized(LOW * self.weights["attention.sinks"]))
+            return []
+        sinks = self.value("sinks", [], (HEADS,), backward=backward)
+        sinks.storage = Storage({})  # a view of the parameter
+        both = self.joined(SCORES_AND_SINK, [scores, sinks])
+        largest = self.simple("largest", both, SCORES[:-1], saved=[Storage(self.bytes_of(SCORES[:-1], LONG))])
+        less = self.deviations(both, largest)
+        self.tape.name(both)
+        shares = self.slice(self.simple("softmax", less, kept=True, temporaries=1), SCORES)
+        self.tape.name(scores)
+        return shares
 
     def _projected(self, value: Value) -> tuple[Value, Value, Value]:
         """Record the projections; gradients of heads of queries and keys are brought back into order by a copy."""
@@ -266,6 +284,8 @@ class Layer(Operations):
     def _turn(self, value: Value) -> Value:
         """Record products with cosines and sines, the latter of halves exchanged, one with its sign turned."""
         rope = self.choices["rope"]
+        if rope == "shared_half":
+            return self._turn_halves(value)
         bytes = HIGH if "fp32" in rope else value.bytes
         # A half is written as numbers of half as many bytes.
         first, second = (self.simple("slice", value, bytes=value.bytes // 2, view=True) for _ in range(2))
@@ -274,6 +294,18 @@ class Layer(Operations):
             value, joined = self.cast(value, HIGH), self.cast(joined, HIGH)
         cosines, sines = self._tables(bytes)
         return self.add(self.with_table(value, bytes, cosines), self.with_table(joined, bytes, sines))
+
+    def _turn_halves(self, value: Value) -> Value:
+        """Record the same of each half alone, with tables as wide as a half; a half has as many numbers of one byte."""
+        first, second = self.halves(value, value.shape, bytes=value.bytes // 2)
+
+        def turned(plus: Value, other: Value, *, is_sum: bool) -> Value:
+            parts = [self.with_table(part, part.bytes, ()) for part in (plus, other)]
+            return self.add(*parts) if is_sum else self.difference(*parts)
+        made = [turned(first, second, is_sum=False), turned(second, first, is_sum=True)]
+        out = self.joined(value.shape, made, value.bytes)
+        self.tape.name(*made)
+        return out
 
     def _tables(self, bytes: int) -> tuple[Sequence[Storage], Sequence[Storage]]:
         """Return the tables that a layer keeps, if it repeats those of all layers."""
@@ -369,9 +401,7 @@ def _xielu(layer: Layer, value: Value) -> Value:
     least = layer.value("minimum", [value], value.shape, backward=minimum, saved=[value.storage])
     power = layer.simple("expm1", least, kept=True, temporaries=1)
 
-    def difference(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-        return [walk.share(gradients[0]), walk.make(layer.bytes_of(value.shape, LOW))]
-    below = layer.value("difference", [power, value], value.shape, backward=difference)
+    below = layer.difference(power, value)
     lower = layer.add(layer.multiply(below, falling), layer.simple("scaled", value))
     result = layer.value("chosen", [upper, lower], value.shape, backward=layer.making(value.shape, value.shape),
                          saved=[positive.storage])

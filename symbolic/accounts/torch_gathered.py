@@ -20,15 +20,15 @@ from ..choices import BY_NAME
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import IN_LAYER, Place, Role
+from ..ledger import IN_LAYER, Lifetime, Place, Role
 from ..parallel.data import bytes_per_element, gradients_are_freed, states
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
-from .rows import components_of, local_shape
+from .rows import components_of, kept_rows, local_shape
 from .units import is_layer_input
 
-D, c, R, w, m, Lr, Ldr, Ler, rfull, rn, tied = symbols("D c R w m Lr Ldr Ler rfull rn tied")
+D, c, R, w, m, Lr, Ldr, Ler, rfull, rn, tied, wstep = symbols("D c R w m Lr Ldr Ler rfull rn tied wstep")
 
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = Integer(2)
@@ -43,6 +43,8 @@ SHARDS = D * c / R
 SEVERAL = Iverson(Gt(D * c, R))
 #: Factors of what lies in memory of the streams that gather and that reduce: 1, or 0 for the default stream alone.
 GATHERING, REDUCING = Symbol("gathering", nonnegative=True), Symbol("reducing", nonnegative=True)
+#: 1 if every n-th layer has no window.
+SOME_WHOLE = Iverson(Ge(wstep, 2))
 #: 1 where parameters are gathered into a buffer.
 BUFFERED = GATHERING * SEVERAL
 
@@ -83,6 +85,12 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation, layer: st
     ), Integer(0))
     share = Integer(1) / rn if implementation.choices["recompute_method"] == "every" else Integer(1)
     return whole - rfull * share * (whole - inputs)
+
+
+def held_by_whole_layers(implementation: Implementation) -> Expr:
+    """Return masks and tables that recomputed layers without windows hold; the first layer has a window, if any has."""
+    return rfull * sum((row.expression for row in kept_rows(implementation)
+                        if row.tensor.lifetime is Lifetime.SHARED and "whole" in row.tensor.name), Integer(0))
 
 
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:
@@ -219,9 +227,11 @@ def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     """Return gathered layers and reduced gradients, less what is freed, when a layer of each kind goes backward.
 
     Of the layers of a kind, the last two and the first two can be the peak's: what is between changes evenly.
-    With every layer passed, its saved tensors are gone and its reduced gradients are there.
+    With every layer passed, its saved tensors are gone and its reduced gradients are there; with the last one without a
+    window also what such layers hold.
     """
     held, reduced = _held(terms, implementation)
+    gone = held_by_whole_layers(implementation)
 
     def moment(kind: _Kind) -> Expr:
         def at(before: Expr, next_is_own: Expr, reducing: Expr) -> Expr:
@@ -231,11 +241,13 @@ def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr,
             return gathered + reducing + reduced + before * kind.change
 
         none, first, number = Integer(0), Integer(1), kind.number
+        last_whole = SOME_WHOLE * Iverson(Gt(number, wstep)) * at(number - wstep, first, kind.reducing)
         return kind.passed + Max(
             at(none, Iverson(Ge(number, 2)), kind.behind),
             Iverson(Ge(number, 2)) * at(first, Iverson(Ge(number, 3)), kind.reducing),
-            Iverson(Ge(number, 3)) * at(number - 2, first, kind.reducing),
-            Iverson(Ge(number, 2)) * at(number - 1, none, kind.reducing),
+            Iverson(Ge(number, 3)) * (at(number - 2, first, kind.reducing) - Iverson(Gt(wstep, 2)) * gone),
+            Iverson(Ge(number, 2)) * (at(number - 1, none, kind.reducing) - gone),
+            *([] if gone == 0 else [last_whole]),
         )
     return tuple(map(moment, _kinds(terms, implementation)))
 
@@ -246,13 +258,14 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
     The layer's own backward pass has not begun: the gradient of its output is there.
     """
     held, reduced = _held(terms, implementation)
+    gone = held_by_whole_layers(implementation)
     gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
 
     def moment(kind: _Kind) -> Expr:
         several = Iverson(Ge(kind.number, 2))
         reducing = several * kind.reducing + (1 - several) * kind.behind
         return (held + (1 + BUFFERED) * kind.own + gradient + reducing + reduced + kind.passed
-                + several * (kind.number - 1) * kind.change)
+                + several * ((kind.number - 1) * kind.change - gone))
     return tuple(map(moment, _kinds(terms, implementation)))
 
 

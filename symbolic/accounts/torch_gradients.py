@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Integer
+from sympy import Expr, Ge, Integer
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
@@ -24,8 +24,10 @@ from .torch_gathered import (
     OWN_MEMORY,
     REDUCING,
     SHARDS,
+    SOME_WHOLE,
     freed_with_a_layer,
     gradient_bytes,
+    held_by_whole_layers,
     kinds_of_layers,
     outside,
     per_layer,
@@ -33,7 +35,7 @@ from .torch_gathered import (
     sum_of,
 )
 
-Lr, tied, p, b = symbols("Lr tied p b")
+Lr, tied, p, b, wstep = symbols("Lr tied p b wstep")
 
 #: 1 if the head is the embedding itself.
 _TIED = tied * Iverson(p <= 1)
@@ -102,10 +104,12 @@ def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     """
     each, new = gradient_bytes(implementation.choices), 1 - ACCUMULATED
     passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms))
-    moments = []
+    moments, gone = [], held_by_whole_layers(implementation)
     for layer, number in kinds_of_layers(terms):
         change = new * each * sum_of(terms, layer, "parameters") - freed_with_a_layer(terms, implementation, layer)
-        moments.append(passed + Max(Integer(0), (number - 1) * change))
+        last_whole = SOME_WHOLE * Iverson(Ge(number, wstep)) * (number - wstep) * change
+        at_whole = [] if gone == 0 else [last_whole]
+        moments.append(passed + Max(Integer(0), *at_whole, (number - 1) * change - gone))
         passed += number * change
     return tuple(moments)
 

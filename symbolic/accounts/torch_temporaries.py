@@ -114,6 +114,8 @@ def _alone(terms: TermSet, implementation: Implementation, layer: str) -> Expr:
     """Return the temporaries of a layer, as a term of its own: all ranks have the same."""
     if implementation.choices["layers"] == "dense":
         own = _of_a_dense_layer(terms, implementation)
+    elif layer == "layer" and implementation.choices["mlp"] == "swiglu_clamped":
+        own = Integer(0)  # no model has such dense layers
     else:
         kind = ExpertLayer if layer == "expert_layer" else Layer
         own = Max(*layer_moments(implementation, kind=kind))

@@ -47,6 +47,7 @@ obias, acap = symbols("obias acap")
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
 SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
+SCORES_AND_SINK = (BATCH, HEADS, SEQUENCE, KEYS_AND_SINK)
 RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _TOKENS = (SEQUENCE, BATCH)
 
@@ -269,10 +270,10 @@ def _core() -> tuple[Tensor, ...]:
         weight("sinks", at, (HEADS,), "gpt_oss", "sink of every head", tokens=(), sinks=_SUNK),
         saved("sink.chosen", "softmax", (BATCH, HEADS, SEQUENCE), 8, "transformers",
               "int64 places of the largest scores, which are subtracted", attention=("eager",), sinks=_SUNK),
-        saved("sink.probabilities", "softmax", (BATCH, HEADS, SEQUENCE, KEYS_AND_SINK), 2, "transformers",
+        saved("sink.probabilities", "softmax", SCORES_AND_SINK, 2, "transformers",
               "bf16 softmax of the scores and the sink, of which a view is multiplied with v", attention=("eager",),
               sinks=_SUNK),
-        saved("sink.probabilities_fp32", "softmax", (BATCH, HEADS, SEQUENCE, KEYS_AND_SINK), 4, "megatron_core",
+        saved("sink.probabilities_fp32", "softmax", SCORES_AND_SINK, 4, "megatron_core",
               "fp32 softmax of the scores and the sink", attention=("unfused",), sinks=_SUNK),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
               attention=("eager", "unfused"), softmax=("fp32",), sinks=_PLAIN),

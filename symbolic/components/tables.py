@@ -53,10 +53,13 @@ def _shared(
 
 def _mask(name: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Return the mask of Hugging Face's eager attention; without recompute nothing keeps it after the forward pass."""
-    return (
-        saved(name, "mask", (BATCH, SEQUENCE, KEY_SEQUENCE), size, "transformers",
-              "causal mask of every sequence, added to the scores, kept by the closures of full recompute",
-              lifetime=Lifetime.SHARED, when=rfull, attention=("eager",), precision=precisions),
+    return tuple(
+        saved(f"{name}{suffix}", "mask", (BATCH, SEQUENCE, KEY_SEQUENCE), size, "transformers",
+              f"causal mask of every sequence{words}, added to the scores, kept by the closures of full recompute",
+              lifetime=Lifetime.SHARED, when=rfull * when, attention=("eager",), precision=precisions, window=(window,))
+        for suffix, words, when, window in (
+            ("", "", ONE, "none"), ("_windowed", " within the window", _SOME_WINDOWED, "sliding"),
+            ("_whole", " without a window", _SOME_WHOLE, "sliding"))
     )
 
 
@@ -107,7 +110,7 @@ COMPONENTS = (
                      f"fp32 inverse frequencies of every second dimension, and the original ones{words}",
                      when=when, options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
               for suffix, width, when, words, ropes, positions in (
-                  ("", HEAD_DIM, ONE, "", (*_OF_ALL, *_FP32, *_OF_EACH, *_FP32_OF_EACH), "rotary"),
+                  ("", HEAD_DIM, ONE, "", (*_OF_ALL, *_FP32, *_HALF, *_OF_EACH, *_FP32_OF_EACH), "rotary"),
                   ("_part", ROTARY_DIM, ONE, "", (*_OF_ALL, *_OF_EACH), "partial"),
                   ("_windowed", HEAD_DIM, _SOME_WINDOWED, ", of layers with windows", (*_TWICE, *_FP32_TWICE),
                    "rotary"),

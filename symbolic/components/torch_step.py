@@ -60,6 +60,7 @@ def _of_experts() -> tuple[Tensor, ...]:
     return (
         _counters("router", 1, "the router"),
         _counters("experts", 2, "both matrices of all experts"),
+        _counters("expert_biases", 3, "biases of the router and of all experts", lbias, mlp=("swiglu_clamped",)),
         _counters("shared", 3, "shared experts", Iverson(fs > 0), projections=("separate", "qkv")),
         _counters("shared_joint", 2, "shared experts", Iverson(fs > 0), projections=("fused", "gate_up")),
         _counters("shared_gate", 1, "the gate of shared experts", sgate * Iverson(fs > 0)),
@@ -79,6 +80,7 @@ def _of_layers() -> tuple[Tensor, ...]:
           for kind, norms, residual, tensors in (
               ("of_two", ("pre", "post"), _ONE_AFTER_THE_OTHER, 2), ("of_four", ("both",), _ONE_AFTER_THE_OTHER, 4),
               ("of_one", ("pre",), _ONE_NORM, 1))),
+        _counters("sinks", 1, "the sinks of attention", sinks=("trained",)),
         _counters("slopes", 2, "the slopes of xIELU", mlp=("xielu",)),
         _counters("head_norms", 2, "norms of queries and keys", qkn, normalisation=_SCALED),
         *(_steps(f"norms_of_{name}", heads, f"fp32 step counters of norms of {name}, one module for each head", qkn,

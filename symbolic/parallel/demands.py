@@ -272,6 +272,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["norms"] == "both" and choices["dropout"] != "none" and choices["peak"] in MEGATRON_PEAKS),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
+        ("mlp = swiglu_clamped with the moments of Megatron-Core's step: choose peak = saved",
+         choices["mlp"] == "swiglu_clamped" and choices["peak"] in MEGATRON_PEAKS),
         ("latent attention with keys and values gathered: choose context = ring or all_to_all",
          choices["heads"] == "latent" and choices["context"] == "all_gather"),
         ("windows in kernels of Megatron-Core that keep 16-bit scores: choose attention = flash or unfused",

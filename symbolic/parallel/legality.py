@@ -257,6 +257,10 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("counted_order", "step", Eq(step, 1),
                           "must be 1 with peak = torch: the moments of dense layers between those with experts are not"
                           " counted yet; choose peak = saved"))
+        if choices["biases"] == "linear":
+            rules.append(Rule("counted_biases", "lbias", Eq(lbias, 1),
+                              "must be 1 with peak = torch: moments of such layers without biases are not counted yet;"
+                              " choose peak = saved"))
     return tuple(rules)
 
 
@@ -282,9 +286,6 @@ def _of_windows(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("windowed_mask", "s", Lt(s, win),
                           "must be below attention_window with attention = sdpa, which else keeps a mask and repeated"
                           " keys and values, not counted yet: choose attention = flash"))
-    if choices["attention"] == "eager":
-        rules.append(Rule("windowed_recompute", "rfull", Eq(rfull, 0),
-                          "must be 0 with attention = eager, whose masks of windows are not counted yet then"))
     if choices["attention"] == "unfused":
         rules.append(Rule("windowed_masks", "wstep", Eq(wstep, 0),
                           "must be 0 with attention = unfused: layers with a mask of their own beside others with a"

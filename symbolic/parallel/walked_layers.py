@@ -17,18 +17,19 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "swiglu": ("eager",),
     "attention": ("sdpa", "flash", "eager"), "positions": ("rotary", "partial", "learned"), "value": ("copy", "view"),
     "rope": ("shared", "shared_first", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
-             "joined", "joined_held", "joined_repeated"), "projections": ("separate", "gate_up", "fused"),
-    "sinks": ("none",), "capping": ("none", "tanh"), "embedding_norm": ("none",), "dropout": ("none",),
+             "shared_half", "joined", "joined_held", "joined_repeated"),
+    "projections": ("separate", "gate_up", "fused"),
+    "sinks": ("none", "trained"), "capping": ("none", "tanh"), "embedding_norm": ("none",), "dropout": ("none",),
 }
 
 
 #: Options by axis, in models with experts.
 OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
-    **WALKED, "router": ("huggingface", "huggingface_low", "huggingface_bounded", "huggingface_top"),
-    "dispatch": ("huggingface",), "mlp": ("swiglu",), "norms": ("pre",), "residual": ("sequential",),
+    **WALKED, "router": tuple(name for name in TRANSFORMERS_ROUTERS if name != "huggingface_mixer"),
+    "dispatch": ("huggingface",), "mlp": ("swiglu", "swiglu_clamped"), "norms": ("pre",), "residual": ("sequential",),
     "balance": ("none",),
     "data_parallel": ("ddp", "fsdp"), "pipeline": ("own",), "optimizer_kernel": ("fused", "foreach"),
-    "recompute_method": ("each",), "biases": ("qkv", "some"),
+    "recompute_method": ("each",), "biases": ("qkv", "some", "linear"),
 }
 
 

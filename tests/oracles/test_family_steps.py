@@ -104,10 +104,8 @@ APART = ("gemma2", *(family for family in WALKED if family not in ("gpt2", "gpt_
 @pytest.mark.cases(2, 30)
 @pytest.mark.parametrize("family", APART)
 def test_attention_in_single_operations(draw: Random, family: str, tmp_path: Path) -> None:
-    """Full recompute keeps masks of windows, which are refused."""
     config, run = drawn(draw, family)
-    run |= {"attention": "eager", "sequence": draw.choice((16, 64, 256)),
-            "full": run["full"] and not config.get("sliding_window") and family not in ("gemma2", "gemma3_text")}
+    run |= {"attention": "eager", "sequence": draw.choice((16, 64, 256))}
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
     assert_moments_behind_the_head(counted, record, config, run)
 

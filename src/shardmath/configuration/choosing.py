@@ -121,6 +121,7 @@ def choices_of(implementation: str, model: Model) -> dict[str, str]:
     if implementation == "megatron":
         chosen |= BRIDGE_KERNELS.get(model.model_type or "", {})
         chosen |= {"balance": _BALANCE[model.expert_scores]} if model.num_experts else {}
+        chosen |= {"peak": "saved"} if model.mlp == "swiglu_clamped" else {}  # their moments are not counted yet
     return chosen
 
 
