@@ -143,7 +143,8 @@ function fillSliders() {
 
 // A sentence above the answers, and below it groups of what is to be known one by one; what has no effect is folded.
 function notice(text, groups = []) {
-  const listed = (items) => items.flatMap((item, place) => [place ? " " : "", element("code", {}, item, place < items.length - 1 ? "," : "")]);
+  const listed = (items) => items.flatMap((item, place) => [place ? " " : "",
+    element("span", { class: "item" }, element("code", {}, item), place < items.length - 1 ? "," : "")]);
   const folded = [LAUNCHED, IDLE];
   byId("notice").replaceChildren(text, ...groups.length ? [element("ul", {}, ...groups.map(([title, items]) =>
     (folded.includes(title) ? element("li", {}, element("details", {}, element("summary", {}, `${title} (${items.length})`), ...listed(items)))
