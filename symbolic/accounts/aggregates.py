@@ -53,6 +53,7 @@ class Aggregate:
     ``size`` makes its expression from the terms that exist already; ``options`` restricts it to
     implementations that chose one of the given variants. ``walked`` are tensors that live on from earlier points of a
     step, so that whoever walks through it meets them there. ``pieces`` says how many tensors of one size they are.
+    ``role`` is that of tensors which are held for a longer time, and of which this counts those that are left.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Aggregate:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     walked: bool = False
     pieces: Expr = ONE
+    role: Role = Role.TRANSIENT
 
     def __post_init__(self) -> None:
         """Refuse an aggregate that cites nothing."""
@@ -144,8 +146,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
     ),
     *(Aggregate(*item) for item in frozen_moments.SIZES),
     *(
-        Aggregate(name, title, sites, size, "nanotron", {"data_parallel": ("torch_ddp",)}, walked, pieces)
-        for name, title, sites, size, walked, pieces in nanotron_moments.SIZES
+        Aggregate(name, title, sites, size, "nanotron", {"data_parallel": ("torch_ddp",)}, walked, *more)
+        for name, title, sites, size, walked, *more in nanotron_moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES,
@@ -214,9 +216,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
           (("stage_exchange", "layer_backward", *_LAYERS_OF_EXPERTS), {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
       )),
     Aggregate("waiting_losses", "Losses of waiting micro-batches", ("head_backward",), megatron_moments.waiting_losses,
-              "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True),
+              "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True, role=Role.ACTIVATION),
     Aggregate("waiting_activations", "Activations of waiting micro-batches", ("embedding_backward",),
-              megatron_moments.waiting_activations, "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True),
+              megatron_moments.waiting_activations, "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True,
+              role=Role.ACTIVATION),
 )
 
 

@@ -19,8 +19,8 @@ from .units import COUNTED_ROLES
 class Line(NamedTuple):
     """The subject of a term of rank r.
 
-    ``moment`` is that of a transient, which exists at no other; ``held`` the least of ``Held`` at whose moments it
-    still exists.
+    ``moment`` is that of a transient, and of saved tensors that are left there: it exists at no other. ``held`` is the
+    least of ``Held`` at whose moments it still exists.
     """
 
     component: str
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 def lines() -> dict[str, Line]:
     """Return every line that an account may have, by the name of its term, whatever the choices are."""
     named = {name: line for component in all_components() for name, line in _of_component(component)}
-    named |= {f"stage.{item.name}.{site}": Line(item.name, Role.TRANSIENT, site)
+    named |= {f"stage.{item.name}.{site}": Line(item.name, item.role, site)
               for item in AGGREGATES for site in item.sites}
     named |= {name: line for group in GROUPS for name, line in _of_states("padding", group.prefix)}
     return named | {f"stage.{PART}.{Role.OPTIMIZER.value}": Line(PART, Role.OPTIMIZER),

@@ -5,14 +5,14 @@ Read in ``optim/gradient_accumulator.py`` and ``optim/zero.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from sympy import Eq, Expr, Integer
 
 from ..dimension import ONE
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Lifetime, Place
+from ..ledger import Lifetime, Place, Role
 from ..orders.nanotron import IN_BUCKETS
 from ..parallel.pipeline import held
 from ..parameters import symbols
@@ -71,11 +71,12 @@ def _part(terms: TermSet) -> Expr:
     return product(zero1, Iverson(D > 1), _BF16, terms["stage.shard_elements"].symbol)
 
 
-#: Name, title, moments, size, whether a walk through the step meets them anyway, and tensors.
-SIZES: tuple[tuple[str, str, tuple[str, ...], Callable[[TermSet, Implementation], Expr], bool, Expr], ...] = (
+#: Name, title, moments, size, whether a walk through the step meets them anyway, tensors, and the role if another.
+SIZES: tuple[Any, ...] = (
     ("kept_gradients", "bf16 gradients of a micro-batch", ("embedding_backward",), kept_gradients, True, ONE),
     ("kept_of_later", "bf16 gradients of later layers", ("layer_backward",), kept_of_later, True, ONE),
-    ("others_in_flight", "Activations of waiting micro-batches", ("embedding_backward",), others_in_flight, True, ONE),
+    ("others_in_flight", "Activations of waiting micro-batches", ("embedding_backward",), others_in_flight, True, ONE,
+     Role.ACTIVATION),
     ("gathered_parts", "Parts of updated parameters", ("optimizer_step",), own_parts, False, D + 1),
     ("gathered_whole", "Gather of updated parameters", ("optimizer_step",), whole_gathered, False, ONE),
 )

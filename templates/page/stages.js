@@ -50,12 +50,17 @@ function showChart(values, accounts, chosen) {
   );
 }
 
+// True if a sum over lines is a term: not of transients, nor of activations where some are freed by then.
+function isTerm(role, { byRole, numbers }) {
+  return shardmath[evaluatorName(state)].whole(numbers[`stage.${role}`] ?? 0) === byRole[role];
+}
+
 // The lines of every role under its sum, as `shardmath explain` has them.
 function showAccount(account) {
   const groups = DATA.roles.filter((role) => account.byRole[role]).map((role) => element(
     "tbody", {},
     element("tr", {}, element("th", { scope: "rowgroup" }, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), role),
-      element("th", {}, role === "transient" ? gib(account.byRole[role]) : termButton(`stage.${role}`, gib(account.byRole[role]))),
+      element("th", {}, isTerm(role, account) ? termButton(`stage.${role}`, gib(account.byRole[role])) : gib(account.byRole[role])),
       element("td", {}, role === "transient" ? "at the peak" : "")),
     ...account.lines.filter((line) => line.role === role)
       .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term))),

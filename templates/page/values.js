@@ -132,9 +132,9 @@ function linesAt(evaluator, known, numbers, site) {
   const freed = known.sites[site]?.freed ?? [];
   const lines = [];
   const byRole = Object.fromEntries(DATA.roles.map((role) => [role, 0]));
-  for (const [term, component, kind] of known.lines) {
+  for (const [term, component, kind, moment = site] of known.lines) {
     const role = kind === site ? "transient" : kind;
-    if (!(role in byRole) || numbers[term] === 0 || (role === "activation" && freed.includes(component))) continue;
+    if (moment !== site || !(role in byRole) || numbers[term] === 0 || (role === "activation" && freed.includes(component))) continue;
     lines.push({ term, component, role, bytes: numbers[term] });
     byRole[role] += numbers[term];
   }

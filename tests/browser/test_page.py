@@ -158,6 +158,20 @@ def test_every_formula_is_typeset(opened: Callable[..., Any]) -> None:
         assert broken == []
 
 
+def test_saved_tensors_of_waiting_microbatches_are_drawn_as_such(opened: Callable[..., Any]) -> None:
+    """At the backward pass of the embedding, where nothing else of them is left."""
+    for link in ("", "#implementation=nanotron"):
+        kept, sizes = opened(link).evaluate("""() => {
+          const [evaluator, known] = [shardmath[evaluatorName(state)], DATA.evaluators[evaluatorName(state)]];
+          const { numbers } = accountOf(state, valuesOf(state), 0);
+          return [linesAt(evaluator, known, numbers, "embedding_backward").byRole, numbers];
+        }""")
+        names = ("waiting_activations", "others_in_flight")
+        waiting = sum(sizes.get(f"stage.{name}.embedding_backward", 0) for name in names)
+        assert 2**33 < kept["activation"] == waiting
+        assert 0 < kept["transient"] == sizes["stage.embedding_backward"] - waiting
+
+
 def test_a_formula_names_its_parameters(opened: Callable[..., Any]) -> None:
     tab = opened("#tensor_parallel=4&recompute=mlp")
     tab.evaluate("openFormula('swiglu.saved')")

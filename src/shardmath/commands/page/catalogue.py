@@ -119,15 +119,20 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
         "momentsCounted": evaluator.choices["peak"] != "saved",
         "untimed": _untimed(evaluator),
         "replay": _replay(evaluator),
-        "lines": [(name, component, moment or role) for name, (component, role, moment, _) in lines.items()],
+        "lines": [(name, component, *_kind(role, moment)) for name, (component, role, moment, _) in lines.items()],
         "sites": {
             name: {"meaning": meaning, "freed": sorted(
-                component for term, (component, role, _, _) in lines.items()
-                if role == "activation" and not exists(term, name)
+                component for term, (component, role, moment, _) in lines.items()
+                if role == "activation" and not moment and not exists(term, name)
             )}
             for name, (meaning, _) in SITES.items() if f"stage.{name}.all" in terms
         },
     }
+
+
+def _kind(role: str, moment: str) -> tuple[str, ...]:
+    """Return the role of a line that exists always, the moment of a transient, or both of what is left at a moment."""
+    return (role, moment) if moment and role != "transient" else (moment or role,)
 
 
 def is_drawn(data: Mapping[str, Any]) -> bool:
