@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from shardmath import explain
-from shardmath.compiler.evaluators import find, terms_at
+from shardmath.account.configured import configured
+from shardmath.compiler.evaluators import terms_at
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.reserved import BEYOND, KINDS, Reserved, Share
+from validation.measured.replayed_layouts import LAYOUTS
 from validation.measured.reserved import Fitted, Row, fitted, kind_of, reserved_of
 
 GIB = 2**30
@@ -22,12 +26,13 @@ GIB = 2**30
 @pytest.mark.parametrize("tensor", [1, 2, 4, 8])
 def test_the_formula_is_a_share_of_what_is_allocated_and_of_a_moment(name: str, tensor: int) -> None:
     tensor = 1 if name == "huggingface" else tensor
-    known = explain("llama-3.1-8b", "h100-80gb", implementation=name, tensor_parallel=tensor, num_gpus=16,
-                    global_batch_size=32, **({"distributed_optimizer": True} if name == "nanotron" else {}))
+    asked: dict[str, Any] = {"implementation": name, "tensor_parallel": tensor, "num_gpus": 16, "global_batch_size": 16,
+                             **({"distributed_optimizer": True} if name == "nanotron" else {})}
+    known, job = explain("llama-3.1-8b", "h100-80gb", **asked), configured("llama-3.1-8b", "h100-80gb", **asked).job
     reserved, process = IMPLEMENTATIONS[name].reserved, known.process
     share = reserved.shares[{1: 0, 2: 1}.get(tensor, 2)]
-    numbers = terms_at(find(name).terms, {**known.inputs, "pipeline_rank": 0})
-    moment = sum(int(numbers[f"stage.{name}"]) for name in reserved.moment)
+    numbers = terms_at(job.evaluator.terms, job.on_rank(0))
+    moment = sum(int(numbers.get(f"stage.{name}", 0)) for name in reserved.moment)
     assert (moment > 0) == bool(reserved.moment)
     streams = int(numbers[BEYOND]) if name == "torchtitan" else 0
     assert (streams > 0) == (BEYOND in numbers)
@@ -60,11 +65,27 @@ def test_known_shares_are_found_again() -> None:
     refit = fitted(rows)
     assert abs(refit.weight - asked.weight) <= 40
     assert all(abs(own - known) <= 10 for own, known in zip(refit.shares, asked.shares, strict=True))
+    careful = fitted(rows, low=3)
+    assert np.mean(careful.predicted(rows) < 1) == pytest.approx(0.25, abs=0.05)  # the side that costs
     over = refit.predicted(rows)
     for place, share in enumerate(reserved_of(rows, refit)):
         sizes = [1000 / own for own, row in zip(over, rows, strict=True) if row.kind == place]
         inside = [share.low <= size <= share.high for size in sizes]
         assert 0.88 <= sum(inside) / len(inside) <= 0.95  # ends are rounded outwards
+
+
+def test_a_framework_without_tensor_parallelism_has_one_share() -> None:
+    draw = Random(6)
+    rows = [Row("a", "b", 0, size, size, 0, round(1.05 * size)) for size in (draw.randint(GIB, 80 * GIB),) * 20]
+    assert fitted(rows) == Fitted(0, (1050, 1050, 1050))
+
+
+def test_layouts_that_judge_are_not_fitted_to() -> None:
+    for name, layouts in LAYOUTS.items():
+        draw = Random(3)
+        drawn = [layouts.draw(draw) for _ in range(300)]
+        assert all(layout["implementation"] == name for layout in (*layouts.fitting, *drawn))
+        assert {layout["seq_length"] for layout in layouts.fitting}.isdisjoint(one["seq_length"] for one in drawn)
 
 
 def test_kinds_begin_at_their_ranks() -> None:

@@ -125,12 +125,15 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
 def reserved_by_hand(implementation: str, tensor_parallel: int, peak: int, terms: Mapping[str, Any]) -> int:
     """Bytes reserved on the rank with the peak."""
     known = IMPLEMENTATIONS[implementation].reserved
-    share = known.shares[min(tensor_parallel, 3) - 1].usual
     streams = moment = 0
+    shares = known.shares
     if known.moment:
-        end = next(end for end in ("first", "last", "penultimate", "second") if terms[f"{end}.total"] == peak)
-        streams = int(terms.get(f"{end}.beyond_streams", 0))
-        moment = sum(int(terms[f"{end}.{name}"]) for name in known.moment)
+        end = next(end for end in ("first", "last", "penultimate", "second", "stage")
+                   if f"{end}.total" in terms and terms[f"{end}.total"] == peak)
+        sizes = [int(terms[f"{end}.{name}"]) for name in known.moment if f"{end}.{name}" in terms]
+        streams, moment = int(terms.get(f"{end}.beyond_streams", 0)), sum(sizes)
+        shares = known.shares if sizes or not known.saved else known.saved
+    share = shares[min(tensor_parallel, 3) - 1].usual
     return max(peak, -(-(share * (peak + streams) + known.weight * moment) // 1000))
 
 

@@ -160,10 +160,14 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     )
 
 
+def reduced_bytes(reduced: Expr, kept: Expr) -> Expr:
+    """Return bytes of an element of a reduce-scatter's output, and of the kept gradient beside it if that is cast."""
+    return reduced + kept * (1 - Iverson(Eq(reduced, kept)))
+
+
 def _reduced(choices: Mapping[str, str], elements: Expr) -> Expr:
-    """Return the output of a reduce-scatter; one of another precision than the kept gradient is there beside that."""
-    kept = gradient_bytes(choices)
-    return REDUCING * (w + kept * Iverson(Gt(kept, w))) * elements / SHARDS
+    """Return the output of a reduce-scatter with the gradient that it is cast to."""
+    return REDUCING * reduced_bytes(w, gradient_bytes(choices)) * elements / SHARDS
 
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Add, Eq, Expr, Ge, Gt, Integer, Symbol
+from sympy import Add, Expr, Ge, Gt, Integer, Symbol
 
 from ..functions import FloorDiv, Iverson, Max
 from ..implementations import Implementation
@@ -28,6 +28,7 @@ from .torch_gathered import (
     if_any,
     kinds_of_layers,
     outside,
+    reduced_bytes,
     sum_of,
 )
 
@@ -112,12 +113,12 @@ def _shared(unit: Expr) -> Expr:
 def _reduces(terms: TermSet, implementation: Implementation) -> Expr:
     """Return all reduced gradients, and what a unit has beside them while it is reduced.
 
-    A reduction in another precision than the gradient's has its output beside the gradient. Later micro-batches add
-    gradients of their own to those that are there, unit by unit; an all-reduce over replicas holds all of them.
+    Later micro-batches add gradients of their own to those that are there, unit by unit; an all-reduce over replicas
+    holds all of them.
     """
     first, layers, last = _units(terms, implementation)
     kept = gradient_bytes(implementation.choices)
-    made = w + kept * (1 - Iverson(Eq(w, kept)))
+    made = reduced_bytes(w, kept)
     whole, each, passed = terms["stage.gradient"].symbol, [made * last], kept * last
     step = [made * last]
     for number, layer in reversed(layers):

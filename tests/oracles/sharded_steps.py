@@ -206,8 +206,9 @@ class _Llama(nn.Module):
         return self.output(self.norm(value))
 
 
-def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: bool = False) -> Recorder:
-    """Record training steps with fused AdamW, fp32 gradients and nothing recomputed.
+def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: bool = False,
+             shards: torch.dtype = torch.float32, reduced: torch.dtype = torch.float32) -> Recorder:
+    """Record training steps with fused AdamW and nothing recomputed; ``shards`` are those of weights and gradients.
 
     ``sizes`` are L, h, a, k, d, f, v, s and b. ``in_backward``: every parameter has an optimizer of its own, which its
     hook runs in the backward pass, as in torchtitan's ``OptimizersInBackwardContainer``.
@@ -218,9 +219,11 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
         instrument(recorder, patched)
         mesh = init_device_mesh("cpu", (ranks,))
         with recorder.mode:
+            torch.set_default_dtype(shards)
             with torch.device("meta"):
                 model: Any = _Llama(sizes)
-            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            torch.set_default_dtype(torch.float32)
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
             for unit in (model.embedding, *model.layers):
                 fully_shard(unit, mesh=mesh, mp_policy=policy)
             fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=False)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from oracles.sharded_steps import STREAMS, by_stream, recorded
 from stream_peaks import peaks_by_stream, peaks_by_terms
+from sympy import Integer
 
 from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
@@ -15,6 +17,8 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
+from shardmath.steps.trace import REDUCE
+from shardmath.symbolic.accounts.torch_gathered import reduced_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -50,3 +54,18 @@ def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers:
     for stream, number in STREAMS.items():
         assert moments[stream] == pytest.approx(largest[number], abs=64), stream
         assert by_stream(ours)[stream] == pytest.approx(by_stream(theirs)[number], rel=0.012), stream
+
+
+@pytest.mark.parametrize("reduced", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("kept", [torch.bfloat16, torch.float32])
+def test_a_reduction_of_another_precision_is_there_beside_its_gradient(
+    kept: torch.dtype, reduced: torch.dtype,
+) -> None:
+    """The embedding is reduced last, when all other gradients are there."""
+    sizes = {"L": 2, "h": 64, "a": 4, "k": 2, "d": 16, "f": 128, "v": 4096, "s": 32, "b": 1}
+    of_layer = 64 * (64 + 2 * 32 + 64 + 3 * 128) + 2 * 64
+    embedding = 4096 * 64
+    most = peaks_by_stream(recorded(sizes, 4, steps=1, shards=kept, reduced=reduced).events)[STREAMS[REDUCE]]
+    others = (2 * of_layer + embedding + 64) * kept.itemsize
+    last = reduced_bytes(Integer(reduced.itemsize), Integer(kept.itemsize)) * embedding
+    assert most == (others + last) / 4

@@ -6,22 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import product
 from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.configured import configured
-from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.models.model import Model
-from shardmath.steps.reserved import replayed_rank
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.reserved import BEYOND, KINDS, PER, Share
-from validation.measured import nanotron, simumax, stages, torchtitan
+from validation.measured import nanotron, replayed_layouts, simumax, stages, torchtitan
 from validation.measured.case import RESERVED, Case
+from validation.measured.replayed_layouts import FEW, LAYOUTS, PEAKS, Step
 from validation.measured.sections import paragraph
 from validation.tables import markdown
 
@@ -34,13 +32,12 @@ CHOOSING = 2
 ENDS = 0.05
 #: Rows from which on a kind of layout has a range of its own.
 FEWEST = 10
-#: Name of torchtitan where saved tensors alone are counted, without moments of a step.
-SAVED = "torchtitan, saved tensors"
-#: Layouts of torchtitan that are replayed for the fit.
-MODELS = ("llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b")
-#: Data-parallel ranks, sequence length, sequences of a micro-batch, micro-batches.
-BATCHES = ((8, 4096, 1, 1), (64, 8192, 2, 2))
-MODES = ("none", "selective", "full")
+#: Words behind the name of an implementation for each way to count a peak, by saved tensors alone or by all moments.
+SAVED = {"torch": "", "saved": ", saved tensors"}
+#: How often an error on the low side counts in a fit to replays: what does not fit costs more than what is too small.
+LOW = 2
+#: An error on the low side that is told, of a drawn layout.
+TOO_LOW = 0.05
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,11 @@ def kind_of(tensor_parallel: int) -> int:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return all rows that are fitted to: measured ones, and replays of torchtitan, for two ways to count its peak."""
+    """Return all rows that are fitted to: measured ones, and replays, for two ways to count their peaks."""
     return (*_measured(simumax.read(quantity=RESERVED)), *_measured(nanotron.read()),
-            *sorted(_replays(), key=lambda row: row.stack))
+            *(row for stack, layouts in LAYOUTS.items() for peak in layouts.fitted
+              for row in _replays(stack, peak, [
+                  step for step in replayed_layouts.fitting(stack) if peak == "torch" or not step.has_few_tokens])))
 
 
 def judged() -> tuple[Row, ...]:
@@ -113,43 +112,47 @@ def _parts(stack: str, numbers: Mapping[str, int | Fraction]) -> tuple[int, int,
             sum(int(numbers.get(f"stage.{name}", 0)) for name in IMPLEMENTATIONS[stack].reserved.moment))
 
 
-def _replays() -> Iterator[Row]:
-    for name, tensor, (data, length, batch, count), mode in product(MODELS, (1, 2, 8), BATCHES, MODES):
-        jobs = [configured(
-            name, "h100-80gb", implementation="torchtitan", tensor_parallel=tensor, num_gpus=tensor * data,
-            seq_length=length, micro_batch_size=batch, global_batch_size=batch * data * count,
-            recompute=mode, kernels={"peak": peak},
-        ).job for peak in ("torch", "saved")]
-        (numbers, values), (saved, _) = (
-            (terms_at(job.evaluator.terms, job.on_rank(0)), job.on_rank(0)) for job in jobs)
-        reserved = replayed_rank(jobs[0].evaluator, values, numbers, Settings()).reserved_bytes
-        for stack, account in (("torchtitan", numbers), (SAVED, saved)):
-            yield Row(stack, name, kind_of(tensor), *_parts("torchtitan", account), reserved)
+def _replays(stack: str, peak: str, steps: Sequence[Step], by_group: bool = False) -> Iterator[Row]:
+    """Yield rows of replayed steps for a way to count their peaks; ``by_group``: not by model."""
+    for step in steps:
+        yield Row(stack + SAVED[peak], step.group if by_group else step.layout["model"],
+                  kind_of(step.layout["tensor_parallel"]), *_parts(stack, step.terms[peak]), step.reserved)
 
 
-def fitted(own: Sequence[Row]) -> Fitted:
-    """Find the weight and the shares with the least sum of errors, by trying all weights."""
+def fitted(own: Sequence[Row], low: int = 1) -> Fitted:
+    """Find the weight and the shares with the least sum of errors, by trying all weights.
+
+    An error on the low side counts ``low`` times.
+    """
     streams, moment, reserved, kind = (np.array([getattr(row, name) for row in own], dtype=np.float64)
                                        for name in ("streams", "moment", "reserved", "kind"))
     best = (np.inf, Fitted(0, ()))
     for weight in WEIGHTS if moment.any() else (0,):
-        shares, total = [], 0.0
+        shares: list[int] = []
+        total = 0.0
         for place in range(len(KINDS)):
             mine = kind == place
+            if not mine.any():  # of an implementation without tensor parallelism
+                shares.append(shares[-1])
+                continue
             rest = (reserved - weight / int(PER) * moment)[mine]
-            share = max(int(PER), round(int(PER) * _median(rest / streams[mine], (streams / reserved)[mine])))
+            share = max(int(PER), round(int(PER) * _cheapest(rest / streams[mine], (streams / reserved)[mine], low)))
             shares.append(share)
             if place < CHOOSING:
-                total += float(np.abs((share / int(PER) * streams[mine] - rest) / reserved[mine]).sum())
+                error = (share / int(PER) * streams[mine] - rest) / reserved[mine]
+                total += float(np.where(error < 0, -low * error, error).sum())
         best = min(best, (total, Fitted(weight, tuple(shares))), key=lambda item: item[0])
     return best[1]
 
 
-def _median(numbers: Floats, weights: Floats) -> float:
-    """Return the number with half of the weight below it: no other has a smaller weighted sum of distances."""
+def _cheapest(numbers: Floats, weights: Floats, low: int) -> float:
+    """Return the number with the least weighted sum of distances, of which those to larger ones count ``low`` times.
+
+    That is the median if ``low`` is 1.
+    """
     order = np.argsort(numbers, kind="stable")
     below = np.cumsum(weights[order])
-    return float(numbers[order][np.searchsorted(below, below[-1] / 2)])
+    return float(numbers[order][np.searchsorted(below, below[-1] * low / (1 + low))])
 
 
 def reserved_of(own: Sequence[Row], constants: Fitted) -> tuple[Share, ...]:
@@ -164,13 +167,13 @@ def reserved_of(own: Sequence[Row], constants: Fitted) -> tuple[Share, ...]:
     return tuple(shares)
 
 
-def left_out(own: Sequence[Row]) -> Floats:
+def left_out(own: Sequence[Row], low: int = 1) -> Floats:
     """Return predicted over reserved bytes, each group of rows predicted with constants fitted to the others."""
     over = np.zeros(len(own))
     groups = np.array([row.group for row in own])
     for group in dict.fromkeys(groups.tolist()):
         without = groups == group
-        constants = fitted([row for row, out in zip(own, without, strict=True) if not out])
+        constants = fitted([row for row, out in zip(own, without, strict=True) if not out], low)
         over[without] = constants.predicted([row for row, out in zip(own, without, strict=True) if out])
     return over
 
@@ -179,15 +182,17 @@ def section() -> str:
     """Return the section. Raises ValueError if the constants of the ledger are not those that the rows give."""
     lines, words = [], []
     for stack in dict.fromkeys(row.stack for row in rows()):
-        own = [row for row in rows() if row.stack == stack]
-        constants, known = fitted(own), IMPLEMENTATIONS[stack.split(",")[0]].reserved
+        own, low = [row for row in rows() if row.stack == stack], _low(stack)
+        constants, known = fitted(own, low), IMPLEMENTATIONS[name_of(stack)].reserved
         fresh = reserved_of(own, constants), constants.weight
-        shares, weight = (known.saved, 0) if stack == SAVED else (known.shares, known.weight)
+        shares, weight = (known.saved, 0) if stack.endswith(SAVED["saved"]) else (known.shares, known.weight)
         if (shares, weight) != fresh:
             raise ValueError(f"symbolic/implementations.py has {shares, weight} for {stack}, the rows give {fresh}")
-        over, out = constants.predicted(own), left_out(own)
+        over, out = constants.predicted(own), left_out(own, low)
         for place, (name, share) in enumerate(zip(KINDS, shares, strict=True)):
             mine = np.array([row.kind == place for row in own])
+            if not mine.any():
+                continue
             flat = [1.03 * row.allocated / row.reserved for row in own if row.kind == place]
             lines.append((stack, name, int(mine.sum()), share.usual, f"{share.low} to {share.high}",
                           *map(_median_error, (over[mine], out[mine])), f"{_near(out[mine]):.1%}",
@@ -201,25 +206,61 @@ def section() -> str:
         is allocated, by framework and tensor-parallel ranks, and of what one moment holds that finds no freed block of
         its size: {'; '.join(words)}. With FSDP2 it is a share of the largest moments of three streams, each by itself,
         as none can use the memory of another: the default one's, that of gathers and that of reductions, all counted
-        to the byte. Megatron-Core's shares are fitted to SimuMax's runs, nanotron's to the playbook's, torchtitan's to
-        replays of {sum(row.stack == 'torchtitan' for row in rows())} layouts, and once more against saved tensors
-        alone (`peak=saved`), which is all that is counted of its experts. *Left out*
+        to the byte. Megatron-Core's shares are fitted to SimuMax's runs, nanotron's to the playbook's,
+        {' and '.join(f"those of {stack} to replays of {len(layouts.fitting)} layouts" for stack, layouts
+                      in LAYOUTS.items())}, a third of them with few tokens; an error on the low side counts twice
+        there. torchtitan's are fitted once more against saved tensors alone (`peak=saved`), without few tokens, which
+        is all that is counted of its experts; with adapters and ZeRO-3, whose steps are not replayed, Hugging Face has
+        Megatron-Core's. *Left out*
         predicts each group of rows (a model, with nanotron on a number of GPUs) with constants fitted to the others;
-        the last columns are of that, and of allocated memory times 1.03. Hugging Face has Megatron-Core's shares,
-        which [its own runs](#transformers-on-one-h100) do not change yet. The range holds nine of ten sizes, per 1000
+        the last columns are of that, and of allocated memory times 1.03. The range holds nine of ten sizes, per 1000
         predicted."""),
         markdown(("framework", "layouts", "rows", "share per 1000", "range", "median error", "left out",
                   "left out: within 10 %", "x 1.03"), lines),
+        *_judged_parts(),
         *stages.parts(),
         paragraph(f"""torchtitan's measured runs in bf16, which nothing is fitted to:
-        {', '.join(f'{over - 1:+.1%}' for over in _torchtitan().predicted(judged()))}, the first and third without
-        `torch.compile`. With TP of 4 and more, nanotron's runs that differ in DP alone spread so far that no formula
-        can be right."""),
+        {', '.join(f'{over - 1:+.1%}' for over in _known('torchtitan').predicted(judged()))}, the first and third
+        without `torch.compile`. With TP of 4 and more, nanotron's runs that differ in DP alone spread so far that no
+        formula can be right."""),
     ])
 
 
-def _torchtitan() -> Fitted:
-    known = IMPLEMENTATIONS["torchtitan"].reserved
+def _judged_parts() -> tuple[str, ...]:
+    """Return a paragraph and a table: drawn layouts that no constant is fitted to, by the formula beside the replay."""
+    lines = []
+    for stack in LAYOUTS:
+        for peak in PEAKS:
+            drawn = tuple(_replays(stack, peak, replayed_layouts.judging(stack), by_group=True))
+            for group in sorted({row.group for row in drawn}):
+                own = [row for row in drawn if row.group == group]
+                over = _known(own[0].stack).predicted(own)
+                lines.append((own[0].stack, group, len(own), _median_error(over), f"{over.min() - 1:+.1%}",
+                              f"{over.max() - 1:+.1%}", f"{np.mean(over < 1 - TOO_LOW):.1%}"))
+    return paragraph(f"""Constants of replays are judged by {replayed_layouts.JUDGING} other layouts each, drawn with
+        other lengths, numbers of GPUs and models, half of them with up to {FEW:,} tokens on many GPUs. Such steps leave
+        few freed blocks in which gradients outside of the layers find room. *Too low* is the share of layouts whose
+        reserved memory is more than {TOO_LOW:.0%} above the formula's. Saved tensors alone lack most of such a step.
+        There are no replays of adapters, ZeRO-3, FSDP1 and pipelines: their constants are those that stand here."""
+                     ), markdown(("framework", "layouts", "rows", "median error", "lowest", "highest", "too low"),
+                                 lines)
+
+
+def name_of(stack: str) -> str:
+    """Return the implementation of rows."""
+    return stack.removesuffix(SAVED["saved"])
+
+
+def _low(stack: str) -> int:
+    """Return how often an error on the low side counts: more often where layouts are chosen, not found as they are."""
+    return LOW if name_of(stack) in LAYOUTS else 1
+
+
+def _known(stack: str) -> Fitted:
+    """Return the constants of the ledger."""
+    known = IMPLEMENTATIONS[name_of(stack)].reserved
+    if stack.endswith(SAVED["saved"]):
+        return Fitted(0, tuple(share.usual for share in known.saved))
     return Fitted(known.weight, tuple(share.usual for share in known.shares))
 
 
