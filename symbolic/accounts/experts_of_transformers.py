@@ -185,13 +185,7 @@ class ExpertLayer(Layer):
 
     def _bias(self, weight: str, shape: Shape, numbers: Value) -> list[Value]:
         """Take the biases of the experts of all tokens, if they have some."""
-        if not self._has_biases:
-            return []
-
-        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights[weight]))
-            return []
-        return [self.value(weight, [], shape, backward=backward, saved=[numbers.storage])]
+        return [self.read(weight, shape, saved=[numbers.storage])] if self._has_biases else []
 
     def _activated(self, whole: Value) -> Value:
         gate, up = self.halves(whole, (RECEIVED, EXPERT_FFN))

@@ -78,6 +78,13 @@ class Operations:
         made.results.append(Value(Storage(self.bytes_of(shape, bytes)), shape, bytes, made))
         return made.results[0]
 
+    def read(self, weight: str, shape: Shape, bytes: int = LOW, saved: list[Storage] | None = None) -> Value:
+        """Record a parameter, or what is taken out of it, as a tensor; its backward pass makes the gradient."""
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            walk.parameter(sized(LOW * self.weights[weight]))
+            return []
+        return self.value(weight, [], shape, bytes, backward=backward, saved=saved)
+
     def add(self, left: Value, right: Value) -> Value:
         """Add two tensors, to which the gradient goes as it is."""
         return self.value("add", [left, right], left.shape, left.bytes,
@@ -162,11 +169,8 @@ class Operations:
 
     def scale_wide(self, value: Value, weight: str) -> Value:
         """Multiply with an fp32 copy of a weight."""
-        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights[weight]))
-            return []
         own = value.shape[-2:] if weight.endswith("heads_weight") else value.shape[-1:]
-        scale = self.value("weight", [], own, value.bytes, backward=backward)
+        scale = self.read(weight, own, value.bytes)
         if self.choices["normalisation"] == "rms":  # which adds 1
             scale = self.simple("shift", scale, passed=True)
         return self.multiply(value, scale)

@@ -196,10 +196,7 @@ class Layer(Operations):
 
     def _shares_beside_sinks(self, scores: Value) -> Value:
         """Record the softmax of scores and of one sink for each head, less the largest, and the view without sinks."""
-        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights["attention.sinks"]))
-            return []
-        sinks = self.value("sinks", [], (HEADS,), backward=backward)
+        sinks = self.read("attention.sinks", (HEADS,))
         sinks.storage = Storage({})  # a view of the parameter
         both = self.joined(SCORES_AND_SINK, [scores, sinks])
         largest = self.simple("largest", both, SCORES[:-1], saved=[Storage(self.bytes_of(SCORES[:-1], LONG))])
@@ -299,10 +296,9 @@ class Layer(Operations):
         """Record the same of each half alone, with tables as wide as a half; a half has as many numbers of one byte."""
         first, second = self.halves(value, value.shape, bytes=value.bytes // 2)
 
-        def turned(plus: Value, other: Value, *, is_sum: bool) -> Value:
-            parts = [self.with_table(part, part.bytes, ()) for part in (plus, other)]
-            return self.add(*parts) if is_sum else self.difference(*parts)
-        made = [turned(first, second, is_sum=False), turned(second, first, is_sum=True)]
+        def times(part: Value) -> Value:
+            return self.with_table(part, part.bytes, ())
+        made = [self.difference(times(first), times(second)), self.add(times(second), times(first))]
         out = self.joined(value.shape, made, value.bytes)
         self.tape.name(*made)
         return out

@@ -17,6 +17,7 @@ from typing import Any
 from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
 from ..choices import BY_NAME
+from ..components.tables import SOME_WHOLE
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
@@ -44,7 +45,7 @@ SEVERAL = Iverson(Gt(D * c, R))
 #: Factors of what lies in memory of the streams that gather and that reduce: 1, or 0 for the default stream alone.
 GATHERING, REDUCING = Symbol("gathering", nonnegative=True), Symbol("reducing", nonnegative=True)
 #: 1 if every n-th layer has no window.
-SOME_WHOLE = Iverson(Ge(wstep, 2))
+ALTERNATING = Iverson(Ge(wstep, 2))
 #: 1 where parameters are gathered into a buffer.
 BUFFERED = GATHERING * SEVERAL
 
@@ -90,7 +91,7 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation, layer: st
 def held_by_whole_layers(implementation: Implementation) -> Expr:
     """Return masks and tables that recomputed layers without windows hold; the first layer has a window, if any has."""
     return rfull * sum((row.expression for row in kept_rows(implementation)
-                        if row.tensor.lifetime is Lifetime.SHARED and "whole" in row.tensor.name), Integer(0))
+                        if row.tensor.lifetime is Lifetime.SHARED and row.tensor.when.has(SOME_WHOLE)), Integer(0))
 
 
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:
@@ -245,7 +246,7 @@ def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr,
             return gathered + reducing + reduced + before * kind.change
 
         none, first, number = Integer(0), Integer(1), kind.number
-        last_whole = SOME_WHOLE * Iverson(Gt(number, wstep)) * at(number - wstep, first, kind.reducing)
+        last_whole = ALTERNATING * Iverson(Gt(number, wstep)) * at(number - wstep, first, kind.reducing)
         return kind.passed + Max(
             at(none, Iverson(Ge(number, 2)), kind.behind),
             Iverson(Ge(number, 2)) * at(first, Iverson(Ge(number, 3)), kind.reducing),

@@ -20,11 +20,11 @@ from .frozen_moments import largest_matrix
 from .rows import local_shape
 from .torch_gathered import (
     ACCUMULATED,
+    ALTERNATING,
     COMPUTE,
     OWN_MEMORY,
     REDUCING,
     SHARDS,
-    SOME_WHOLE,
     freed_with_a_layer,
     gradient_bytes,
     held_by_whole_layers,
@@ -107,7 +107,7 @@ def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     moments, gone = [], held_by_whole_layers(implementation)
     for layer, number in kinds_of_layers(terms):
         change = new * each * sum_of(terms, layer, "parameters") - freed_with_a_layer(terms, implementation, layer)
-        last_whole = SOME_WHOLE * Iverson(Ge(number, wstep)) * (number - wstep) * change
+        last_whole = ALTERNATING * Iverson(Ge(number, wstep)) * (number - wstep) * change
         at_whole = [] if gone == 0 else [last_whole]
         moments.append(passed + Max(Integer(0), *at_whole, (number - 1) * change - gone))
         passed += number * change
