@@ -168,10 +168,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("values", "field", "part"), [
     ({"model.name": "flux"}, "model.name", "other models of torchtitan are not counted yet"),
-    ({"model.flavor": "9B"}, "model.flavor", "must be one of debugmodel, 8B, 70B, 405B of llama3"),
+    ({"model.flavor": "9B"}, "model.flavor", "must be one of debugmodel, 8B, 70B, 405B, 1B, 3B of llama3"),
     ({"parallelism.expert_parallel_comm_backend": "deepep"}, "parallelism.expert_parallel_comm_backend",
      "DeepEP sends tokens to are not counted yet"),
-    ({"model.converters": "float8"}, "model.converters", "FP8 is not counted yet with torchtitan"),
+    ({"model.converters": "float8"}, "model.converters", "FP8, FP4 and adapters are not counted yet with torchtitan"),
     ({"training.seq_len": "x"}, "training.seq_len", "must be an integer"),
     ({"training.enable_cpu_offload": "true"}, "training.enable_cpu_offload", "must be false"),
     ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "GPipe"},

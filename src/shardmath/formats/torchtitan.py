@@ -1,6 +1,8 @@
 """Job configurations of torchtitan (TOML, releases up to 0.2.2) as runs, with torchtitan's own defaults.
 
-Keys as in ``torchtitan/config/job_config.py``. A model is named by ``model.name`` and ``model.flavor``.
+Keys as in ``torchtitan/config/job_config.py``. A model is named by ``model.name`` and ``model.flavor``. Configurations
+in Python of later releases have the same keys, but for a batch that is given in tokens
+(``torchtitan/config/configs.py`` of the main branch, b5bcd76c6).
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ FLAVORS: Mapping[str, Mapping[str, str]] = {
         "0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")},
     "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
 }
+#: Flavors that releases after 0.2.2 have too.
+_LATER: Mapping[str, Mapping[str, str]] = {"llama3": {"1B": "llama-3.2-1b", "3B": "llama-3.2-3b"}}
+#: Batches of later releases, in tokens: of a micro-batch, of a step, and the longest sequence of these.
+_TOKENS, _STEP, _LONGEST = (f"training.{key}" for key in (
+    "num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step", "max_context_length"))
 _DEBUG = {
     "hidden_size": 256, "ffn_hidden_size": 768, "num_layers": 6, "num_attention_heads": 16, "num_kv_heads": 16,
     "head_dim": 16, "vocab_size": 2048, "tied_embeddings": False, "qkv_bias": False, "qk_norm": False,
@@ -43,8 +50,10 @@ _ONLY = {
     "training.enable_cpu_offload": ("false", "offloading is not counted yet with torchtitan"),
     "training.dtype": ("float32", "weights of 16 bits are not counted yet with torchtitan"),
     "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted yet"),
-    "model.converters": ("", "FP8 is not counted yet with torchtitan"),
+    "model.converters": ("", "FP8, FP4 and adapters are not counted yet with torchtitan"),
+    "model.num_mtp_layers": ("0", "multi-token prediction is not counted yet with torchtitan"),
 }
+_WHOLE = "parallelism.enable_sequence_parallel"
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
@@ -56,8 +65,9 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     arguments = {"implementation": "torchtitan", **_parallel(options), **_recompute(options)}
     arguments |= _experts(options, model, arguments["tensor_parallel"])
     arguments |= _stages(options, model, arguments)
-    batch, micro, replica = _batch(options, arguments)
-    arguments |= {"seq_length": options.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
+    in_tokens = any(key in options for key in (_TOKENS, _STEP, _LONGEST))
+    batch, replica = (_batch_in_tokens if in_tokens else _batch)(options, arguments)
+    arguments |= batch
     arguments["kernels"] = {**_kernels(options), **_compiled(options, arguments["pipeline_parallel"])}
     return model, arguments, replica
 
@@ -65,9 +75,10 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
 def _model(options: Options) -> Model:
     family = options.word("model.name", "llama3", tuple(FLAVORS), ": other models of torchtitan are not counted yet")
     debug = ("debugmodel",) if family == "llama3" else ()
-    flavor = options.word("model.flavor", "debugmodel", (*debug, *FLAVORS[family]), f" of {family}")
-    if flavor in FLAVORS[family]:
-        return titan_model(FLAVORS[family][flavor])
+    flavors = {**FLAVORS[family], **_LATER.get(family, {})}
+    flavor = options.word("model.flavor", "debugmodel", (*debug, *flavors), f" of {family}")
+    if flavor in flavors:
+        return titan_model(flavors[flavor])
     like = Model.named(FLAVORS["llama3"]["8B"])  # all flavors share norm epsilon and rotary embedding
     return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", norm_epsilon=like.norm_epsilon,
                  rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)  # type: ignore[arg-type]
@@ -94,6 +105,9 @@ def _parallel(options: Options) -> dict[str, Any]:
         "context_parallel": options.size("parallelism.context_parallel_degree", 1),
         "pipeline_parallel": options.size("parallelism.pipeline_parallel_degree", 1),
     }
+    if sizes["tensor_parallel"] > 1 and _WHOLE in options and not options.is_on(_WHOLE):
+        rule = "must be true: tensor parallelism without sequence parallelism is not counted yet with torchtitan"
+        raise options.error(_WHOLE, rule, "true")
     replicas, shards = (options.size(f"parallelism.data_parallel_{name}_degree", default)
                         for name, default in (("replicate", 1), ("shard", -1)))
     if shards == 1 and replicas > 1 and sizes["context_parallel"] == 1:
@@ -162,14 +176,29 @@ def _layers(model: Model, stages: int, first: int, last: int, schedule: str) -> 
     return {"pipeline_layout": ",".join(map(str, layers))}
 
 
-def _batch(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
-    """Return the batch if it is fixed, the size of a micro-batch, and the sequences of a replica where they are not."""
+def _batch(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+    """Return sequences and the batch if it is fixed, and the sequences of a replica where it is not."""
     local = options.size("training.local_batch_size", 8)
     total = options.size("training.global_batch_size", -1)
     piece = options.size("parallelism.pipeline_parallel_microbatch_size", 1)
+    length = options.size("training.seq_len", 2048)
     if arguments["pipeline_parallel"] != 1:
-        return {}, piece, local  # every pass of the pipeline has the local batch, however often it is repeated
-    return ({"global_batch_size": total} if total != -1 else {}), local, local
+        # every pass of the pipeline has the local batch, however often it is repeated
+        return {"seq_length": length, "micro_batch_size": piece}, local
+    whole = {"global_batch_size": total} if total != -1 else {}
+    return {"seq_length": length, "micro_batch_size": local, **whole}, local
+
+
+def _batch_in_tokens(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+    """Return the same of a batch that is given in tokens, of sequences as long as they may be. Raises InputError."""
+    length, tokens, step = options.size(_LONGEST, 2048), options.size(_TOKENS, 16384), options.size(_STEP, -1)
+    for key, number in ((_TOKENS, tokens), (_STEP, step)):
+        if length < 1 or (number != -1 and (number < length or number % length)):
+            rule = f"must be a multiple of {_LONGEST} = {length}: shorter sequences are not counted yet"
+            raise options.error(key, rule, str(max(length, number // max(length, 1) * length)))
+    passes = options.size("parallelism.num_pp_microbatches", 1) if arguments["pipeline_parallel"] != 1 else 1
+    total = {"global_batch_size": step // length} if step != -1 else {}
+    return {"seq_length": length, "micro_batch_size": tokens // length, **total}, tokens // length * passes
 
 
 def _recompute(options: Options) -> dict[str, Any]:
