@@ -28,6 +28,8 @@ WORDS = st.one_of(
     st.tuples(NAMES, NAMES).map(lambda pair: f'x${{{pair[0]}}}"${{{pair[1]}}}"'),
     st.tuples(st.integers(0, 99), st.sampled_from("+-*/%"), st.integers(1, 9)).map(
         lambda sum_: f"$(({sum_[0]} {sum_[1]} {sum_[2]}))"),
+    st.tuples(st.integers(-9, 99), *[st.sampled_from(["+", "-", "\\*", "/", "%"]), st.integers(1, 9)] * 2).map(
+        lambda sum_: f"$(expr {' '.join(map(str, sum_))})"),
 )
 ARRAYS = st.lists(WORDS, max_size=3).map(lambda words: f"({' '.join(words)})")
 ASSIGNMENTS = st.tuples(NAMES, st.sampled_from(["=", "+="]), WORDS | ARRAYS).map("".join)
@@ -78,6 +80,7 @@ def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> Non
     ("X=1 Y=2 python p.py --a 1 2>&1 | tee log", ["--a", "1"]),
     ("python p.py --a 1 && echo done", ["--a", "1"]),
     ("if [ -z $UNSET ]; then X=1; fi; python p.py --a $X", ["--a", "1"]),
+    ("G=8; N=2; python p.py --a $(expr 64 / $G / $N) --b=`expr 2 \\* 3 - 5 % 3`", ["--a", "4", "--b=4"]),
 ])
 def test_what_launch_scripts_do(script: str, words: list[str]) -> None:
     assert words_of(script) == words
@@ -87,6 +90,13 @@ def test_what_is_not_known_keeps_its_name() -> None:
     found = words_of('D=$(date)\npython p.py --save $1/x --tp ${TP} --name "$D"')
     assert [marked(word) for word in found] == [(), ("1",), (), ("TP",), (), ("$(...)",)]
     assert [unmarked(word) for word in found] == ["--save", "${1}/x", "--tp", "${TP}", "--name", "$(...)"]
+
+
+@pytest.mark.parametrize("command", [
+    "expr", "expr 1 +", "expr 1 / 0", "expr $X + 1", "expr a : b", "date", "expr 1 | cat",
+])
+def test_sums_that_are_not_known(command: str) -> None:
+    assert [marked(word) for word in words_of(f"python p.py $({command})")] == [("$(...)",)]
 
 
 def test_values_that_are_given_win() -> None:

@@ -1,9 +1,9 @@
-"""Sums of integers in a bash script, from a tree of it and known variables."""
+"""Sums of integers in a bash script: those of ``$((...))`` from a tree of it, and those of the command ``expr``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import add, mul, sub
 from typing import Any
 
@@ -33,17 +33,37 @@ def number(node: Any, known: Mapping[str, Value], text: Callable[[Any], str]) ->
         sign = operator.text.decode() if operator is not None else ""
         if left is None or right is None:
             raise UnknownError
-        first, other = number(left, known, text), number(right, known, text)
-        if sign in ("/", "%") and other:
-            quotient = abs(first) // abs(other) * (1 if (first < 0) == (other < 0) else -1)  # bash rounds towards 0
-            return quotient if sign == "/" else first - other * quotient
-        if sign in _SUMS and abs(result := _SUMS[sign](first, other)) <= _LARGEST:
-            return result
-        raise UnknownError
+        return _computed(number(left, known, text), sign, number(right, known, text))
     if node.type == "variable_name":
         value = known.get(node.text.decode(), "")
         return integer(value if isinstance(value, str) else "".join(value[:1]))
     return integer(text(node))
+
+
+def _computed(first: int, sign: str, other: int) -> int:
+    if sign in ("/", "%") and other:
+        quotient = abs(first) // abs(other) * (1 if (first < 0) == (other < 0) else -1)  # bash rounds towards 0
+        return quotient if sign == "/" else first - other * quotient
+    if sign in _SUMS and abs(result := _SUMS[sign](first, other)) <= _LARGEST:
+        return result
+    raise UnknownError
+
+
+def expr(words: Sequence[str]) -> int:
+    """Return what ``expr`` prints for a sum in words: products first, from the left. Raises UnknownError."""
+    if len(words) % 2 == 0:
+        raise UnknownError
+    summands, signs = [integer(words[0])], []
+    for sign, word in zip(words[1::2], words[2::2], strict=True):
+        if sign in ("*", "/", "%"):
+            summands.append(_computed(summands.pop(), sign, integer(word)))
+        else:
+            signs.append(sign)
+            summands.append(integer(word))
+    total = summands[0]
+    for sign, summand in zip(signs, summands[1:], strict=True):
+        total = _computed(total, sign, summand)
+    return total
 
 
 def integer(written: str) -> int:

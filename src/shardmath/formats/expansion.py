@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.arithmetic import UnknownError, Value, number
+from shardmath.formats.arithmetic import UnknownError, Value, expr, number
 
 #: Around the name of what has no value; no script has these characters (private use, taken out before it is parsed).
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -38,6 +38,11 @@ def marked(word: str) -> tuple[str, ...]:
 def unmarked(word: str) -> str:
     """Return the word as somebody wrote it, with ${NAME} for what has no value."""
     return _MARK.sub(lambda match: match[1] if match[1].startswith("$") else f"${{{match[1]}}}", word)
+
+
+def behind_unknown(word: str) -> str:
+    """Return the part of a path behind the folder that only a run could tell; the word itself if all of it is known."""
+    return _MARK.split(word)[-1].lstrip("/") if marked(word) else word
 
 
 def empty_unless_set(word: str) -> str | None:
@@ -109,7 +114,9 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
             yield str(number(inner[0], known, lambda part: text(part, known))) if inner else "0", True
         except UnknownError:
             yield mark(written), True
-    elif kind in ("command_substitution", "process_substitution"):
+    elif kind == "command_substitution":
+        yield _sum_of(node, known), True
+    elif kind == "process_substitution":
         yield mark("$(...)"), True
     elif kind in ("raw_string", "ansi_c_string"):
         yield written[written.find("'") + 1:-1], True
@@ -117,6 +124,18 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
         # White space that is not escaped stands in an unquoted default alone, which falls apart at it.
         plain_word = _ESCAPED.sub(lambda match: "" if match[1] == "\n" else match[1], written)
         yield plain_word, quoted or "\\" in written
+
+
+def _sum_of(node: Any, known: Mapping[str, Value]) -> str:
+    """Return the output of ``expr``, of whose words all are known; a mark for that of any other command."""
+    commands = node.named_children
+    if len(commands) == 1 and commands[0].type == "command":
+        name, *others = (word for child in commands[0].named_children for word in words(child, known))
+        try:
+            return str(expr(others)) if name == "expr" else mark("$(...)")
+        except UnknownError:
+            pass
+    return mark("$(...)")
 
 
 def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:

@@ -11,6 +11,7 @@ from shardmath.errors import InputError
 from shardmath.formats import bridge
 from shardmath.formats.arithmetic import Value
 from shardmath.formats.described import beside, format_of, read_settings, refuse_unread, words_of
+from shardmath.formats.expansion import behind_unknown, unmarked
 from shardmath.formats.launch import flags_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -87,9 +88,12 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
     named = _value(launched, ("config_file", "config-file"))
     around = {} if named is None else _accelerate(path, named)
     for file in _files(last):
-        there = beside(path, file)
+        rest = behind_unknown(file)
+        there = beside(path, rest) if rest else None
         if there is None:
-            raise InputError("script", file, _MISSING)
+            raise InputError("script", unmarked(file), _MISSING)
+        if rest != file:
+            notes = (*notes, f"{unmarked(file)}: {rest} is looked for from the script's folder")
         inner = words_of(there, os.path.splitext(there)[1].lower())
         words |= inner
         format = format if last.format != "transformers" else format_of(inner) or format
