@@ -108,6 +108,12 @@ def test_settings_and_their_absence(
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
     ({**TRAINER, "packing": True, "document_length": 512, "global_batch_size": 64}, "global_batch_size", "as many"),
     ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
+    ({**FACTORY, "tensor_model_parallel_size": 4, "sequence_parallel": True}, "tensor_model_parallel_size",
+     "Megatron-Core in LLaMA-Factory is not read yet"),
+    ({**FACTORY, "pipeline_model_parallel_size": 1, "use_distributed_optimizer": True}, "use_distributed_optimizer",
+     "Megatron-Core in LLaMA-Factory is not read yet"),
+    ({"model": "Qwen/Qwen3-8B", "tuner_type": "full", "max_length": 9, "optimizer": "muonclip"}, "optimizer",
+     "must be one of default, lorap, multimodal, muon"),
     ({"hidden": 1}, "model", "it has the keys of none"),
 ])
 def test_refused_settings(settings: dict[str, Any], field: str, rule: str, tmp_path: Path) -> None:
@@ -262,6 +268,19 @@ def test_refused_scripts(text: str, field: str, rule: str, tmp_path: Path) -> No
         script(tmp_path, text)
     assert caught.value.field == field
     assert rule in str(caught.value)
+
+
+def test_a_file_in_a_folder_that_only_a_run_could_tell(tmp_path: Path) -> None:
+    """As of ``examples/train_tiny_llama.sh`` of nanotron (2411b022)."""
+    (tmp_path / "tiny.yaml").write_text(json.dumps(NANOTRON), encoding="utf-8")
+    start = "HERE=$(cd -- $(dirname $0); pwd -P)\npython -m torch.distributed.run --nproc_per_node 8 --nnodes 1"
+    found = script(tmp_path, f"{start} $HERE/../run_train.py --config-file $HERE/tiny.yaml")
+    assert (found.arguments["tensor_parallel"], found.format) == (2, "nanotron")
+    assert found.warnings == ("$(...)/tiny.yaml: tiny.yaml is looked for from the script's folder",)
+    with pytest.raises(InputError, match=r"script = '\$\(\.\.\.\)/gone.yaml': must be the path"):
+        script(tmp_path, f"{start} $HERE/../run_train.py --config-file $HERE/gone.yaml")
+    with pytest.raises(InputError, match=r"script = '\$\{CONFIG\}': must be the path of an existing file"):
+        script(tmp_path, f"{start} run_train.py --config-file $CONFIG")
 
 
 def test_json_is_a_run_or_a_model_by_its_keys(tmp_path: Path) -> None:
