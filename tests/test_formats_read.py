@@ -256,6 +256,16 @@ def test_an_optimizer_in_the_backward_pass_is_read_and_written(tmp_path: Path) -
         explain(run.model, "h100-80gb", **{**run.changed({"num_gpus": 8}), "global_batch_size": 16})
 
 
+@pytest.mark.parametrize("mode", ["inference", "rl"])
+def test_functional_tests_that_do_not_train_are_refused(mode: str, tmp_path: Path) -> None:
+    text = (DATA / "megatron_test_tp2_pp2.yaml").read_text()
+    (tmp_path / "pretraining.yaml").write_text(f"{text}\nMODE: pretraining\n")
+    assert read(tmp_path / "pretraining.yaml").arguments["tensor_parallel"] == 2
+    (tmp_path / "other.yaml").write_text(f"{text}\nMODE: {mode}\n")
+    with pytest.raises(InputError, match=f"MODE = '{mode}': must be pretraining"):
+        read(tmp_path / "other.yaml")
+
+
 def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:
     file = tmp_path / "early.toml"
     file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 2\nseq_len = 4096\n'

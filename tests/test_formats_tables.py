@@ -283,6 +283,20 @@ def test_a_file_in_a_folder_that_only_a_run_could_tell(tmp_path: Path) -> None:
         script(tmp_path, f"{start} run_train.py --config-file $CONFIG")
 
 
+@pytest.mark.parametrize(("first", "second", "micro", "warnings"), [
+    (2, 2, 2, []), (1, 2, 2, ["micro_batch_size is there twice: the last value is read"]),
+])
+def test_keys_that_are_there_twice(
+    first: int, second: int, micro: int, warnings: list[str], tmp_path: Path,
+) -> None:
+    """The last value counts for PyYAML, and for argparse with what yq writes of a test of Megatron-LM."""
+    text = f"base_model: llama-3.1-8b\nmicro_batch_size: {first}\nsequence_len: 2048\nmicro_batch_size: {second}\n"
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    for found in (read(tmp_path / "run.yaml"), script(tmp_path, "axolotl train run.yaml")):
+        assert found.arguments["micro_batch_size"] == micro
+        assert [warning for warning in found.warnings if "twice" in warning] == warnings
+
+
 def test_json_is_a_run_or_a_model_by_its_keys(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(TRAINER), encoding="utf-8")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")

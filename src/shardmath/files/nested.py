@@ -13,14 +13,15 @@ from shardmath.files.reading import json_object, toml_table
 LARGEST, DEEPEST = 2**16, 8
 
 
-def parsed(field: str, path: str, kind: str, content: str) -> object:
+def parsed(field: str, path: str, kind: str, content: str, repeated: list[str] | None = None) -> object:
     """Return the plain data of the text ``content``, which is ``.toml``, ``.yaml`` or ``.yml`` as ``kind`` says.
 
-    Raises InputError, which blames ``field`` and names the file ``path``, for text that is not complete, that nests
-    more than ``DEEPEST`` tables and lists, and for aliases and keys that are there twice.
+    Keys of YAML that are there twice with other values are added to ``repeated``, and the last one is taken as the
+    programs of others do; without such a list they are refused. Raises InputError, which blames ``field`` and names the
+    file ``path``, for text that is not complete, that nests more than ``DEEPEST`` tables and lists, and for aliases.
     """
     try:
-        content_read = _READERS[kind](field, path, content)
+        content_read = toml_table(field, path, content) if kind == ".toml" else _yaml(field, path, content, repeated)
     except RecursionError:
         raise _deep(field, path) from None
     except ValueError as error:
@@ -39,7 +40,7 @@ def json(field: str, path: str, content: str) -> dict[str, Any]:
     return data
 
 
-def _yaml(field: str, path: str, content: str) -> object:
+def _yaml(field: str, path: str, content: str, repeated: list[str] | None) -> object:
     try:
         import yaml
     except ImportError:
@@ -53,22 +54,26 @@ def _yaml(field: str, path: str, content: str) -> object:
                 raise _deep(field, path)
             if isinstance(event, yaml.AliasEvent):
                 raise InputError(field, path, f"must not have aliases, such as *{event.anchor:.40}")
-        return yaml.load(content, Loader=_once_each(yaml.SafeLoader))
+        return yaml.load(content, Loader=_once_each(yaml.SafeLoader, repeated))
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
         # PyYAML's constructors raise many kinds of errors for a wrongly tagged date, truth value or number.
         raise ValueError(str(error)) from None
 
 
-def _once_each(loader: Any) -> Any:
-    """YAML's safe loader, but a key that is there twice is refused: the last one would win in silence."""
+def _once_each(loader: Any, repeated: list[str] | None) -> Any:
+    """YAML's safe loader, but a key that is there twice is refused, or said: the last one would win in silence."""
 
     class Once(loader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             mapping = super().construct_mapping(node, deep)
             keys = [self.construct_object(key) for key, _ in node.value]
-            if len(mapping) < len(keys):
-                twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-                raise InputError(str(twice), twice, "must not be there twice")
+            twice = [key for place, key in enumerate(keys) if key in keys[:place]]
+            if twice and repeated is None:
+                raise InputError(str(twice[0]), twice[0], "must not be there twice")
+            if repeated is not None:
+                repeated.extend(str(key) for key in dict.fromkeys(twice) if len({
+                    inner.value if isinstance(inner.value, str) else id(inner)
+                    for name, (_, inner) in zip(keys, node.value, strict=True) if name == key}) > 1)
             return mapping
 
     return Once
@@ -88,6 +93,5 @@ def _deep(field: str, path: str) -> InputError:
     return InputError(field, path, f"must not have more than {DEEPEST} tables and lists inside each other")
 
 
-_READERS = {".toml": toml_table, ".yaml": _yaml, ".yml": _yaml}
-KINDS = tuple(_READERS)
+KINDS = (".toml", ".yaml", ".yml")
 """Ends of the names of files that can be read."""

@@ -101,15 +101,25 @@ def name_of(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0].encode(errors="replace").decode() or "model"
 
 
-def words_of(path: str, kind: str) -> dict[str, Words]:
-    """Return the settings by dotted key of a file beside another one. Raises InputError for a file without a table."""
+def words_of(path: str, kind: str, notes: list[str]) -> dict[str, Words]:
+    """Return the settings by dotted key of a file beside another one, with ``notes`` of those that are there twice.
+
+    Raises InputError for a file without a table.
+    """
     content = read_text("model", path, "a configuration", nested.LARGEST)
     if kind == ".json":
         return flattened(nested.json("model", path, content))
-    data = nested.parsed("model", path, kind, content)
+    repeated: list[str] = []
+    data = nested.parsed("model", path, kind, content, repeated)
+    notes += map(said_twice, repeated)
     if not isinstance(data, Mapping):
         raise InputError("model", path, "must hold a table")
     return flattened(data)
+
+
+def said_twice(key: str) -> str:
+    """Return the note of a key that a file has twice with other values: programs take the last one."""
+    return f"{key} is there twice: the last value is read"
 
 
 def beside(path: str, named: str) -> str | None:
@@ -143,7 +153,7 @@ def of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
     path = beside(stated.source, named)
     if path is None:
         return of_file_name(named, key, stated)
-    inner = Options(words_of(path, os.path.splitext(path)[1].lower()), shown=str, source=path)
+    inner = Options(words_of(path, os.path.splitext(path)[1].lower(), stated.warnings), shown=str, source=path)
     sorted_out = translated(table(name), inner)
     stated.warnings += [*sorted_out.options.warnings,
                        *(f"{key} of {os.path.basename(path)} is not known here: its effect is not counted yet"

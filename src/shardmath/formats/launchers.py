@@ -84,23 +84,23 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
                                 _gpus(flags_of(last.before), script.variables))
     format, launched = table(last.format), flags_of(last.before)
     words: dict[str, Words] = {}
-    notes = () if len(started) == 1 else (f"the last of {len(started)} training commands is read",)
+    notes = [] if len(started) == 1 else [f"the last of {len(started)} training commands is read"]
     named = _value(launched, ("config_file", "config-file"))
-    around = {} if named is None else _accelerate(path, named)
+    around = {} if named is None else _accelerate(path, named, notes)
     for file in _files(last):
         rest = behind_unknown(file)
         there = beside(path, rest) if rest else None
         if there is None:
             raise InputError("script", unmarked(file), _MISSING)
         if rest != file:
-            notes = (*notes, f"{unmarked(file)}: {rest} is looked for from the script's folder")
-        inner = words_of(there, os.path.splitext(there)[1].lower())
+            notes.append(f"{unmarked(file)}: {rest} is looked for from the script's folder")
+        inner = words_of(there, os.path.splitext(there)[1].lower(), notes)
         words |= inner
         format = format if last.format != "transformers" else format_of(inner) or format
     words |= _flags(last)
     words |= {key: tuple(value.split()) for key, value in values.items()}
     gpus = _gpus(launched, script.variables)
-    return read_settings(format, path, words, gpus, notes, {
+    return read_settings(format, path, words, gpus, tuple(notes), {
         name: words for name, words in around.items() if gpus is None or name != "num_gpus"})
 
 
@@ -157,12 +157,12 @@ def _flags(started: _Started) -> dict[str, Words]:
     return settings
 
 
-def _accelerate(path: str, named: str) -> dict[str, Words]:
+def _accelerate(path: str, named: str, notes: list[str]) -> dict[str, Words]:
     """Return settings of Accelerate's file as those of the trainer; none with a note where it is not here."""
     there = beside(path, named)
     if there is None:
         raise InputError("config_file", named, _MISSING)
-    sorted_out = translated(table("accelerate"), Options(words_of(there, ".yaml"), shown=str, source=there))
+    sorted_out = translated(table("accelerate"), Options(words_of(there, ".yaml", notes), shown=str, source=there))
     own = table("accelerate").defaults
     words = {name: words for name, words in sorted_out.options.words.items() if name not in own}
     sharded = {name: said for name, said in sorted_out.options.words.items() if name.startswith("fsdp_config")}

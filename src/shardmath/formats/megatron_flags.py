@@ -78,6 +78,7 @@ _WITHOUT_EFFECT = """
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion
     strict-fsdp-dtensor-load no-strict-fsdp-dtensor-load disable-strict-fsdp-dtensor-load fsdp-manual-registration
+    async-ckpt-use-cpu-shm use-mup no-yarn-correction-range-round-to-int use-flashinfer-fused-rope
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 """Flags that change no tensor of a training step: data, schedule of the learning rate, checkpoints, logging, ..."""
@@ -92,6 +93,7 @@ UNCOUNTED: Mapping[str, str] = {
     "enable-cuda-graph": "memory of CUDA graphs",
     "external-cuda-graph": "memory of CUDA graphs",
     "optimizer-cuda-graph": "memory of CUDA graphs",
+    "cuda-graph-modules": "memory of CUDA graphs",
     "defer-embedding-wgrad-compute": "the inputs and gradients of the head that wait",
     "wgrad-deferral-limit": "the inputs and gradients of the head that wait",
     "delay-wgrad-compute": "what waits for delayed weight gradients",
@@ -143,6 +145,8 @@ REFUSED: Mapping[str, str] = {
     "mtp-use-repeated-layer": "a repeated module of multi-token prediction is not counted yet",
     "enable-mhc-connections": "hyper connections are not counted yet",
     "perform-rl-step": "reinforcement learning keeps more than training",
+    "export-kd-teacher-load": "distillation keeps a teacher beside the model",
+    "export-kd-cfg": "distillation keeps a teacher beside the model",
     "tensor-parallel-num-weight-shards": "weights shared out over TP ranks anew are not counted yet",
     "expert-tensor-parallel-num-weight-shards": "weights shared out over TP ranks anew are not counted yet",
     "heterogeneous-block-specs": "layers that differ are not counted yet",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
 from shardmath.files.reading import read_text
 from shardmath.formats import bridge, nemo, torchtitan_python
-from shardmath.formats.described import format_of, read_settings, tables, words_of
+from shardmath.formats.described import format_of, read_settings, said_twice, tables, words_of
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
 from shardmath.formats.launch import launch_of
@@ -32,7 +33,7 @@ _TORCHTITAN = re.compile(r"^(?:from|import) torchtitan\b", re.MULTILINE)
 #: Bytes of a Python file: recipes of a family stand in one.
 _LARGEST_PYTHON = 2**18
 #: Keys of the files of Megatron-LM's functional tests.
-_FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
+_FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST, _MODE = "MODEL_ARGS", "ENV_VARS", "MODE"
 #: Characters of a name that is compared with others.
 _COMPARED = 100
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -44,7 +45,7 @@ def describes_a_run(path: str | os.PathLike[str]) -> bool:
     if kind != ".json":
         return kind in SUFFIXES
     try:
-        words = words_of(os.fspath(path), kind)
+        words = words_of(os.fspath(path), kind, [])
         return not {"model_type", "architectures"} & {*words} and format_of(words) is not None
     except InputError:
         return False
@@ -67,7 +68,7 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
         raise InputError("model", text, f"must end in one of {', '.join(SUFFIXES)}", nearest_names(kind, SUFFIXES))
     name = Path(text).stem.encode(errors="replace").decode()
     if kind == ".json":
-        return _configuration(text, name, kind, words_of(text, kind), settings)
+        return _configuration(text, name, kind, words_of(text, kind, []), settings)
     largest = _LARGEST_PYTHON if kind == ".py" else nested.LARGEST
     content = read_text("model", text, "a launch script or a configuration", largest)
     if kind == ".py":
@@ -75,12 +76,15 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
         return _refuse_idle(made.read(text, content, name, settings), settings)
     if kind not in nested.KINDS:
         return _script(text, name, content, settings)
-    data = nested.parsed("model", text, kind, content)
+    repeated: list[str] = []
+    data = nested.parsed("model", text, kind, content, repeated)
     if not isinstance(data, Mapping):
         raise InputError("model", text, "must hold a table")
     if _FLAGS_OF_TEST in data:
-        return _test(text, name, content, data, settings)
-    return _configuration(text, name, kind, flattened(data), settings)
+        run = _test(text, name, content, data, settings)
+    else:
+        run = _configuration(text, name, kind, flattened(data), settings)
+    return replace(run, warnings=(*map(said_twice, repeated), *run.warnings))
 
 
 def _refuse_idle(run: Run, settings: Mapping[str, str], shown: Callable[[str], str] = str) -> Run:
@@ -158,6 +162,9 @@ def of_test(
 
     Raises InputError that blames a key or a flag.
     """
+    if (mode := data.get(_MODE, "pretraining")) != "pretraining":
+        raise InputError(_MODE, mode, "must be pretraining: what inference and reinforcement learning keep is not"
+                                      " counted", "pretraining")
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
