@@ -103,6 +103,7 @@ def test_settings_and_their_absence(
     ({"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 1}, "max_length",
      "must be given: the longest sequence, with --set max_length=TOKENS"),
     ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
+    ({"base_model": "llama-3.1-8b", "sequence_len": 2048}, "micro_batch_size", "must be given"),
     ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
     ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
@@ -151,8 +152,7 @@ def test_meshes_of_replicas_and_shards(
     (ACCELERATE, {"tp": 2, "shard": 8}, "parallelism_config.parallelism_config_tp_size", "not counted yet"),
     ({**ACCELERATE, "distributed_type": "MULTI_GPU"}, {"shard": 8},
      "parallelism_config.parallelism_config_dp_shard_size", "must be 1 without FSDP"),
-    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_version": 2}, {"replicate": 2}, "parallelism_config.dp_shard_size",
-     "must be given"),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_version": 2}, {"replicate": 2}, "dp_shard_size", "must be given"),
 ])
 def test_refused_meshes(
     settings: dict[str, Any], mesh: dict[str, int], field: str, rule: str, tmp_path: Path,

@@ -12,7 +12,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.files import nested
 from shardmath.files.reading import read_text
-from shardmath.formats import nanotron, torchtitan, torchtune, trainer
+from shardmath.formats import nanotron, swift_megatron, torchtitan, torchtune, trainer
 from shardmath.formats.bridge_wheel import RECIPES
 from shardmath.formats.flattened import flattened
 from shardmath.formats.options import Options
@@ -26,7 +26,7 @@ _Described = Callable[[Options, str, int | None], tuple[Model, dict[str, Any], i
 #: By vocabulary: model, arguments of ``explain`` and sequences of a replica, from settings.
 _VOCABULARIES: Mapping[str, _Described] = {
     "transformers": trainer.described, "nanotron": nanotron.described, "torchtune": torchtune.described,
-    "torchtitan": torchtitan.described,
+    "torchtitan": torchtitan.described, "megatron": swift_megatron.described,
 }
 #: Folders above a file where those that it names are looked for.
 _FOLDERS = 6

@@ -24,6 +24,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("llamafactory-cli", "train"), "llamafactory", ("",)), (("src/train.py",), "llamafactory", ("",)),
     (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
     (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
+    (("megatron", "sft"), "swift_megatron", ("config", "")), (("megatron", "pt"), "swift_megatron", ("config", "")),
     (("trl", "sft"), "trl", ("config",)), (("trl/scripts/sft.py",), "trl", ("config",)),
     (("trl", "dpo"), "trl_dpo", ("config",)), (("trl/scripts/dpo.py",), "trl_dpo", ("config",)),
     (("trl", "reward"), "trl_reward", ("config",)), (("trl/scripts/reward.py",), "trl_reward", ("config",)),
@@ -33,7 +34,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 #: Commands of the same programs that train otherwise.
 _OTHERS = {("swift", "rlhf"): "preference training",
            ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "preference training",
-           ("megatron", "sft"): "ms-swift with Megatron-Core", ("megatron", "pt"): "ms-swift with Megatron-Core",
+           ("megatron", "rlhf"): "preference training and reinforcement learning",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
 #: Flags by which a script of one's own is one of Hugging Face's trainers.
 _TRAINER = ("--per_device_train_batch_size", "--model_name_or_path", "--gradient_accumulation_steps")

@@ -165,7 +165,8 @@ def translated(format: Table, stated: Options) -> Sorted:
         # what a file says itself wins over what another of its words stands for
         settings = {**settings, **stands} if key not in format.words else {**stands, **settings}
         keys[key] = tuple(stands)
-    blamed = {name: key for key, names in reversed(keys.items()) for name in names}
+    blamed = {meant: key for key, meant in format.means.items() if meant not in format.own}
+    blamed |= {name: key for key, names in reversed(keys.items()) for name in names}
     options = Options({**format.defaults_of(settings), **settings},
                       shown=lambda name: stated.shown(blamed[name]) if name in blamed else name, source=stated.source)
     options.warnings += warnings
