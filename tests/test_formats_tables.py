@@ -43,6 +43,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
 @pytest.mark.parametrize(("settings", "kernels", "arguments"), [
     ({**AXOLOTL}, {"precision": "bf16", "optimizer": "adamw"}, {"recompute": "none"}),
     ({**AXOLOTL, "gradient_checkpointing": True}, {}, {"recompute": "full"}),
+    ({**AXOLOTL, "reward_model": True}, {"loss": "reward"}, {"micro_batch_size": 2}),
     ({**AXOLOTL, "bf16": False, "fp16": True}, {"precision": "autocast"}, {}),
     ({**AXOLOTL, "bf16": False}, {"precision": "fp32"}, {}),
     ({**AXOLOTL, "bf16": False, "adapter": "lora", "lora_r": 4}, {"precision": "fp32", "adapter_precision": None}, {}),
@@ -90,6 +91,10 @@ def test_settings_and_their_absence(
 @pytest.mark.parametrize(("settings", "field", "rule"), [
     ({**AXOLOTL, "rl": "dpo"}, "rl", "must not be given: preference training"),
     ({**AXOLOTL, "adapter": "llama-adapter"}, "adapter", "must be one of lora, qlora"),
+    ({**AXOLOTL, "unfrozen_parameters": ["lm_head.weight"]}, "unfrozen_parameters", "frozen weights without adapters"),
+    ({"model": "Qwen/Qwen3-8B", "tuner_type": "full", "max_length": 9, "freeze_parameters_ratio": 0.9},
+     "freeze_parameters_ratio", "frozen weights without adapters are not counted yet"),
+    ({**TRAINER, "activation_offloading": True}, "activation_offloading", "activations on the host"),
     ({**AXOLOTL, "adapter": "lora", "load_in_8bit": True}, "load_in_8bit", "must be false"),
     ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "beside adapters"),
     ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
@@ -268,6 +273,21 @@ def test_refused_scripts(text: str, field: str, rule: str, tmp_path: Path) -> No
         script(tmp_path, text)
     assert caught.value.field == field
     assert rule in str(caught.value)
+
+
+def test_both_names_of_stage_3_in_deepspeed(tmp_path: Path) -> None:
+    """Pydantic takes fields by name and by alias (``populate_by_name``); a subgroup has one parameter at least."""
+    zero = {"stage": 3, "sub_group_size": 0, "max_live_parameters": 0, "prefetch_bucket_size": 7,
+            "stage3_max_reuse_distance": 5, "param_persistence_threshold": "auto",
+            "gather_16bit_weights_on_model_save": True}
+    found = run(tmp_path, {"zero_optimization": zero, "train_micro_batch_size_per_gpu": 1}, **GIVEN)
+    sizes = {"sub_group_size": 1, "max_live_parameters": 0, "prefetch_bucket_size": 7, "max_reuse_distance": 5,
+             "param_persistence_threshold": 40960}
+    assert {name: found.arguments[name] for name in sizes} == sizes
+    assert found.unknown == ()
+    host = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_micro_batch_size_per_gpu": 1}
+    with pytest.raises(InputError, match="these alone are not counted yet; nearest legal: cpu"):
+        run(tmp_path, host, **GIVEN)
 
 
 def test_a_file_in_a_folder_that_only_a_run_could_tell(tmp_path: Path) -> None:

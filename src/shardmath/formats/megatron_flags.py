@@ -86,7 +86,6 @@ WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 #: Flags that change some tensors that nobody has counted here: a run with them is accounted for as without them.
 UNCOUNTED: Mapping[str, str] = {
     "apply-residual-connection-post-layernorm": "residuals after the norm",
-    "attention-output-gate": "a gate of the attention output",
     "cuda-graph-impl": "memory of CUDA graphs",
     "cuda-graph-scope": "memory of CUDA graphs",
     "cuda-graph-warmup-steps": "memory of CUDA graphs",
@@ -125,6 +124,7 @@ UNCOUNTED: Mapping[str, str] = {
 
 #: Flags that change what is kept so much that no number would be true.
 REFUSED: Mapping[str, str] = {
+    "attention-output-gate": "a gate of the attention output is not counted yet",
     "decoder-num-layers": "models with encoder and decoder are not counted yet",
     "experimental-attention-variant": "linear and sparse attention are not counted yet",
     "linear-attention-freq": "linear attention is not counted yet",

@@ -25,6 +25,8 @@ SIZES = {
     "stage3_max_live_parameters": "max_live_parameters", "stage3_max_reuse_distance": "max_reuse_distance",
     "sub_group_size": "sub_group_size",
 }
+#: Sizes below which DeepSpeed does the same: a subgroup has one parameter at least.
+_SMALLEST = {"sub_group_size": 1}
 
 
 def sharding_of(
@@ -132,7 +134,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
         if f"{_ZERO}{key}" in options and options.words[f"{_ZERO}{key}"] == ("auto",):
             sizes |= {name: automatic[key]} if key in automatic else {}
         elif (size := options.number(f"{_ZERO}{key}")) is not None:
-            sizes[name] = size
+            sizes[name] = max(size, _SMALLEST.get(name, 0))
     sizes["overlap_comm"] = int(options.is_on(f"{_ZERO}overlap_comm"))  # off in DeepSpeed's stages 1 and 2 by default
     if stage == 0:
         return {"zero_stage": 0, "kernels": {**kernels, "data_parallel": "deepspeed"}}
@@ -152,7 +154,8 @@ def _offloaded(options: Options, stage: int) -> dict[str, str]:
             raise options.error(f"{_ZERO}{part}.device", rule, "none")
         rests[part] = device == "cpu"
     if rests["offload_param"] and not rests["offload_optimizer"]:
-        raise options.error(f"{_ZERO}offload_optimizer.device", "must be cpu where parameters are on the host", "cpu")
+        raise options.error(f"{_ZERO}offload_optimizer.device", "must be cpu where parameters are on the"
+                            " host: these alone are not counted yet", "cpu")
     if not rests["offload_optimizer"]:
         return {}
     return {"zero_offload": "parameters" if rests["offload_param"] else "optimizer"}
