@@ -316,6 +316,11 @@ AXES: tuple[Axis, ...] = (
         "fp32": "fp32",
         "bf16": "bf16; softmax and sigmoid are in fp32 all the same",
     }),
+    Axis("router_weights", "width of routers' weights, and of their gradients and moments", {
+        "as_others": "as that of all others",
+        "fp32": "in fp32 beside 16-bit others, as Transformers leaves them on one GPU and with DDP (DeepSeek, GLM 4.5)",
+    }, rowless=("as_others",),
+         needs={"fp32": {"precision": "bf16", "data_parallel": "ddp", "adapters": "none"}}),
     Axis("dispatch", "how tokens reach experts", {
         "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
         "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",

@@ -103,6 +103,7 @@ LLAMA: dict[str, str] = {
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
+    "router_weights": "as_others",
     "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
     "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
@@ -139,7 +140,8 @@ _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
-                                         "recompute_saves", "units", "reshard", "pipeline", "loading")},
+                                         "recompute_saves", "units", "reshard", "pipeline", "loading",
+                                         "router_weights")},
     **{axis: tuple(option for option in BY_NAME[axis].options
                    if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
        for axis in {**_NOT_IN_MEGATRON, **_MEGATRON_LACKS}},
@@ -222,7 +224,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "documents", "positions", "position_ids", "residual", "dropout", "embedding_norm", "softmax",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading")
+                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading", "router_weights")
 }
 
 #: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,

@@ -11,7 +11,7 @@ from families import read_config
 from oracles.times import work
 
 from shardmath import explain
-from shardmath.configuration.choosing import choices_of
+from shardmath.configuration.choosing import evaluator_for
 from shardmath.errors import InputError
 from shardmath.input.parameters import model_values
 from shardmath.symbolic.accounts import build
@@ -191,9 +191,9 @@ def test_adapters_of_later_families_with_experts(family: str, tmp_path: Path) ->
     """From a config.json to PEFT's bytes: routers with sigmoids and others, shared experts, dense layers first."""
     for row in (row for row in table("lora_families") if row["family"] == family):
         model = read_config(tmp_path, json.loads(row["config"]))
-        terms = build(HUGGINGFACE.with_choices(**{
-            **choices_of("huggingface", model), "adapters": row["adapters"],
-            "adapter_precision": row["adapter_precision"], "attention": "eager" if family == "gpt_oss" else "sdpa"}))
+        terms = build(HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
+            "adapters": row["adapters"], "adapter_precision": row["adapter_precision"],
+            "attention": "eager" if family == "gpt_oss" else "sdpa"}, model, {}).choices))
         shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
         known = {**values(row, "s b rl", **shape), **shape}
         names = (*KEPT, *TRAINED, "stage.router.buffer")

@@ -74,6 +74,10 @@ class ExpertLayer(Layer):
         return bool(self.settled(self.choices))
 
     @property
+    def _is_wide(self) -> bool:
+        return self.choices["router_weights"] == "fp32"
+
+    @property
     def _is_shared_first(self) -> bool:
         router = self.choices["router"]
         return router == _BOUNDED or (router == "huggingface" and not self._has_sigmoids)
@@ -100,7 +104,7 @@ class ExpertLayer(Layer):
     def _routed(self, value: Value) -> tuple[Value, Value]:
         """Record the scores; return the logits, and the weights of the chosen experts."""
         router, is_low = self.choices["router"], self.choices["router_precision"] == "bf16"
-        if router == _BOUNDED or (router == "huggingface" and self._has_sigmoids):
+        if router == _BOUNDED or (router == "huggingface" and (self._has_sigmoids or self._is_wide)):
             logits = self._wide_logits(self.cast(value, HIGH))
         else:
             logits = self.linear(value, "router.weight", _ALL, "router.scores.bias" if self._has_biases else "")
@@ -133,17 +137,21 @@ class ExpertLayer(Layer):
         return self.simple("softmax", best, kept=True)
 
     def _wide_logits(self, value: Value) -> Value:
-        """Multiply with an fp32 copy of the router's weight."""
+        """Multiply with the router's weight in fp32, or with an fp32 copy of it."""
         weight = self.weights["router.weight"]
-        copy = Storage(sized(HIGH * weight))
+        copies = [] if self._is_wide else [Storage(sized(HIGH * weight))]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            wide, made = walk.make(copy.size), walk.make(value.storage.size)
+            wide = [walk.make(copy.size) for copy in copies]
+            if not wide:
+                walk.parameter(sized(HIGH * weight))
+            made = walk.make(value.storage.size)
             walk.returned()
-            walk.parameter(sized(LOW * weight))
-            walk.drop(wide)
+            for each in wide:
+                walk.parameter(sized(LOW * weight))
+                walk.drop(each)
             return [made]
-        return self.value("router.weight", [value], _ALL, HIGH, backward=backward, saved=[value.storage, copy])
+        return self.value("router.weight", [value], _ALL, HIGH, backward=backward, saved=[value.storage, *copies])
 
     def _divided(self, weights: Value, total: Value, copy: Storage) -> Value:
         """Divide by their sum; saved is what is divided, or a copy where that is done in place."""

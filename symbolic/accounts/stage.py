@@ -21,7 +21,7 @@ from ..terms import TermSet, one_lifetime, product, total
 from . import dealt, expert_layers, megatron_units, torch_buckets
 from .buffers import buffer_and_shard
 from .rows import components_of
-from .units import COUNTED_ROLES, KIND, is_layer_input
+from .units import COUNTED_ROLES, KIND, is_layer_input, kept_by_tensor
 
 D, E, q, u, v, ol = symbols("D E q u v ol")
 
@@ -103,6 +103,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
 def add_states(terms: TermSet, implementation: Implementation) -> None:
     """Add the bytes of rank r for its parameters: weights, gradients and optimizer states."""
     choices = implementation.choices
+    ranks = dealt.RANKS if choices["optimizer"] in DEALT else Integer(1)
     for role in STATE_ROLES:
         sums: list[Expr] = []
         meanings: dict[str, None] = {}
@@ -115,23 +116,24 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
             meanings |= own
             each = _bytes_of_each(group, role, implementation)
             lines = components_of(implementation)
-            if role is Role.GRADIENT and gradients_are_made(choices):
-                lines = ()  # they are there at some moments only, see torch_gradients
+            is_made = role is Role.GRADIENT and gradients_are_made(choices)  # there at some moments: torch_gradients
             for component in lines:
                 name = f"{component.name}.{prefix}parameters"
                 if name in terms:
-                    by_tensor = tuple(_kept_by_tensor(terms, group, role, component, implementation))
-                    expression = product(each, instances(component.place, choices), terms[name].symbol)
-                    terms.add(f"stage.{component.name}.{prefix}{role.value}", total(expression, *by_tensor), "bytes",
-                              f"{component.title}, rank r: {meaning}")
+                    by_tensor = tuple(size / ranks for size in kept_by_tensor(
+                        terms, group, role, component, implementation))
                     sums += by_tensor
+                    if not is_made:
+                        expression = product(each, instances(component.place, choices), terms[name].symbol)
+                        terms.add(f"stage.{component.name}.{prefix}{role.value}", total(expression, *by_tensor),
+                                  "bytes", f"{component.title}, rank r: {meaning}")
             whole = bytes_per_element(states(choices, group), role) * share_on_gpu(role, choices)
             kept, even = product(each, terms[f"stage.{prefix}buffer_elements"].symbol), Integer(0)
             if role is Role.OPTIMIZER:
                 kept = product(whole, terms[f"stage.{prefix}shard_elements"].symbol)
                 if choices["optimizer"] in DEALT:  # lines are even shares, and padding is the rest
                     kept, even, sums = terms[dealt.BYTES].symbol, total(*sums), []
-            if lines:
+            if not is_made:
                 terms.add(f"stage.padding.{prefix}{role.value}",
                           kept - product(each, terms[f"stage.{prefix}parameters"].symbol) - even, "bytes",
                           f"Padding, rank r: {meaning}")
@@ -145,17 +147,6 @@ def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> 
     if role is Role.OPTIMIZER and implementation.choices["optimizer"] in DEALT:
         return each / dealt.RANKS
     return each / sharing_ranks(role, fixed_values(implementation), group.expert)
-
-
-def _kept_by_tensor(
-    terms: TermSet, group: Group, role: Role, component: Component, implementation: Implementation
-) -> Iterator[Expr]:
-    """Yield bytes of rank r for the states of a component that depend on the shapes of its parameters."""
-    ranks = dealt.RANKS if implementation.choices["optimizer"] in DEALT else Integer(1)
-    for state in states(implementation.choices, group):
-        name = f"{component.name}.{group.prefix}{state.name}"
-        if state.role is role and state.count is not None and not state.of_part and name in terms:
-            yield product(instances(component.place, implementation.choices), terms[name].symbol) / ranks
 
 
 def _kept_by_part(terms: TermSet, group: Group, role: Role, implementation: Implementation) -> Iterator[Expr]:

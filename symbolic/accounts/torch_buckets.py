@@ -7,6 +7,8 @@ from ..ledger import Role
 from ..parallel.data import SEEKS_UNUSED, bytes_per_element, reduces_in_buckets, states
 from ..parallel.groups import GROUPS
 from ..terms import TermSet, product, total
+from .rows import components_of
+from .units import kept_by_tensor
 
 #: Name of the line of all buckets.
 NAME = "buckets"
@@ -23,6 +25,8 @@ def add_buckets(terms: TermSet, implementation: Implementation) -> None:
         product(bytes_per_element(states(choices, group), Role.BUFFER), terms[f"stage.{group.prefix}parameters"].symbol)
         for group in GROUPS if f"stage.{group.prefix}parameters" in terms
     ]
+    wide = (size for component in components_of(implementation)
+            for size in kept_by_tensor(terms, GROUPS[0], Role.BUFFER, component, implementation))
     used = total(*(terms[f"stage.{name}.buffer"].symbol for name in _COUNTED if f"stage.{name}.buffer" in terms))
-    terms.add(f"stage.{NAME}.buffer", total(*buckets, product(SEEKS_UNUSED, used)), "bytes",
+    terms.add(f"stage.{NAME}.buffer", total(*buckets, *wide, product(SEEKS_UNUSED, used)), "bytes",
               "Buckets of DistributedDataParallel, rank r: copies of gradients, and a map of used parameters")

@@ -14,6 +14,7 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
+from ..parallel.data import WIDE
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .frozen_moments import largest_matrix
@@ -106,12 +107,19 @@ def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms))
     moments, gone = [], held_by_whole_layers(implementation)
     for layer, number in kinds_of_layers(terms):
-        change = new * each * sum_of(terms, layer, "parameters") - freed_with_a_layer(terms, implementation, layer)
+        made = each * sum_of(terms, layer, "parameters") + _more_of_routers(terms, layer)
+        change = new * made - freed_with_a_layer(terms, implementation, layer)
         last_whole = ALTERNATING * Iverson(Ge(number, wstep)) * (number - wstep) * change
         at_whole = [] if gone == 0 else [last_whole]
         moments.append(passed + Max(Integer(0), *at_whole, (number - 1) * change - gone))
         passed += number * change
     return tuple(moments)
+
+
+def _more_of_routers(terms: TermSet, layer: str) -> Expr:
+    """Return the bytes of a layer's fp32 gradient of the router beyond those of all others."""
+    name = f"router.{WIDE}gradient"
+    return terms[name].symbol if layer == "expert_layer" and name in terms else Integer(0)
 
 
 def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:

@@ -15,7 +15,8 @@ from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.data import states
+from ..parallel.data import WIDE, states
+from ..parallel.pipeline import instances
 from ..parallel.walked_layers import WALKED, not_walked
 from ..parameters import symbols
 from ..terms import TermSet, product, total
@@ -143,8 +144,6 @@ def _in_the_final_norm(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _last(implementation: Implementation) -> Expr:
-    from ..parallel.pipeline import instances
-
     return instances(Place.LAST, implementation.choices)
 
 
@@ -157,8 +156,11 @@ def _ranks(implementation: Implementation) -> Expr:
 
 
 def _for_each(terms: TermSet, implementation: Implementation) -> Expr:
-    elements = sum_of(terms, "stage", "buffer_elements")
-    return _moment_bytes(implementation) * elements / _ranks(implementation)
+    elements, name = sum_of(terms, "stage", "buffer_elements"), f"router.{WIDE}exp_avg"
+    own = _moment_bytes(implementation) * elements / _ranks(implementation)
+    if name not in terms:
+        return own
+    return total(own, product(instances(Place.EXPERTS, implementation.choices), terms[name].symbol))
 
 
 def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:

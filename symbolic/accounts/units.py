@@ -15,6 +15,7 @@ from ..ledger import SITES, Component, Lifetime, Place, Role, Tensor
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
+from ..parallel.pipeline import instances
 from ..parallel.weights import State, shapes, weight_of, without_experts
 from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
@@ -99,6 +100,16 @@ def _states_by_tensor(
         if kept:
             terms.add(f"{component.name}.{group.prefix}{state.name}", total(*chain.from_iterable(sizes.values())),
                       "bytes", f"{component.title}: {state.meaning}", kept)
+
+
+def kept_by_tensor(
+    terms: TermSet, group: Group, role: Role, component: Component, implementation: Implementation,
+) -> Iterator[Expr]:
+    """Yield bytes of rank r for the states of a component that depend on the shapes of its parameters."""
+    for state in states(implementation.choices, group):
+        name = f"{component.name}.{group.prefix}{state.name}"
+        if state.role is role and state.count is not None and not state.of_part and name in terms:
+            yield product(instances(component.place, implementation.choices), terms[name].symbol)
 
 
 def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:

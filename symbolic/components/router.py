@@ -46,6 +46,9 @@ COPYING: tuple[tuple[str, Any], ...] = (
     ("_of_sigmoid", {"scores": ("sigmoid",), "router": ("huggingface",)}),
     ("_of_bounded", {"router": ("huggingface_bounded",)}),
 )
+#: Hunyuan's, where its weight is left in fp32.
+_WIDE: Any = {"heads": ("grouped",), "scores": ("softmax", "softmax_all"), "router": ("huggingface",),
+              "router_weights": ("fp32",)}
 #: All others of Transformers.
 READING: tuple[tuple[str, Any], ...] = (
     ("", {"heads": ("grouped",), "scores": ("softmax", "softmax_all"), "router": ("huggingface",)}),
@@ -153,8 +156,10 @@ def _huggingface() -> tuple[Tensor, ...]:
         *(row for suffix, more in COPYING for row in (
             saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", adapters=("none",),
                   **more),
-            saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more),
+            saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight",
+                  router_weights=("as_others",), **more),
         )),
+        saved("hf.input_fp32_of_wide", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **_WIDE),
         saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **softmax, **on),
         saved("hf.scores", _AT, _ALL, 4, hf, "fp32 sigmoid of all logits", **sigmoid, **on),
         # Groups of experts are chosen by indices alone, so nothing of them is kept.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
 
 from sympy import Eq, Expr, Integer
@@ -17,7 +18,7 @@ from .groups import GROUPS, Group
 from .mesh import SAME_SEQUENCES
 from .nf4 import nf4_states
 from .optimizers import WHOLE_TENSORS, optimizer_states
-from .weights import State
+from .weights import State, of_routers
 
 D, c, t, e, et, E, R, w, wm, De = symbols("D c t e et E R w wm De")
 zero1, zero2, zero3, shards, eshards, rfull = symbols("zero1 zero2 zero3 shards eshards rfull")
@@ -65,6 +66,26 @@ _REMAINDER = State("master_weight", Role.OPTIMIZER, wm,
 
 def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State, ...]:
     """Return all that a rank keeps for the parameters of a group under these choices."""
+    own = _states(choices, group)
+    if choices["router_weights"] == "as_others":
+        return own
+    return (*own, *_more_for_routers(own, _states({**choices, "precision": "autocast"}, group)))
+
+
+#: The start of the names of states that routers in fp32 have besides.
+WIDE = "wide_"
+
+
+def _more_for_routers(narrow: tuple[State, ...], wide: tuple[State, ...]) -> Iterator[State]:
+    """Yield what the states of routers in fp32 have more than those of all others."""
+    of_all = {state.name: state for state in narrow}
+    for state in wide:
+        if (more := state.bytes - of_all[state.name].bytes) != 0:
+            yield replace(state, name=f"{WIDE}{state.name}", bytes=more, count=of_routers,
+                          meaning=f"{state.meaning} of a router: the bytes beyond those of all others")
+
+
+def _states(choices: Mapping[str, str], group: Group) -> tuple[State, ...]:
     precision = PRECISIONS[choices["precision"]]
     if choices["data_parallel"] == "fsdp" and choices["precision"] == "mixed":
         precision = _FP32  # of the shards; bf16 copies are made of them when they are gathered

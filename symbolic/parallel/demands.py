@@ -157,8 +157,9 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     Raises ValueError with the combination.
     """
     refused = (
-        *_of_models(choices), *_of_fp32(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
-        *_of_adapters(choices), *_of_deepspeed(choices), *_of_megatron_fsdp(choices), *refusals(choices),
+        *_of_models(choices), *_of_routers(choices), *_of_fp32(choices), *_of_pipelines(choices),
+        *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices), *_of_deepspeed(choices),
+        *_of_megatron_fsdp(choices), *refusals(choices),
     )
     reasons = [text for text, holds in refused if holds]
     if reasons:
@@ -302,6 +303,19 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("rope = joined with value = view without projections = fused, or the other way round",
          joined and not split and (choices["value"], choices["projections"]) != ("view", "fused")),
     )
+
+
+#: With which choices Transformers leaves routers' weights in fp32.
+_LEFT_WIDE: Mapping[str, tuple[str, ...]] = {
+    "precision": ("bf16",), "data_parallel": ("ddp",), "adapters": ("none",), "layers": ("experts",),
+    "router": ("huggingface", "huggingface_bounded"),
+}
+
+
+def _of_routers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    wide = choices["router_weights"] == "fp32"
+    return tuple((f"router_weights = fp32 with {axis} = {choices[axis]}: choose router_weights = as_others",
+                  wide and choices[axis] not in options) for axis, options in _LEFT_WIDE.items())
 
 
 def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

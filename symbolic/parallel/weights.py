@@ -34,12 +34,13 @@ class Weight:
 
     A rank's part of many parameters, cut without regard to them, is a vector. ``is_matrix`` is True for a matrix that
     is not a vocabulary matrix, ``is_linear`` for that of a linear layer inside of a transformer layer, other than the
-    router.
+    router, and ``is_router`` for that of a router.
     """
 
     shape: tuple[Expr, ...]
     is_matrix: bool = False
     is_linear: bool = False
+    is_router: bool = False
 
     @property
     def elements(self) -> Expr:
@@ -77,7 +78,7 @@ class State:
 
 def weight_of(component: Component, tensor: Tensor, shape: tuple[Expr, ...]) -> Weight:
     """Return the parameter of a row with its sizes on one rank."""
-    return Weight(shape, is_matrix(tensor), is_linear(component, tensor))
+    return Weight(shape, is_matrix(tensor), is_linear(component, tensor), component.name == "router")
 
 
 def is_matrix(tensor: Tensor) -> bool:
@@ -116,6 +117,11 @@ def others(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
 def linears(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
     """Return the units of ``count`` for linear layers of transformer layers, none for all else."""
     return lambda weight: count(weight) if weight.is_linear else Integer(0)
+
+
+def of_routers(weight: Weight) -> Expr:
+    """Return the elements of the weight of a router, none for all else."""
+    return weight.elements if weight.is_router else Integer(0)
 
 
 def elements(weight: Weight) -> Expr:

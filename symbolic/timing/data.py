@@ -9,7 +9,7 @@ from sympy import Eq, Expr, Integer
 from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.data import states
+from ..parallel.data import WIDE, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.megatron_fsdp import BUCKET, BUCKET_OF_RANK
@@ -58,7 +58,8 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         gatherings = total(Integer(1), _gathered_again(terms, implementation)) if every else 1 / m
         terms.add("stage.copying", stream_time(product(gatherings, copied)), "s",
                   "rank r: shared-out weights copied into the buffers of their all-gathers and out, of one micro-batch")
-    terms.add("stage.reduced_bytes", total(*(_gradients(terms, group) for group in trained)), "bytes",
+    gradients = {group: _gradients(terms, group, choices) for group in trained}
+    terms.add("stage.reduced_bytes", total(*gradients.values()), "bytes",
               "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce")
     gathered = terms.add("stage.gathering", total(*(
         ring_time(_ranks(group, "data"), calls["gathering"], _weights(terms, group, choices)) for group in shared
@@ -67,7 +68,7 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     passes = Integer(2) if choices["data_parallel"] == "torch_ddp" else 2 - zero1
     beside = product(og, 1 - zero1) if choices["data_parallel"] == "torch_ddp" else og
     reduced = terms.add("stage.reducing", total(*(
-        _reducing(terms, group, passes, calls["reducing"], choices) for group in trained
+        _reducing(size, group, passes, calls["reducing"], choices) for group, size in gradients.items()
     )), "s",
                         "rank r: its gradients summed once over the ranks that hold its parameters")
     forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
@@ -87,14 +88,14 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         ends.append(_tying(terms))
     terms.add("stage.data_waiting", total(*ends), "s",
               "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
-    gradients, weights = terms["stage.gradient"].symbol, _written(terms, choices)
+    made, weights = terms["stage.gradient"].symbol, _written(terms, choices)
     resting = total(*(
         product(state.bytes, terms[f"stage.{group.prefix}shard_elements"].symbol)
         for group in trained for state in states(choices, group) if state.resting
     ))
     used = total(terms["stage.optimizer"].symbol, product(Integer(-1), resting))
-    moved = total(product(Integer(2), used), total(gradients, weights) / shards,
-                  product(Integer(2), gradients))
+    moved = total(product(Integer(2), used), total(made, weights) / shards,
+                  product(Integer(2), made))
     terms.add("stage.optimizer_time", stream_time(moved), "s",
               "rank r: its states read and written, its share of gradients read and of weights written; all gradients"
               " read for their norm and set to zero")
@@ -162,15 +163,16 @@ def _weights(terms: TermSet, group: Group, choices: Mapping[str, str]) -> Expr:
     return product(Integer(size), terms[_elements(group)].symbol)
 
 
-def _gradients(terms: TermSet, group: Group) -> Expr:
-    return product(w, terms[_elements(group)].symbol)
+def _gradients(terms: TermSet, group: Group, choices: Mapping[str, str]) -> Expr:
+    """Return the bytes of a group's gradients; those of routers may be wider."""
+    size, wider = product(w, terms[_elements(group)].symbol), f"router.{group.prefix}{WIDE}gradient"
+    if terms.base is not None and wider in terms.base:
+        terms.include([wider])
+    return total(size, product(instances(Place.EXPERTS, choices), terms[wider].symbol)) if wider in terms else size
 
 
-def _reducing(
-    terms: TermSet, group: Group, passes: Expr, calls: Expr, choices: Mapping[str, str]
-) -> Expr:
+def _reducing(size: Expr, group: Group, passes: Expr, calls: Expr, choices: Mapping[str, str]) -> Expr:
     """Gradients: a reduce-scatter where states are shared out, else an all-reduce; then their shares over replicas."""
-    size = _gradients(terms, group)
     data, replica = _ranks(group, "data"), _ranks(group, "replica")
     share = size / GROUP_BY_NAME[data].size
     within = ring_time(data, product(passes, calls), product(passes, size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 from oracles.public_families import RESIDUAL_DROPOUT
 from oracles.sharded_steps import Recorder, instrument
+from oracles.transformers_steps import one_rank
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -70,7 +72,7 @@ def _bf16() -> Iterator[None]:
 
 
 def _narrow(model: Any) -> None:
-    """Cast what is trained to bf16: the weights of routers, too, which Transformers leaves in fp32 (docs/limits.md)."""
+    """Cast what is trained to bf16: weights of routers too, which FSDP2 refuses in a unit with others."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.bfloat16()
@@ -99,22 +101,24 @@ def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]
 
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
-    attention: str = "sdpa",
+    attention: str = "sdpa", is_shared: bool = False,
 ) -> OnGpu:
     """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
-    Of several ranks the first one's, whose layers are units of FSDP2.
+    Of several ranks the first one's, whose layers are units of FSDP2. ``is_shared``: in DistributedDataParallel as
+    Transformers' trainer makes it, on tensors with memory in a group of one rank.
     """
-    recorder = OnGpu()
+    recorder = OnGpu(are_fake=not is_shared)
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
         **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
-    with (_sharded_over(recorder, ranks) as shard, pytest.MonkeyPatch.context() as patched, recorder.mode,
-          recorder):
+    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks) as shard,
+          pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16)
-        _narrow(model)
+        if ranks > 1:
+            _narrow(model)
         model.train()
         module = sys.modules[type(model).__module__]
         for name in _MASKS if attention == "sdpa" else ():
@@ -125,13 +129,15 @@ def recorded(
         recorder.watch(next(part for name, part in model.base_model.named_modules()
                             if name == "ln_f" or ("norm" in name.rpartition(".")[2] and "layers." not in name)))
         shard(model)
+        whole = DistributedDataParallel(model, find_unused_parameters=not full) if is_shared else model
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         recorder.peak = recorder.now
         for _ in range(2):
-            for _ in range(microbatches):
+            for place in range(microbatches):
                 tokens = torch.zeros(batch, sequence, dtype=torch.long)
-                loss = model(input_ids=tokens, labels=tokens).loss
-                loss.backward()
+                with whole.no_sync() if is_shared and place < microbatches - 1 else nullcontext():
+                    loss = whole(input_ids=tokens, labels=tokens).loss
+                    loss.backward()
                 recorder.end()
                 loss = tokens = None
             optimizer.step()

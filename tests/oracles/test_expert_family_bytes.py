@@ -139,7 +139,7 @@ def test_from_the_file_to_the_bytes(
         AutoConfig.for_model(family.__name__, **config, use_cache=False, pad_token_id=None, bos_token_id=None,
                              eos_token_id=None),
         attn_implementation=attention, dtype=torch.bfloat16,
-    ).to(torch.bfloat16).train()
+    ).train()
     model.config._experts_implementation = "grouped_mm"
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):

@@ -58,14 +58,14 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(
     folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
-    attention: str = "sdpa",
+    attention: str = "sdpa", is_sharded: bool = True,
 ) -> Any:
     return explanation(configured(
         read_config(folder, config), "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
         torch_workspace_bytes=0,
         kernels={"peak": "torch", "loss": "huggingface_freed", "attention": attention,
-                 "data_parallel": "fsdp" if ranks > 1 else "ddp"}))
+                 "data_parallel": "fsdp" if ranks > 1 and is_sharded else "ddp"}))
 
 
 def too_many(run: dict[str, Any], counted: Any) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardmath.compiler.evaluators import Evaluator, changed_choices, find, with_moments
+from shardmath.compiler.evaluators import Evaluator, changed_choices, find, with_moments, with_needs
 from shardmath.configuration.defaults import has_architecture
 from shardmath.configuration.model_classes import class_of, missing
 from shardmath.configuration.settings import SELECTIVE
@@ -16,9 +16,10 @@ from shardmath.generated.definitions import (
     CHOICES,
     DEFAULTS,
     IMPLEMENTATIONS,
+    NEEDED,
 )
 from shardmath.input.parameters import UNEVEN
-from shardmath.models.class_kernels import BRIDGE_KERNELS, CLASS_KERNELS
+from shardmath.models.class_kernels import BRIDGE_KERNELS, CLASS_KERNELS, NARROW_ROUTERS
 from shardmath.models.model import Model
 
 #: Differences of GPT-2's classes in Transformers from Llama's: one projection for queries, keys and
@@ -29,6 +30,8 @@ _LEARNED_GPT: Mapping[str, str] = {"softmax": "low"}
 _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 #: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
 _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
+#: Transformers leaves the weights of routers with sigmoids, and of DeepSeek-V2's, in fp32.
+_WIDE_ROUTERS: Mapping[str, str] = {"router_weights": "fp32"}
 #: PyTorch's kernel makes masks for windows that are shorter than sequences; this one skips what they hide.
 _WINDOWS: Mapping[str, str] = {"attention": "flash"}
 #: How Megatron-LM balances experts: a bias of each expert needs sigmoids. Unbalanced routers send all tokens to a few
@@ -86,6 +89,8 @@ def evaluator_for(
             raise InputError("recompute", SELECTIVE, f"must be a mode of {implementation}{meant}", "core_attention")
         chosen["recompute_saves"] = "ops"
     own = kernels or {}
+    if model is not None:
+        chosen |= _narrowed(implementation, {**chosen, **own}, model)
     try:
         wanted = with_moments(implementation, {**chosen, **own})
     except InputError as refused:
@@ -96,6 +101,20 @@ def evaluator_for(
     if model is not None and (reason := missing(implementation, model)):
         raise _refused(implementation, model, f": {reason}")
     return find(implementation, wanted)
+
+
+def _narrowed(implementation: str, chosen: Mapping[str, str], model: Model) -> Mapping[str, str]:
+    """Return what changes where routers' weights are as wide as all others with these choices, nothing where not.
+
+    So FSDP2 and DeepSpeed have them, which refuse or cast others; beside adapters they are counted so.
+    """
+    (axis, wide), = _WIDE_ROUTERS.items()
+    if chosen.get(axis) != wide or implementation not in IMPLEMENTATIONS:
+        return {}
+    usual = IMPLEMENTATIONS[implementation]["choices"]
+    narrow = {axis: usual[axis], **NARROW_ROUTERS.get(model.model_type, {})}
+    made = {**usual, **with_needs({**chosen, **narrow})}
+    return {} if all(made[name] == option for name, option in NEEDED[axis][wide].items()) else narrow
 
 
 def _refused(implementation: str, model: Model, reason: str) -> InputError:
@@ -142,6 +161,11 @@ def _has_qwen_experts(model: Model) -> bool:
     return model.num_experts > 0 and of_qwen and model.expert_scores != "sigmoid"
 
 
+def _has_wide_router(model: Model) -> bool:
+    """Return True for DeepSeek-V2, DeepSeek-V3, Kimi K2 and dots.llm1, which need no other kernels than Llama's."""
+    return model.num_experts > 0 and (model.expert_scores == "sigmoid" or model.kv_lora_rank > 0)
+
+
 def _of_transformers(model: Model) -> dict[str, str]:
     """Return the kernels of the model's classes in Transformers; GPT-2 and GPT-NeoX have LayerNorm and GELU."""
     if model.own_router:
@@ -157,7 +181,8 @@ def _of_transformers(model: Model) -> dict[str, str]:
         return {"gelu": model.gelu, **windowed, **CLASS_KERNELS[model.model_type]}
     architecture = model.architecture
     if (architecture["normalisation"], architecture["mlp"]) != ("layer", "gelu"):
-        return {"gelu": model.gelu, **windowed, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
+        router = _WIDE_ROUTERS if _has_wide_router(model) else _QWEN_EXPERTS if _has_qwen_experts(model) else {}
+        return {"gelu": model.gelu, **windowed, **router}
     return {"gelu": model.gelu, **_GPT, **(_LEARNED_GPT if architecture["positions"] == "learned" else _ROTARY_GPT)}
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BRIDGE_KERNELS", "CLASS_KERNELS"]
+__all__ = ["BRIDGE_KERNELS", "CLASS_KERNELS", "NARROW_ROUTERS"]
 
 _SCALE = {"norm": "eager_scale"}
 #: PEFT finds no experts in some classes.
 _UNTAKEN = {"expert_adapters": "none"}
 _TOP = {"router": "huggingface_top", "router_precision": "bf16", **_UNTAKEN}
+#: Transformers leaves the weights of some routers in fp32.
+_WIDE = {"router_weights": "fp32"}
 _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
 _PICKED = {"projections": "fused", "value": "picked", "softmax": "low"}
 
@@ -23,7 +25,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "cohere": _SCALE,
     "cohere2": _SCALE,
     "ernie4_5": {"rope": "repeated_fp32"},
-    "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16"},
+    "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16", **_WIDE},
     "falcon": {**_PICKED, "attention": "sdpa_steps"},
     "falcon_grouped": {**_PICKED, "attention": "sdpa_masked"},
     "gemma": _SCALE,
@@ -31,14 +33,14 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "gemma3_text": {**_SCALE, "rope": "shared_twice"},
     "glm": _PAIRS,
     "glm4": _PAIRS,
-    "glm4_moe": {"rope": "joined"},
+    "glm4_moe": {"rope": "joined", **_WIDE},
     "gpt_oss": {"norm": "eager_fp32", "rope": "shared_half", "attention": "eager", "router": "huggingface_chosen",
                 "router_precision": "bf16", **_UNTAKEN},
     "granitemoe": _TOP,
     "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
     "hunyuan_v1_dense": {"rope": "shared_first"},
-    "hunyuan_v1_moe": {"rope": "shared_first", "router_precision": "bf16", "expert_adapters": "weights_alone"},
+    "hunyuan_v1_moe": {"rope": "shared_first", "expert_adapters": "weights_alone", **_WIDE},
     "minicpm3": {"rope": "joined"},
     "minimax_m2": {"rope": "joined", "router": "huggingface_low"},
     "nemotron": {**_SCALE, "rope": "joined"},
@@ -52,6 +54,9 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "stablelm": {"rope": "joined_held"},
     "starcoder2": {},
 }
+
+#: Further differences where routers' weights are as wide as all others: so are Hunyuan's logits.
+NARROW_ROUTERS: Mapping[str, Mapping[str, str]] = {"hunyuan_v1_moe": {"router_precision": "bf16"}}
 
 #: Gemma's gate is ``fast_gelu``, for which Megatron-Core has no fused kernel with the product behind it.
 _GATE = {"swiglu": "unfused"}
