@@ -95,6 +95,7 @@ def test_settings_and_their_absence(
     ({"model": "Qwen/Qwen3-8B", "tuner_type": "full", "max_length": 9, "freeze_parameters_ratio": 0.9},
      "freeze_parameters_ratio", "frozen weights without adapters are not counted yet"),
     ({**TRAINER, "activation_offloading": True}, "activation_offloading", "activations on the host"),
+    ({**TRAINER, "use_lora": True, "lora_rank": 64}, "use_lora", "give use_peft, lora_r and lora_target_modules"),
     ({**AXOLOTL, "adapter": "lora", "load_in_8bit": True}, "load_in_8bit", "must be false"),
     ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "beside adapters"),
     ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
@@ -273,6 +274,53 @@ def test_refused_scripts(text: str, field: str, rule: str, tmp_path: Path) -> No
         script(tmp_path, text)
     assert caught.value.field == field
     assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(("flags", "kernels", "arguments"), [
+    ("--mixed_precision bf16 --use_deepspeed --deepspeed_config_file zero.conf",
+     {"data_parallel": "deepspeed", "precision": "mixed"}, {"zero_stage": 3, "sub_group_size": 7}),
+    ("--use_deepspeed --mixed_precision=bf16", {"data_parallel": "deepspeed"}, {"zero_stage": 2}),
+    ("--use-deepspeed --zero-stage 3 --offload_optimizer_device cpu",
+     {"data_parallel": "deepspeed", "zero_offload": "optimizer", "precision": "fp32"}, {"zero_stage": 3}),
+    ("--zero_stage 3", {"data_parallel": None, "precision": "bf16"}, {"zero_stage": None}),
+    ("--use_fsdp --fsdp_version 2 --fsdp_reshard_after_forward false --mixed_precision bf16",
+     {"data_parallel": "fsdp", "reshard": "never", "precision": "mixed"}, {}),
+    ("--use_fsdp --fsdp_sharding_strategy FULL_SHARD --fsdp_activation_checkpointing true",
+     {"data_parallel": "fsdp", "reshard": "always"}, {"recompute": "full"}),
+    ("--config_file deep.yaml", {"data_parallel": "deepspeed"}, {"zero_stage": 3, "sub_group_size": 7}),
+    ("--config_file deep.yaml --num_processes 4", {"data_parallel": "deepspeed"}, {"zero_stage": 3, "num_gpus": 4}),
+    ("--config_file fsdp.yaml --fsdp_reshard_after_forward false", {"data_parallel": "fsdp", "reshard": "never"}, {}),
+    ("--multi_gpu --num_processes 4", {"data_parallel": None}, {"num_gpus": 4}),
+])
+@pytest.mark.parametrize("around", ["", "python start.py --gpus 8 --num_nodes 2 -- ", "python start.py -- srun "])
+def test_flags_of_accelerate(
+    around: str, flags: str, kernels: dict[str, str | None], arguments: dict[str, Any], tmp_path: Path,
+) -> None:
+    """Scripts of open-instruct (e6c3044aa) start the training so, and their ``mason.py`` starts the launcher."""
+    zero = {"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "sub_group_size": 7}}
+    (tmp_path / "zero.conf").write_text(json.dumps(zero), encoding="utf-8")
+    deep = {"distributed_type": "DEEPSPEED", "num_processes": 8, "mixed_precision": "bf16",
+            "deepspeed_config": {"deepspeed_config_file": "zero.conf", "zero3_init_flag": True}}
+    (tmp_path / "deep.yaml").write_text(json.dumps(deep), encoding="utf-8")
+    (tmp_path / "fsdp.yaml").write_text(json.dumps({**ACCELERATE, "num_processes": 8}), encoding="utf-8")
+    found = script(tmp_path, f"{around}accelerate launch {flags} train.py --model_name_or_path llama-3.1-8b"
+                             " --per_device_train_batch_size 1 --max_length 2048")
+    assert {axis: found.arguments["kernels"].get(axis) for axis in kernels} == kernels
+    assert {name: found.arguments.get(name) for name in arguments} == arguments
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(("flags", "field"), [
+    ("--use_megatron_lm --megatron_lm_tp_degree 2", "megatron_lm_config"),
+    ("--parallelism_config_tp_size 2", "parallelism_config.parallelism_config_tp_size"),
+    ("--mixed_precision fp8", "mixed_precision"),
+    ("--use_deepspeed --deepspeed_config_file gone.json", "deepspeed_config.deepspeed_config_file"),
+])
+def test_flags_of_accelerate_that_are_refused(flags: str, field: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        script(tmp_path, f"accelerate launch {flags} train.py --model_name_or_path llama-3.1-8b --max_length 2048"
+                         " --per_device_train_batch_size 1")
+    assert caught.value.field == field
 
 
 def test_both_names_of_stage_3_in_deepspeed(tmp_path: Path) -> None:

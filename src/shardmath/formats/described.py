@@ -79,9 +79,7 @@ def read_settings(
     """
     stated = Options(words, shown=str, source=path)
     stated.warnings += notes
-    around = dict(launcher or {})
-    for key, other in format.files.items():
-        around |= of_file(other, key, stated) if key in words else {}
+    around = {**(launcher or {}), **of_files(format, stated)}
     sorted_out = translated(format, stated)
     options, said = sorted_out.options, {name for names in sorted_out.keys.values() for name in names}
     options.words |= {name: words for name, words in around.items() if name not in said}
@@ -145,15 +143,25 @@ def of_file_name(named: str, key: str, stated: Options) -> dict[str, Words]:
             **{f"deepspeed.zero_optimization.{part}.device": ("cpu",) for part in rests}}
 
 
-def of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
+def of_files(format: Table, stated: Options, around: str | None = None) -> dict[str, Words]:
+    """Return the settings of the files that keys name, from the folder of the file or that ``around`` it."""
+    settings: dict[str, Words] = {}
+    for key, other in format.files.items():
+        settings |= of_file(other, key, stated, around) if key in stated.words else {}
+    return settings
+
+
+def of_file(name: str, key: str, stated: Options, around: str | None = None) -> dict[str, Words]:
     """Return the settings of a file that a key names, in the vocabulary; without the file, those of its name."""
     named = " ".join(stated.words[key])
     if named.lower() in ("", "false", "none", "null"):
         return {}
-    path = beside(stated.source, named)
+    path = beside(stated.source, named) or (beside(around, named) if around is not None else None)
     if path is None:
         return of_file_name(named, key, stated)
-    inner = Options(words_of(path, os.path.splitext(path)[1].lower(), stated.warnings), shown=str, source=path)
+    suffix = os.path.splitext(path)[1].lower()  # DeepSpeed takes JSON under any name
+    kind = suffix if suffix in nested.KINDS else ".json"
+    inner = Options(words_of(path, kind, stated.warnings), shown=str, source=path)
     sorted_out = translated(table(name), inner)
     stated.warnings += [*sorted_out.options.warnings,
                        *(f"{key} of {os.path.basename(path)} is not known here: its effect is not counted yet"

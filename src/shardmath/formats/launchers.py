@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from shardmath.errors import InputError
 from shardmath.formats import bridge
+from shardmath.formats.accelerate_launch import MISSING, launcher_of, of_launcher
 from shardmath.formats.arithmetic import Value
 from shardmath.formats.described import beside, format_of, read_settings, refuse_unread, words_of
 from shardmath.formats.expansion import behind_unknown, unmarked
 from shardmath.formats.launch import flags_of
-from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.formats.shell import Script
-from shardmath.formats.table import Words, table, translated
+from shardmath.formats.table import Words, table
 
 #: Words of a command that start a program: the format of its settings, and the flags that name a file with them.
 _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
@@ -43,9 +43,6 @@ _PROCESSES = ("nproc_per_node", "nproc-per-node", "num_gpus")
 _NODES = ("nnodes", "num_nodes")
 _TOTAL = ("num_processes", "num-processes", "num_gpus_total")
 _SBATCH = re.compile(r"^#SBATCH\s+(?:--|-)([A-Za-z-]+)(?:[= ]\s*|)(\S+)", re.MULTILINE)
-
-
-_MISSING = "must be the path of an existing file, from the script's folder, one above it or from here"
 
 
 @dataclass(frozen=True)
@@ -82,17 +79,16 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
         asked = _flags(last) | {key: tuple(value.split()) for key, value in values.items()}
         recipe = (asked.pop("recipe", ()) or ("absent",))[0]
         return bridge.of_recipe(path, recipe, recipe, {key: words for key, words in asked.items() if "." in key},
-                                _gpus(flags_of(last.before), script.variables))
-    format, launched = table(last.format), flags_of(last.before)
+                                _gpus(flags_of(launcher_of(last.before)), script.variables))
+    format, launched = table(last.format), flags_of(launcher_of(last.before))
     words: dict[str, Words] = {}
     notes = [] if len(started) == 1 else [f"the last of {len(started)} training commands is read"]
-    named = _value(launched, ("config_file", "config-file"))
-    around = {} if named is None else _accelerate(path, named, notes)
+    around = of_launcher(path, launched, notes)
     for file in _files(last):
         rest = behind_unknown(file)
         there = beside(path, rest) if rest else None
         if there is None:
-            raise InputError("script", unmarked(file), _MISSING)
+            raise InputError("script", unmarked(file), MISSING)
         if rest != file:
             notes.append(f"{unmarked(file)}: {rest} is looked for from the script's folder")
         inner = words_of(there, os.path.splitext(there)[1].lower(), notes)
@@ -116,8 +112,10 @@ def _started(path: str, command: Sequence[str]) -> Iterator[_Started]:
         if place is not None:
             yield _Started(format, files, command[:place], command[place + len(start):])
             return
-    program = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
-    if program is not None and any(word.partition("=")[0] in _TRAINER for word in command):
+    flag = next((place for place, word in enumerate(command) if word.partition("=")[0] in _TRAINER), len(command))
+    programs = [place for place, word in enumerate(command[:flag]) if word.endswith(".py")]
+    program = programs[-1 if flag < len(command) else 0] if programs else None  # a launcher can be a script too
+    if program is not None and flag < len(command):
         yield _Started("transformers", (), command[:program], command[program + 1:])
     elif program is not None and command[0] in ("accelerate", "deepspeed", "torchrun", "srun", "python", "python3"):
         file = next((word for word in command[program + 1:] if word.endswith((".yaml", ".yml", ".json"))), None)
@@ -156,18 +154,6 @@ def _flags(started: _Started) -> dict[str, Words]:
         if equals and not key.startswith("-") and "=" not in value:
             settings[key] = (value,)
     return settings
-
-
-def _accelerate(path: str, named: str, notes: list[str]) -> dict[str, Words]:
-    """Return settings of Accelerate's file as those of the trainer; none with a note where it is not here."""
-    there = beside(path, named)
-    if there is None:
-        raise InputError("config_file", named, _MISSING)
-    sorted_out = translated(table("accelerate"), Options(words_of(there, ".yaml", notes), shown=str, source=there))
-    own = table("accelerate").defaults
-    words = {name: words for name, words in sorted_out.options.words.items() if name not in own}
-    sharded = {name: said for name, said in sorted_out.options.words.items() if name.startswith("fsdp_config")}
-    return {**words, **sharded} if "fsdp" in words else words
 
 
 def _value(flags: Mapping[str, Words], names: Sequence[str]) -> str | None:
