@@ -20,6 +20,7 @@ class Missing(NamedTuple):
 
 
 _LINEAR = "linear attention (gated delta rule) in most layers"
+_INDEXER = "an indexer that chooses the keys of each query (sparse attention)"
 _MAMBA = "state-space layers (Mamba 2)"
 
 _GEMMA4 = Missing("gemma3_text", "norms of values, heads of another width in layers without windows", (
@@ -31,11 +32,15 @@ _GEMMA4 = Missing("gemma3_text", "norms of values, heads of another width in lay
 
 #: By ``model_type``.
 UNREAD: Mapping[str, Missing] = {"gemma4": _GEMMA4, "gemma4_text": _GEMMA4, **{name: Missing(*why) for name, why in {
+    "bamba": ("llama", f"{_MAMBA} in most layers"),
     "dbrx": ("mixtral", "LayerNorm without a shift, clipped queries, keys and values, and experts in a loop"),
+    "deepseek_v32": ("deepseek_v3", _INDEXER),
+    "deepseek_v4": ("deepseek_v3", f"compressed keys and values, and {_INDEXER}"),
     "falcon_h1": ("llama", f"{_MAMBA} beside attention"),
     "falcon_mamba": ("llama", "state-space layers (Mamba)"),
     "gemma3n": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
     "gemma3n_text": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
+    "glm_moe_dsa": ("deepseek_v3", _INDEXER),
     "gpt_bigcode": ("gpt2", "one key and value head for all queries"),
     "gptj": ("gpt_neox", "biases of the MLP alone, and one norm for attention and MLP"),
     "granitemoehybrid": ("granitemoe", _MAMBA),
@@ -50,9 +55,12 @@ UNREAD: Mapping[str, Missing] = {"gemma4": _GEMMA4, "gemma4_text": _GEMMA4, **{n
     "mpt": ("gpt2", "positions as a slope of the scores (ALiBi)"),
     "mllama": ("llama", "cross-attention layers, which read an image"),
     "nemotron_h": ("nemotron", f"{_MAMBA}, and layers of one part alone"),
+    "olmo_hybrid": ("olmo3", _LINEAR),
     "qwen3_next": ("qwen3_moe", _LINEAR),
     "qwen3_5": ("qwen3", _LINEAR),
     "qwen3_5_moe": ("qwen3_moe", _LINEAR),
+    "qwen3_5_moe_text": ("qwen3_moe", _LINEAR),
+    "qwen3_5_text": ("qwen3", _LINEAR),
     "recurrent_gemma": ("gemma2", "recurrent layers (RG-LRU)"),
     "rwkv": ("llama", "recurrent layers (RWKV)"),
     "zamba2": ("llama", f"{_MAMBA} beside a shared attention"),
