@@ -4,6 +4,7 @@ const settingsReader = {};
 const mark = (name) => `\ue000${name.startsWith("$(") ? "$(...)" : name.replace(/\s/g, "").slice(0, 40)}\ue001`;
 const marked = (word) => [...word.matchAll(/\ue000([^\ue001]*)\ue001/g)].map(([, name]) => name);
 const unmarked = (word) => word.replace(/\ue000([^\ue001]*)\ue001/g, (_, name) => (name.startsWith("$") ? name : `\${${name}}`));
+const behindUnknown = (word) => (marked(word).length ? word.split("\ue001").pop().replace(/^\/+/, "") : word);
 const wheelOf = () => new Map([["precisions", mapOf(TABLES.precisions)]]);
 const nothingBeside = () => null; // files that a pasted one names are not here
 const unread = (...names) => { throw new Unwritten(names.join(" ")); };

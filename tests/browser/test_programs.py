@@ -103,7 +103,7 @@ def _lacking(path: Path) -> tuple[Table | None, dict[str, tuple[str, ...]], list
     """Return the format of a file of settings, its words but for sizes that are automatic, and settings of the page."""
     if path.suffix in (".sh", ".args"):
         return None, {}, []
-    words = words_of(str(path), path.suffix)
+    words = words_of(str(path), path.suffix, [])
     format = format_of(words)
     if format is None or format.vocabulary not in ("transformers", "torchtune"):
         return None, {}, []
@@ -233,7 +233,8 @@ def test_a_file_of_torchtitan_is_taken_over(name: str, model: str, opened: Calla
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("[model]\nname = 'llama3'\nflavor = '9B'\n", "model.flavor = '9B': must be one of debugmodel, 8B, 70B, 405B of"),
+    ("[model]\nname = 'llama3'\nflavor = '9B'\n",
+     "model.flavor = '9B': must be one of debugmodel, 8B, 70B, 405B, 1B, 3B of"),
     ("model_name_or_path: &a b\nper_device_train_batch_size: 4\n", "A file of Hugging Face with what this page does"),
     ('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}', "data_parallel=deepspeed"),
     ("parallelism:\n  tp: 2\n  tp_mode: REDUCE_SCATTER\ntokens:\n  sequence_length: 4096\n", "model.model_config."),

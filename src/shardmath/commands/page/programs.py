@@ -9,7 +9,7 @@ from typing import Any
 from shardmath.commands.page.translating import Translation
 from shardmath.formats import bridge, described, launch, launchers, megatron, nemo, readers
 from shardmath.formats.bridge_wheel import wheel
-from shardmath.formats.expansion import mark, marked, unmarked
+from shardmath.formats.expansion import behind_unknown, mark, marked, unmarked
 from shardmath.formats.flattened import flattened
 from shardmath.formats.options import Options
 from shardmath.formats.table import Table, table
@@ -55,6 +55,7 @@ def named(functions: Mapping[str, str]) -> str:
 REPLACED: Mapping[Any, str] = {
     described.tables: "tablesOf", described.unread: "unreadOf", described.of_file: "ofFile", model_of: "modelNamed",
     described.name_of: "nameOf", table: "tableOf", wheel: "wheelOf", mark: "mark",
-    marked: "marked", unmarked: "unmarked", described.beside: "nothingBeside", described.words_of: "unread",
+    marked: "marked", unmarked: "unmarked", behind_unknown: "behindUnknown",
+    described.beside: "nothingBeside", described.words_of: "unread",
     bridge.of_recipe: "unread", os.path.splitext: "unread",
 }
