@@ -93,6 +93,7 @@ LATENT_KV = Dimension("latent_kv", lk, "width of compressed keys and values")
 LATENT_KV_ROTARY = Dimension("latent_kv_rotary", lk + dr, "compressed keys and values, and the rotary part of keys")
 ROTARY_DIM = Dimension("rotary_dim", dr, "part of a head that carries the rotary embedding")
 VALUE_DIM = Dimension("value_dim", dv, "width of one value head")
+KEY_DIM = Dimension("key_dim", d - dr, "part of a head without the rotary embedding")
 KEY_AND_VALUE_DIM = Dimension("key_and_value_dim", d + dv, "one key head and one value head")
 KEY_VALUE_DIM = Dimension("key_value_dim", d - dr + dv, "one key head without its rotary part, and one value head")
 VALUE_FEATURES = Dimension("value_features", a * dv, "columns of the output projection of latent attention")
@@ -128,7 +129,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, DISPATCHED, PADDED_RECEIVED, ARRIVED, ALL_CHOICES, ALL_ROUTED, EXPERT_NODES,
     EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
-    ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
+    ROTARY_DIM, VALUE_DIM, KEY_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, RANK_TWICE, EXPERTS_RANK,
     EXPERTS_RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,

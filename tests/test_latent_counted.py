@@ -65,7 +65,7 @@ def formulas(implementation: Implementation) -> dict[str, Expr]:
     """What the columns of the table are in the ledger."""
     tables = [
         row for row in kept_rows(implementation)
-        if row.component.name in ("latent_tables", "latent_shared_tables") and row.tensor.role is Role.BUFFER
+        if row.component.name in ("latent_tables", "latent_shared_tables")
     ]
     return {
         "parameters": formula(implementation, rows_of_attention(implementation, Role.WEIGHT)),

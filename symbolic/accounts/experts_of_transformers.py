@@ -80,7 +80,11 @@ class ExpertLayer(Layer):
     @property
     def _is_shared_first(self) -> bool:
         router = self.choices["router"]
-        return router == _BOUNDED or (router == "huggingface" and not self._has_sigmoids)
+        return router == _BOUNDED or (router == "huggingface" and not self._is_of_deepseek)
+
+    @property
+    def _is_of_deepseek(self) -> bool:
+        return self._has_sigmoids or self.choices["heads"] == "latent"
 
     @property
     def _has_sigmoids(self) -> bool:
@@ -104,7 +108,7 @@ class ExpertLayer(Layer):
     def _routed(self, value: Value) -> tuple[Value, Value]:
         """Record the scores; return the logits, and the weights of the chosen experts."""
         router, is_low = self.choices["router"], self.choices["router_precision"] == "bf16"
-        if router == _BOUNDED or (router == "huggingface" and (self._has_sigmoids or self._is_wide)):
+        if router == _BOUNDED or (router == "huggingface" and (self._is_of_deepseek or self._is_wide)):
             logits = self._wide_logits(self.cast(value, HIGH))
         else:
             logits = self.linear(value, "router.weight", _ALL, "router.scores.bias" if self._has_biases else "")
@@ -129,7 +133,8 @@ class ExpertLayer(Layer):
             total = self.simple("sum", weights, TOKENS, passed=True)
             total = self.simple("bound", total, saved=[total.storage]) if is_bounded else total
             weights = self._divided(weights, total, weights.storage if is_bounded else Storage(weights.storage.size))
-        return self.simple("scaled", weights) if self._has_sigmoids and logits.bytes == HIGH else weights
+        is_scaled = self._is_of_deepseek and logits.bytes == HIGH
+        return self.simple("scaled", weights) if is_scaled else weights
 
     def _of_chosen(self, logits: Value) -> Value:
         """Record the best logits, and their softmax alone."""

@@ -56,7 +56,9 @@ class Operations:
 
     def __init__(self, implementation: Implementation, normed: bool, *switched: bool) -> None:
         self.choices, self.normed, self.switched = implementation.choices, normed, switched
-        known = {qkn: Integer(int(normed)), **self.settled(implementation.choices)}
+        known = {qkn: Integer(int(normed)), **self.settled(implementation.choices), **{
+            switch: Integer(int(is_on))
+            for switch, is_on in zip(type(self).switches(implementation.choices), switched, strict=False)}}
         self.weights = {
             f"{row.component.name}.{row.tensor.name}": row.expression.xreplace(known)
             for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT

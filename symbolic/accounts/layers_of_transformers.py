@@ -25,6 +25,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
+from . import latent_of_transformers
 from .autograd import Storage, Value, Walk
 from .layer_operations import HIGH, LONG, LOW, TOKENS, WHOLE, Operations, Shape, sized
 from .rows import local_shape
@@ -46,6 +47,8 @@ class Layer(Operations):
     @classmethod
     def switches(cls, choices: Mapping[str, str]) -> tuple[Expr, ...]:
         """As the base class says: attention in single operations may repeat keys and values, and bound scores."""
+        if choices["heads"] == "latent":
+            return latent_of_transformers.switches(choices)
         if choices["attention"] != "eager":
             return ()
         return (Iverson(a > k), ONE_HEAD, *((acap,) if choices["capping"] == "tanh" else ()))
@@ -53,7 +56,8 @@ class Layer(Operations):
     def run(self) -> Value:
         """Record the layer; return its output."""
         if self.choices["residual"] == "sequential":
-            middle = self._block("attention", self.attention, self.start)
+            before = "latent" if self.choices["heads"] == "latent" else "attention"
+            middle = self._block(before, self.attention, self.start)
             return self._block(self.block, self.mlp, middle)
         read = self.norm(self.start, "attention_norm", WHOLE)
         attended = self.attention(read)
@@ -68,6 +72,8 @@ class Layer(Operations):
         out = inner(value if norms == "post" else self.norm(value, f"{name}_norm", WHOLE))
         if norms != "pre":
             out = self.norm(out, f"{name}_norm" if norms == "post" else f"{name}_post_norm", WHOLE)
+        if (self.choices["heads"], self.choices["layers"]) == ("latent", "dense"):  # MiniCPM3
+            out = self.simple("scaled", out)
         return self.add(value, out)
 
     def run_final_norm(self) -> Value:
@@ -149,6 +155,8 @@ class Layer(Operations):
 
     def attention(self, value: Value) -> Value:
         """Record attention with one kernel, and its projections."""
+        if self.choices["heads"] == "latent":
+            return latent_of_transformers.attend(self, value)
         query, key, values = self._projected(value)
         parts, turned = self._turned(query, key)
         self.tape.name(query, key)
@@ -179,20 +187,23 @@ class Layer(Operations):
             key, values = (self.value("repeat", [part], QUERY, backward=self.making(KEY)) for part in parts)
             if viewed:
                 key.storage, values.storage = (part.storage for part in parts)
-        scores = self.value("scores", [query, key], SCORES, backward=self.making(QUERY, QUERY),
-                            saved=[query.storage, key.storage])
-        scores = self.simple("scale", scores)
-        if any(bounded):
-            scores = self.simple("scale", self.simple("tanh", self.simple("divide", scores), kept=True))
-        scores = self.simple("mask", scores, passed=True)
-        if self.choices["sinks"] == "trained":
-            shares = self._shares_beside_sinks(scores)
-        else:
-            shares = self.cast(self.simple("softmax", self.cast(scores, HIGH), kept=True, temporaries=1), LOW)
+        shares = self.shares(query, key, any(bounded))
         out = self.value("context", [shares, values], QUERY, backward=self.making(SCORES, QUERY),
                          saved=[shares.storage, values.storage])
         self.tape.name(key, values)
         return self.simple("tokens", out, passed=True)
+
+    def shares(self, query: Value, key: Value, bounded: bool = False) -> Value:
+        """Record the scores of queries and keys, and their softmax."""
+        scores = self.value("scores", [query, key], SCORES, backward=self.making(QUERY, QUERY),
+                            saved=[query.storage, key.storage])
+        scores = self.simple("scale", scores)
+        if bounded:
+            scores = self.simple("scale", self.simple("tanh", self.simple("divide", scores), kept=True))
+        scores = self.simple("mask", scores, passed=True)
+        if self.choices["sinks"] == "trained":
+            return self._shares_beside_sinks(scores)
+        return self.cast(self.simple("softmax", self.cast(scores, HIGH), kept=True, temporaries=1), LOW)
 
     def _shares_beside_sinks(self, scores: Value) -> Value:
         """Record the softmax of scores and of one sink for each head, less the largest, and the view without sinks."""
@@ -268,21 +279,21 @@ class Layer(Operations):
             width = ROTARY_DIM if self.choices["positions"] == "partial" else HEAD_DIM
             parts = [[self.slice(value, (*value.shape[:-1], part)) for part in (width, HEAD_DIM)]
                      for value in (query, key)]
-            turned = [self._turn(part) for part, _ in parts]
+            turned = [self.turn(part) for part, _ in parts]
             return turned, [self.joined(value.shape, [part, rest])
                             for value, part, (_, rest) in zip((query, key), turned, parts, strict=True)]
         if self.choices["normalisation"] == "layer_unbiased":  # Command R
             query, key = self.cast(query, HIGH), self.cast(key, HIGH)
-        turned = [self._turn(query), self._turn(key)]
+        turned = [self.turn(query), self.turn(key)]
         made = [self.cast(value, LOW) for value in turned] if turned[0].bytes == HIGH else turned
         self.tape.name(query, key, *turned)
         return turned, made
 
-    def _turn(self, value: Value) -> Value:
+    def turn(self, value: Value) -> Value:
         """Record products with cosines and sines, the latter of halves exchanged, one with its sign turned."""
         rope = self.choices["rope"]
         if rope == "shared_half":
-            return self._turn_halves(value)
+            return self.turn_halves(value, *self.halves(value, value.shape, bytes=value.bytes // 2))
         bytes = HIGH if "fp32" in rope else value.bytes
         # A half is written as numbers of half as many bytes.
         first, second = (self.simple("slice", value, bytes=value.bytes // 2, view=True) for _ in range(2))
@@ -292,10 +303,8 @@ class Layer(Operations):
         cosines, sines = self._tables(bytes)
         return self.add(self.with_table(value, bytes, cosines), self.with_table(joined, bytes, sines))
 
-    def _turn_halves(self, value: Value) -> Value:
+    def turn_halves(self, value: Value, first: Value, second: Value) -> Value:
         """Record the same of each half alone, with tables as wide as a half; a half has as many numbers of one byte."""
-        first, second = self.halves(value, value.shape, bytes=value.bytes // 2)
-
         def times(part: Value) -> Value:
             return self.with_table(part, part.bytes, ())
         made = [self.difference(times(first), times(second)), self.add(times(second), times(first))]

@@ -285,7 +285,7 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     held, reduced = _held(terms, implementation)
     gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
     kinds, layers = _kinds(terms, implementation), [layer for layer, _ in kinds_of_layers(terms)]
-    tables = terms["stage.tables.activation"].symbol if "stage.tables.activation" in terms else Integer(0)
+    tables = _tables(terms)
 
     def moment(kind: _Kind, layer: str, others: Expr) -> Expr:
         made = COMPUTE * sum_of(terms, layer, "parameters")
@@ -306,6 +306,12 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
                 + Max(made, SEVERAL * product(COMPUTE, *local_shape((HIDDEN,))) + output))
     return tuple(moment(kind, layer, sum((later.number for later in kinds[place:]), Integer(0)))
                  for place, (kind, layer) in enumerate(zip(kinds, layers, strict=True), start=1))
+
+
+def _tables(terms: TermSet) -> Expr:
+    """Return saved tables of the rotary embedding."""
+    names = (f"stage.{name}.activation" for name in ("tables", "latent_shared_tables"))
+    return total(*(terms[name].symbol for name in names if name in terms))
 
 
 def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
@@ -339,8 +345,8 @@ def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
     It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
     recompute saves anyway.
     """
-    names = [f"stage.{name}.activation" for name in ("embedding", "tables")]
-    saved = total(*(terms[name].symbol for name in names if name in terms))
+    embedding = "stage.embedding.activation"
+    saved = total(*(terms[name].symbol for name in (embedding,) if name in terms), _tables(terms))
     gathered = (1 + BUFFERED) * (_root(terms, implementation) + COMPUTE * _first_layer(terms))
     positions = product(Integer(8), *local_shape((SEQUENCE,)))
     return gathered + saved + (1 - rfull) * positions + product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))

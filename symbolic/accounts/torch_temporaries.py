@@ -133,7 +133,7 @@ def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 #: Dense layers whose temporaries are counted.
-_COUNTED = {"mlp": WALKED["mlp"], "heads": ("grouped",)}
+_COUNTED = {"mlp": WALKED["mlp"], "heads": WALKED["heads"]}
 #: Moments of a unit of FSDP2 beside those of a layer at work.
 _UNITS = (copied_out, while_reduced)
 

@@ -49,7 +49,10 @@ _VALUE = (SEQUENCE, BATCH, HEADS, VALUE_DIM)
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _COMPRESSED = Iverson(lq > 0)
 #: One sequence, head or token: then a batch of matrices is a view of the projection.
-_ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1)
+ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1)
+#: Values as wide as keys are results of a kernel in which one head lies after another.
+COPIED = Iverson(Eq(dv, d)) * Iverson(a > 1) * Iverson(s > 1)
+_OF_TRANSFORMERS = ("shared", "joined", "joined_held")
 _FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
 _LATENT: Any = {"heads": ("latent",)}
 _NO_FP8 = ("none",)
@@ -130,11 +133,11 @@ def _up() -> tuple[Tensor, ...]:
         saved("q", at, _QUERY, 2, "megatron_core", "queries"),
         saved("k", at, _QUERY, 2, "megatron_core", "keys, each with its copy of the rotary part"),
         saved("v", at, _VALUE, 2, "megatron_core", "values", attention=("flash",)),
-        saved("v.copied", at, _VALUE, 2, "transformers", "contiguous copy of the values", when=1 - _ONE_BATCH,
+        saved("v.copied", at, _VALUE, 2, "transformers", "contiguous copy of the values", when=1 - ONE_BATCH,
               attention=("eager",)),
         saved("v.batched_with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
               "up projection of keys and values, kept by the values, which stay a view for b = 1, a = 1 or s = 1",
-              when=_ONE_BATCH, attention=("eager",)),
+              when=ONE_BATCH, attention=("eager",)),
         saved("v.with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
               "up projection of keys and values, kept by the values", attention=("sdpa",)),
         # Recomputed up projections keep views of the down projections' outputs.
@@ -168,7 +171,7 @@ def _core() -> tuple[Tensor, ...]:
               storage="latent.context", attention=_FLASH),
         saved("o_proj.input_of_heads", "o_proj", _VALUE, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries: by the kernel for"
-              " values as wide as keys", when=Iverson(Eq(dv, d)) * Iverson(a > 1) * Iverson(s > 1),
+              " values as wide as keys", when=COPIED,
               attention=("sdpa",), rope=("joined", "joined_held")),
         *quantised("o_proj.input", "o_proj", (SEQUENCE, BATCH, HEADS), (VALUE_DIM, VALUE_DIM), recipes=ONCE_ONLY,
                    attention=_FLASH),
@@ -232,11 +235,25 @@ COMPONENTS = (
     Component(
         "latent_shared_tables", "Rotary tables of a stage", 61, Place.STAGE,
         (
-            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared", "joined", "joined_held"),
-            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared", "joined", "joined_held"),
+            *(saved(name, "rope", (SEQUENCE, ROTARY_DIM), 2, "transformers", f"bf16 {words}, shared by all layers",
+                    lifetime=Lifetime.SHARED, rope=_OF_TRANSFORMERS)
+              for name, words in (("cos", "cosines"), ("sin", "sines"))),
+            Tensor("inverse_frequencies", "rope", Role.BUFFER, (ROTARY_DIM,), 4, Lifetime.ONCE, "transformers",
+                   "fp32 inverse frequencies of every second dimension, and the original ones", options={
+                       "rope": _OF_TRANSFORMERS, "peak": ("torch",)}),
             Tensor("complex", "rope", Role.BUFFER, (ALL_POSITIONS, ROTARY_DIM), 4, Lifetime.ONCE, "torchtitan",
                    "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
         ),
         options=_LATENT,
+    ),
+    Component(
+        "latent_scale", "Scale of the embeddings", 62, Place.STAGE,
+        (
+            saved("scale", "embedding", (), 2, "transformers", "16-bit scale of the embeddings (MiniCPM3)",
+                  lifetime=Lifetime.SHARED),
+            Tensor("whole_scale", "embedding", Role.BUFFER, (), 8, Lifetime.ONCE, "transformers",
+                   "int64 scale of the embeddings (MiniCPM3)", options={"peak": ("torch",)}),
+        ),
+        options={**_LATENT, "rope": ("joined",), "layers": ("dense",)},
     ),
 )

@@ -108,7 +108,8 @@ COMPONENTS = (
             *(Tensor(f"rope.inverse_frequencies{suffix}", "rope", Role.BUFFER, (width,), 4, Lifetime.ONCE,
                      "transformers",
                      f"fp32 inverse frequencies of every second dimension, and the original ones{words}",
-                     when=when, options={"rope": ropes, "positions": (positions,), "peak": ("torch",)})
+                     when=when, options={"rope": ropes, "positions": (positions,), "peak": ("torch",),
+                                         "heads": ("grouped",)})
               for suffix, width, when, words, ropes, positions in (
                   ("", HEAD_DIM, ONE, "", (*_OF_ALL, *_FP32, *_HALF, *_OF_EACH, *_FP32_OF_EACH), "rotary"),
                   ("_part", ROTARY_DIM, ONE, "", (*_OF_ALL, *_OF_EACH), "partial"),

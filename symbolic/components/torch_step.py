@@ -14,7 +14,8 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
 from .mlp_rows import MLP_BIAS
 
-b, p, tied, bias, lbias, obias, hbias, qkn, fs, sgate = symbols("b p tied bias lbias obias hbias qkn fs sgate")
+b, p, tied, bias, lbias, obias, hbias, qkn = symbols("b p tied bias lbias obias hbias qkn")
+fs, sgate, lq = symbols("fs sgate lq")
 #: Letters of biases: of queries, keys and values, and behind attention.
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
@@ -71,6 +72,9 @@ def _of_layers() -> tuple[Tensor, ...]:
     """Return the counters of a layer of Transformers, by its parts."""
     return (
         _counters("projections", 4, "the projections of attention", projections=_APART),
+        _counters("latent_keys", 1, "the norm of compressed keys and values", heads=("latent",)),
+        _counters("latent_queries", 2, "the norm and one more projection of compressed queries", Iverson(lq > 0),
+                  heads=("latent",)),
         _counters("fused_projections", 2, "the projections of attention", projections=_JOINT),
         _counters("projection_biases", 3, "biases of q, k and v", _QKV_BIAS, projections=_APART),
         _counters("fused_bias", 1, "the bias of q, k and v", _QKV_BIAS, projections=_JOINT),

@@ -8,7 +8,7 @@ from ..choices import TRANSFORMERS_ROUTERS
 
 #: Options by axis.
 WALKED: Mapping[str, tuple[str, ...]] = {
-    "router": TRANSFORMERS_ROUTERS, "layers": ("dense", "experts"), "heads": ("grouped",),
+    "router": TRANSFORMERS_ROUTERS, "layers": ("dense", "experts"), "heads": ("grouped", "latent"),
     "precision": ("bf16", "mixed"),
     "norm": ("eager", "eager_fp32", "eager_scale"), "normalisation": ("rms", "layer", "layer_unbiased", "layer_plain"),
     "norms": ("pre", "post", "both"), "qk_norms": ("head", "heads", "width"),
@@ -36,6 +36,8 @@ OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
 def not_walked(choices: Mapping[str, str]) -> str:
     """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
     options = OF_EXPERTS if choices["layers"] == "experts" else WALKED
+    if choices["heads"] == "latent" and choices["attention"] == "flash":
+        return "heads = latent and attention = flash"
     if choices["attention"] == "eager" and choices["value"] != "copy":
         return f"attention = eager and value = {choices['value']}"
     if choices["attention"] == "eager" and choices["softmax"] != "fp32":

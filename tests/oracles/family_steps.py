@@ -63,6 +63,30 @@ class OnGpu(Recorder):
         self.layers, self.peak = max(self.layers, self.peak), max(self.before, self.peak)
 
 
+class _Kernel(torch.autograd.Function):
+    """Stand-in for a GPU's kernel of attention with values narrower than keys, of which a CPU has none.
+
+    Results and gradients have one token after another.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *read: Any) -> Any:
+        query, _, value = read
+        batch, heads, tokens, _ = query.shape
+        result = query.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)
+        ctx.save_for_backward(*read, result, query.new_empty(batch, heads, tokens, dtype=torch.float32))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        *read, _, _ = ctx.saved_tensors
+        return tuple(each.new_empty(each.transpose(1, 2).shape).transpose(1, 2) for each in read)
+
+
+def _attend(query: Any, key: Any, value: Any, **options: Any) -> Any:
+    return _Kernel.apply(query, key, value)
+
+
 @contextmanager
 def _bf16() -> Iterator[None]:
     before = torch.get_default_dtype()
@@ -124,6 +148,8 @@ def recorded(
         for name in _MASKS if attention == "sdpa" else ():
             if hasattr(module, name):
                 patched.setattr(module, name, lambda *arguments, **options: None)
+        if made.to_dict().get("v_head_dim", 0) and made.v_head_dim != made.qk_nope_head_dim + made.qk_rope_head_dim:
+            patched.setattr(torch.nn.functional, "scaled_dot_product_attention", _attend)
         if full:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
         recorder.watch(next(part for name, part in model.base_model.named_modules()

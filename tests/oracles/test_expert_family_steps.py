@@ -103,17 +103,35 @@ def ernie4_5_moe(draw: Random) -> Keys:
             "moe_layer_interval": 1}
 
 
+def deepseek_v3(draw: Random) -> Keys:
+    """DeepSeek-V3: latent attention, sigmoids, groups of experts or none; values narrower than keys."""
+    keys, still, turned = dots1(draw), draw.choice((8, 16, 32)), draw.choice((8, 16))
+    del keys["sliding_window"]
+    groups = draw.choice((1, 2)) if keys["n_routed_experts"] > 2 else 1
+    return {
+        **keys, "q_lora_rank": draw.choice((None, 16, 48)), "kv_lora_rank": draw.choice((16, 64)),
+        "qk_nope_head_dim": still, "qk_rope_head_dim": turned, "v_head_dim": draw.choice((8, still)),
+        "n_group": groups, "topk_group": 1, "num_nextn_predict_layers": 0,
+    }
+
+
+def deepseek_v2(draw: Random) -> Keys:
+    """DeepSeek-V2, whose router has a softmax."""
+    return {**deepseek_v3(draw), "n_group": 1, "topk_method": "greedy", "norm_topk_prob": False}
+
+
 FAMILIES: Mapping[str, Callable[[Random], Keys]] = {family.__name__: family for family in (
     mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe, minimax_m2, granitemoe, granitemoeshared,
-    ernie4_5_moe, gpt_oss)}
+    ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2)}
 #: Families whose heads share out the residual stream.
-SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe")
+SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2")
 #: Kernels of attention of families that have not all.
 ATTENTION: Mapping[str, tuple[str, ...]] = {"gpt_oss": ("eager",)}
 #: Keys that say which layers are dense, of families that may have such ones first: the layers, or their number.
 DENSE_FIRST: Mapping[str, Callable[[int], Keys]] = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), lambda number: {"mlp_only_layers": list(range(number))}),
-    **dict.fromkeys(("dots1", "glm4_moe"), lambda number: {"first_k_dense_replace": number}),
+    **dict.fromkeys(("dots1", "glm4_moe", "deepseek_v3", "deepseek_v2"),
+                    lambda number: {"first_k_dense_replace": number}),
     "ernie4_5_moe": lambda number: {"moe_layer_start_index": number},
 }
 
@@ -121,16 +139,22 @@ DENSE_FIRST: Mapping[str, Callable[[int], Keys]] = {
 def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
     """Draw a config.json and a run: long or short sequences; forward passes are no peak with such vocabularies.
 
-    GPT-OSS has four heads or more: beside fewer, two masks make its forward pass the largest moment (docs/limits.md).
+    GPT-OSS has four heads or more: beside fewer, two masks make its forward pass the largest moment. Latent attention
+    has two heads or more, and a larger vocabulary, as its heads are wider than the residual stream (docs/limits.md).
     """
     k, each, d, layers = draw.choice((1, 2, 4)), draw.choice((1, 2, 4)), draw.choice((16, 32)), draw.randint(1, 4)
     each = 4 if family == "gpt_oss" else each
+    is_latent, sizes = family.startswith("deepseek"), (1, 2, 4, 8)
+    if is_latent:
+        k, sizes = max(k, 2), (16, 32)
     config = {
         "model_type": family, "hidden_size": k * each * d, "num_attention_heads": k * each, "num_key_value_heads": k,
         "intermediate_size": 32 * draw.randint(1, 30), "num_hidden_layers": layers,
         "tie_word_embeddings": draw.random() < 0.5, "max_position_embeddings": 4096,
-        "vocab_size": draw.choice((1, 2, 4, 8)) * k * each * d, **FAMILIES[family](draw),
+        "vocab_size": draw.choice(sizes) * k * each * d, **FAMILIES[family](draw),
     }
+    if is_latent:
+        config["num_key_value_heads"] = config["num_attention_heads"]
     if family not in SHARING:
         config["head_dim"] = d
     if family in DENSE_FIRST:

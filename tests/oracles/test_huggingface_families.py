@@ -33,12 +33,7 @@ EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer
 
 
 def wider_scales(model: Any, config: dict[str, Any], checkpointing: bool) -> int:
-    """Bytes that are kept more here: Nemotron's one plus its scales, which are in fp32 for the sake of the statistics.
-
-    MiniCPM3's embeddings are scaled by an integer, of which one 16-bit copy is kept.
-    """
-    if config["model_type"] == "minicpm3":
-        return 2
+    """Bytes that are kept more here: Nemotron's one plus its scales, in fp32 for the sake of the statistics."""
     if config["model_type"] != "nemotron":
         return 0
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
