@@ -500,6 +500,10 @@ SCRIPTS = {
 MODULES = (
 )
 
+#: Tensors of which several rows are parts.
+JOINED = {
+}
+
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {
 }

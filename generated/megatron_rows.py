@@ -126,8 +126,19 @@ TERMS = {
     "engine_workspace.gemm": ("bytes", "workspace of all products of the layers"),
     "head_workspace.forward": ("bytes", "workspace of the products of the forward pass"),
     "head_workspace.backward": ("bytes", "workspace of the products of the backward pass"),
-    "passing.gathered": ("bytes", "input of a projection, gathered over ranks"),
     "passing.qkv.output": ("bytes", "queries, keys and values as the projection has them"),
+    "kv_heads_per_rank": ("heads", "key and value heads of one rank, k/t but at least 1"),
+    "passing.q.linear": ("bytes", "queries before they are turned"),
+    "passing.context.gradient": ("bytes", "gradient of the output of core attention"),
+    "passing.q.gradient": ("bytes", "gradient of queries"),
+    "passing.k.gradient": ("bytes", "gradient of keys"),
+    "passing.v.gradient": ("bytes", "gradient of values"),
+    "passing.q.linear_gradient": ("bytes", "gradient of queries before they are turned"),
+    "passing.k.linear_gradient": ("bytes", "gradient of keys before they are turned"),
+    "passing.qkv.gradient": ("bytes", "the three of them as the projection has them"),
+    "passing.embedding.partial": ("bytes", "embeddings of the rank's words, before they are summed over ranks"),
+    "passing.norm.gradient": ("bytes", "gradient of a norm's input"),
+    "passing.gathered": ("bytes", "input of a projection, gathered over ranks"),
     "passing.o_proj.partial": ("bytes", "output of the rank's heads, before it is summed over ranks"),
     "passing.o_proj.output": ("bytes", "output of attention, before it is added to the layer's input"),
     "passing.down.partial": ("bytes", "output of the rank's part of the MLP, before it is summed"),
@@ -138,11 +149,6 @@ TERMS = {
     "passing.gate_up.gradient": ("bytes", "gradient of gate and up projection"),
     "passing.input_gradient": ("bytes", "gradient of a projection's input"),
     "passing.reduced": ("bytes", "the rank's share of its sum over ranks"),
-    "passing.context.gradient": ("bytes", "gradient of the output of core attention"),
-    "passing.q.gradient": ("bytes", "gradient of queries"),
-    "passing.k.gradient": ("bytes", "gradient of keys"),
-    "passing.v.gradient": ("bytes", "gradient of values"),
-    "passing.qkv.gradient": ("bytes", "the three of them as the projection has them"),
     "state.weight": ("bytes", "bf16 weight"),
     "state.main_gradient": ("bytes", "gradient, fp32 or bf16"),
     "state.master_weight": ("bytes", "fp32 master weight"),
@@ -271,8 +277,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     engine_workspace_gemm = engine_workspace_bytes
     head_workspace_forward = torch_workspace_bytes
     head_workspace_backward = torch_workspace_bytes
-    passing_gathered = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_qkv_output = 2*micro_batch_size*local_qkv_features*local_sequence
+    kv_heads_per_rank = max(1, ratio(num_kv_heads, tensor_parallel))
+    passing_q_linear = 2*micro_batch_size*head_dim*local_heads*local_sequence*(1 if (num_attention_heads > num_kv_heads) else 0)*(1 if (kv_heads_per_rank > 1) else 0)
+    passing_context_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_q_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_k_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
+    passing_v_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
+    passing_q_linear_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
+    passing_k_linear_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
+    passing_qkv_gradient = 2*micro_batch_size*local_qkv_features*local_sequence
+    passing_embedding_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
+    passing_norm_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp
+    passing_gathered = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_o_proj_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_o_proj_output = 2*micro_batch_size*hidden_size*local_sequence_sp
     passing_down_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
@@ -283,11 +300,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     passing_gate_up_gradient = 2*micro_batch_size*local_gate_up_features*local_sequence
     passing_input_gradient = 2*micro_batch_size*hidden_size*local_sequence
     passing_reduced = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0)
-    passing_context_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
-    passing_q_gradient = 2*micro_batch_size*head_dim*local_heads*local_sequence
-    passing_k_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
-    passing_v_gradient = 2*micro_batch_size*head_dim*local_kv_heads*local_sequence
-    passing_qkv_gradient = 2*micro_batch_size*local_qkv_features*local_sequence
     state_weight = 2
     state_main_gradient = gradient_bytes
     state_master_weight = 4
@@ -385,8 +397,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "engine_workspace.gemm": engine_workspace_gemm,
         "head_workspace.forward": head_workspace_forward,
         "head_workspace.backward": head_workspace_backward,
-        "passing.gathered": passing_gathered,
         "passing.qkv.output": passing_qkv_output,
+        "kv_heads_per_rank": kv_heads_per_rank,
+        "passing.q.linear": passing_q_linear,
+        "passing.context.gradient": passing_context_gradient,
+        "passing.q.gradient": passing_q_gradient,
+        "passing.k.gradient": passing_k_gradient,
+        "passing.v.gradient": passing_v_gradient,
+        "passing.q.linear_gradient": passing_q_linear_gradient,
+        "passing.k.linear_gradient": passing_k_linear_gradient,
+        "passing.qkv.gradient": passing_qkv_gradient,
+        "passing.embedding.partial": passing_embedding_partial,
+        "passing.norm.gradient": passing_norm_gradient,
+        "passing.gathered": passing_gathered,
         "passing.o_proj.partial": passing_o_proj_partial,
         "passing.o_proj.output": passing_o_proj_output,
         "passing.down.partial": passing_down_partial,
@@ -397,11 +420,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "passing.gate_up.gradient": passing_gate_up_gradient,
         "passing.input_gradient": passing_input_gradient,
         "passing.reduced": passing_reduced,
-        "passing.context.gradient": passing_context_gradient,
-        "passing.q.gradient": passing_q_gradient,
-        "passing.k.gradient": passing_k_gradient,
-        "passing.v.gradient": passing_v_gradient,
-        "passing.qkv.gradient": passing_qkv_gradient,
         "state.weight": state_weight,
         "state.main_gradient": state_main_gradient,
         "state.master_weight": state_master_weight,
@@ -507,26 +525,36 @@ SCRIPTS = {
     "chunk_forward": (
     ),
     "embedding_forward": (
+        "=embedding.partial",
         "save",
     ),
     "layer_forward": (
         "use:engine_workspace",
         "save:layer_input",
         "save:attention_norm",
+        "-embedding.partial",
         "-down.output",
+        "save:attention.qkv.input",
         "+gathered",
         "+qkv.output",
         "-gathered",
+        "+q.linear",
+        "save:attention.q",
+        "-q.linear",
+        "save:attention.k",
+        "save:attention.v",
         "save:attention",
-        "-qkv.output",
         "+o_proj.partial",
         "+o_proj.output",
         "-o_proj.partial",
+        "-qkv.output",
         "save:ffn_norm",
         "-o_proj.output",
+        "save:swiglu.gate_up.input",
         "+gathered",
-        "save:swiglu",
+        "save:swiglu.gate_up.output",
         "-gathered",
+        "save:swiglu",
         "end",
         "+down.partial",
         "=down.output",
@@ -540,8 +568,12 @@ SCRIPTS = {
         "-*",
     ),
     "head_forward": (
-        "save",
+        "save:final_norm",
+        "-embedding.partial",
         "-down.output",
+        "save",
+        "use:head_workspace.forward",
+        "use:head.gathered_input",
     ),
     "loss_forward": (
         "+*",
@@ -569,8 +601,10 @@ SCRIPTS = {
     "head_backward": (
         "+*",
         "free",
+        "use:head_workspace.backward",
         "use:head",
         "-*",
+        "-loss.head_output_gradient",
         "=head.tied_gradient",
     ),
     "norm_backward": (
@@ -597,49 +631,67 @@ SCRIPTS = {
         "+down.input_gradient",
         "+down.weight_gradient",
         "-output_gradient",
-        "free:swiglu.down.input",
+        "use:mlp_dummies.dummy.grouped.swiglu.down",
         "-down.weight_gradient",
+        "free:swiglu.down.input",
         "+gate_up.gradient",
         "-down.input_gradient",
-        "free:swiglu.gate",
-        "free:swiglu.up",
+        "free:swiglu.gate_up.output",
         "+gathered",
         "+input_gradient",
         "+reduced",
         "+gate_up.weight_gradient",
+        "free:swiglu.gate_up.input",
         "-gathered",
-        "-gate_up.gradient",
+        "+norm.gradient",
+        "-reduced",
+        "use:mlp_dummies.dummy.grouped.swiglu.gate_up",
         "-input_gradient",
-        "use:mlp_dummies",
+        "-gate_up.gradient",
         "-gate_up.weight_gradient",
         "free:swiglu",
-        "-reduced",
         "free:ffn_norm",
+        "-norm.gradient",
         "+output_gradient",
         "+context.gradient",
         "+o_proj.weight_gradient",
         "-output_gradient",
+        "use:attention_dummies.dummy.grouped.o_proj",
         "-o_proj.weight_gradient",
         "+q.gradient",
         "+k.gradient",
         "+v.gradient",
         "-context.gradient",
+        "free:attention.q",
+        "free:attention.k",
+        "free:attention.v",
+        "free:attention.logsumexp",
+        "free:attention.context",
+        "+k.linear_gradient",
+        "-k.gradient",
+        "+q.linear_gradient",
+        "-q.gradient",
         "+qkv.gradient",
         "-q.gradient",
+        "-q.linear_gradient",
         "-k.gradient",
+        "-k.linear_gradient",
         "-v.gradient",
         "+gathered",
         "+input_gradient",
         "+reduced",
         "+qkv.weight_gradient",
+        "free:attention.qkv.input",
         "-gathered",
-        "-qkv.gradient",
+        "+norm.gradient",
+        "-reduced",
+        "use:attention_dummies.dummy.grouped.qkv",
         "-input_gradient",
-        "use:attention_dummies",
+        "-qkv.gradient",
         "-qkv.weight_gradient",
         "free:attention",
-        "-reduced",
         "free:attention_norm",
+        "-norm.gradient",
         "bind",
         "free",
         "-recomputed.output",
@@ -672,6 +724,11 @@ SCRIPTS = {
 #: Parameters of a layer in the order of its modules, where that is not the order of the rows.
 MODULES = (
 )
+
+#: Tensors of which several rows are parts.
+JOINED = {
+    "swiglu.gate_up.output": ('swiglu.gate', 'swiglu.up'),
+}
 
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {

@@ -623,6 +623,11 @@ SCRIPTS = {
 MODULES = (
 )
 
+#: Tensors of which several rows are parts.
+JOINED = {
+    "swiglu.gate_up.output": ('swiglu.gate', 'swiglu.up'),
+}
+
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {
     "attention_norm.input": "layer_input.input",

@@ -425,7 +425,7 @@ def evaluate(
             x230 = 1000.0*floor(quotient(1000.0*x228, reserved_per_mille, x229))
             x231 = (-830.0)*x203
             x232 = (-1660.0)*x128
-            process_share = 1016.0 + 2.0*x115 + 5.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            process_share = 1016.0 + 2.0*x115 + 4.0*select((2.0 < tensor_parallel), 1.0, 0.0)
             x236 = quotient(x64*(x214 + x235*x84 + x193), x39, x92)
             x237 = x64*(x214 + x216)
             x239 = quotient(x237 + x238*x131, x39, x92)

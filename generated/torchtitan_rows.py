@@ -744,6 +744,10 @@ SCRIPTS = {
 MODULES = (
 )
 
+#: Tensors of which several rows are parts.
+JOINED = {
+}
+
 #: Rows in the memory of others, which full recompute keeps.
 SAME = {
     "attention_norm.input": "layer_input.input",

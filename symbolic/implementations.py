@@ -185,7 +185,7 @@ HUGGINGFACE = Implementation(
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
         "adapter_parts": "apart", "expert_adapters": "none", "loading": "trainer",
     },
-    Reserved((Share(1024, 908, 1062),) * 3, "transformers",
+    Reserved((Share(1027, 906, 1076),) * 3, "transformers",
              ("head_gradients.layer_backward", "made_before_norm.norm_backward"), 1500,
              saved=MEGATRON.reserved.shares),  # no step of saved tensors alone is replayed
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
@@ -262,7 +262,7 @@ TORCHTITAN = Implementation(
         "reshard": "default", "router": "torchtitan", "dispatch": "torchtitan", "weighting": "results",
         "balance": "bias",
     },
-    Reserved((Share(1016, 890, 1164), Share(1018, 839, 1028), Share(1023, 891, 1078)),
+    Reserved((Share(1016, 890, 1164), Share(1018, 839, 1028), Share(1022, 892, 1078)),
              "torchtitan", ("last_steps.head_backward", "reduced_last.last_reduce"), 830,
              saved=(Share(1191, 864, 1133), Share(1139, 902, 1145), Share(1139, 896, 1170))),
     fixed={"cf": 0, "bias": 0, "sgate": 0, **_NO_REGIONS},

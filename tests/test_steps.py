@@ -20,6 +20,7 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.models.model import Model
 from shardmath.steps.peaks import refuse_another_peak
+from shardmath.steps.reserved import replayed_steps
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
 from validation.measured import huggingface, nanotron, one_h100, simumax, torchtitan
@@ -91,6 +92,61 @@ def test_peak_of_the_trace_is_the_ledgers(implementation: str) -> None:
             freed = [event.key for event in steps.trace.events if event.action is Action.FREE]
             assert len({*allocated}) == len(allocated)
             assert {*freed} < {*allocated}
+
+
+def uneven(model: str, random: Random) -> Iterator[dict[str, Any]]:
+    """Draw layouts of a model with another number of layers on the first or the last stage, without end."""
+    while True:
+        stages, chunks, micro = random.choice((2, 4, 8)), random.choice((1, 2, 2, 3)), random.choice((1, 2))
+        per_stage = chunks * random.choice((1, 2, 3))
+        embedding, loss = random.choice(((1, 0), (0, 1), (1, 1))) if random.random() < 0.5 else (0, 0)
+        ends = {name: chunks * random.choice((0, 1, 2, 4)) for name in ("first_stage_layers", "last_stage_layers")}
+        if embedding or loss or not any(ends.values()):
+            ends = dict.fromkeys(ends, 0)
+        own = sum(map(bool, ends.values()))
+        layers = per_stage * (stages - own) + sum(ends.values()) - embedding - loss
+        described = Model.named(model).model_dump() | {"num_layers": layers, "num_mtp_layers": 0}
+        asked: dict[str, Any] = {
+            "gpu": "h100-80gb", "pipeline_parallel": stages, "virtual_pipeline": chunks,
+            "tensor_parallel": random.choice((1, 2)), "data_parallel": (data := random.choice((1, 2, 8))),
+            "micro_batch_size": micro, "global_batch_size": micro * data * stages * random.choice((1, 2, 3)),
+            "seq_length": random.choice((2048, 4096)), "account_for_embedding": embedding, "account_for_loss": loss,
+            "recompute": random.choice(("none", "none", "full")), **ends,
+        }
+        if described["num_experts"]:
+            asked["expert_parallel"] = min(data, 8)
+        try:
+            asked["model"] = Model(**described)
+            job = configured(**asked).job
+            refuse_unreplayed(job.evaluator.choices, job.values)
+        except InputError:
+            continue
+        if job.evaluator.choices["stages"] == "uneven":
+            yield asked
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v3"])
+def test_peak_of_the_trace_on_uneven_stages(model: str) -> None:
+    """The same, where ends have numbers of layers of their own, or embedding and loss count as layers.
+
+    With as many micro-batches as stages and chunks of which the first has a layer less, the ledger has too much at the
+    embedding's backward pass: chunks that are done by then.
+    """
+    layouts = uneven(model, Random(model))
+    for _ in range(CASES):
+        asked = next(layouts)
+        stages, one_round = asked["pipeline_parallel"], asked["data_parallel"] * asked["micro_batch_size"]
+        for rank in range(stages):
+            values = (job := configured(**asked).job).on_rank(rank)
+            if not (account := terms_at(job.evaluator.terms, values))["stage_layers"]:
+                with pytest.raises(InputError, match="must have layers"):
+                    replayed_steps(job.evaluator, values, account, Settings())
+                continue
+            steps, peak = traced(rank, **asked)
+            short = asked["global_batch_size"] == stages * one_round and asked["virtual_pipeline"] > 1
+            if rank or not (short and asked["account_for_embedding"]):
+                assert steps.trace.peak == peak, (asked, rank)
+            assert steps.trace.peak <= peak, (asked, rank)
 
 
 #: Models of which some layers or all have experts; further predictions of the last one are left out.
@@ -198,17 +254,24 @@ def test_eager_runs_of_torchtitan() -> None:
 
 
 def test_megatrons_stages_on_b200() -> None:
-    """The fullest GPU of each: dense ones 1 % off in the median, 3.2 % at most, others too low; nothing is fitted."""
+    """Of each the fullest GPU is 0.3 % off in the median, 3.1 % at most, and so are single GPUs; nothing is fitted."""
     assert len(megatron()) == 23
-    experts = [stage.error for stage in of_group(megatron(), simumax.EXPERTS)]
+    experts = [abs(stage.error) for stage in of_group(megatron(), simumax.EXPERTS)]
     assert len(experts) == 6
-    assert all(-0.031 < error < -0.017 for error in experts)
+    assert max(experts) < 0.006
     stages = of_group(megatron(), simumax.DENSE)
     errors = [abs(stage.error) for stage in stages]
-    assert median(errors) < 0.01
-    assert max(errors) < 0.032
+    assert median(errors) < 0.004
+    assert max(errors) < 0.031
     assert min(errors) < 0.0001
-    assert max(abs(stage.error) for stage in stages if stage.case.arguments["context_parallel"] == 1) < 0.014
+    assert max(abs(stage.error) for stage in stages if stage.case.arguments["context_parallel"] == 1) < 0.011
+    singly = [abs(replayed / measured - 1) for stage in megatron() for measured, replayed in stage.gpus]
+    assert len(singly) == 8 * 19
+    assert median(singly) < 0.003
+    assert max(singly) < 0.033
+    assert sum(error == 0 for error in singly) > 12
+    for stage in megatron():
+        assert max(measured for measured, _ in stage.gpus) == stage.measured
     for stage in megatron():
         account = shardmath.explain(stage.case.model, stage.case.gpu, **stage.case.arguments)
         assert stage.allocated == account.ranks[stage.rank].total

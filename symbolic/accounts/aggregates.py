@@ -209,7 +209,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     *(Aggregate("fuller_chunks", "Layers that other chunks have more than the last", sites,
                 megatron_moments.fuller_chunks, "megatron_core",
-                {"stages": ("uneven",), "schedule": ("interleaved",), **options})
+                {"stages": ("uneven",), "schedule": ("interleaved",), **options}, walked=True)
       for sites, options in (
           (("layer_backward",), {"peak": ("saved",)}),
           (("stage_exchange", "layer_backward"), {"peak": MEGATRON_PEAKS, "layers": ("dense",)}),

@@ -9,7 +9,7 @@ from sympy import Integer
 from ..choices import absent_values
 from ..implementations import Implementation
 from ..ledger import Role
-from ..orders.step import PASSING, kept_gradients
+from ..orders.step import PASSING, kept_gradients, parameters
 from ..parallel.data import states
 from ..terms import TermSet, product
 from .aggregates import aggregates_of
@@ -31,7 +31,11 @@ def row_sizes(implementation: Implementation) -> TermSet:
     terms = TermSet(f"{implementation.name}_rows", as_inputs=base.as_inputs, base=base)
     for row in kept_rows(implementation):
         unit = "elements" if row.tensor.role is Role.WEIGHT else "bytes"
-        terms.add(f"{row.component.name}.{row.tensor.name}", row.expression, unit, row.tensor.meaning, (row,))
+        name = f"{row.component.name}.{row.tensor.name}"
+        terms.add(name, row.expression, unit, row.tensor.meaning, (row,))
+        if row.tensor.role is Role.WEIGHT and (apart := parameters(row.tensor.shape, choices)):
+            terms.add(f"pieces.{name}", product(*local_shape(apart, choices)), "tensors",
+                      f"{row.tensor.meaning}: how many parameters")
     for item in PASSING:
         if all(choices[axis] in allowed for axis, allowed in item.options.items()):
             size = product(Integer(item.bytes), *local_shape(item.shape, choices), item.when)

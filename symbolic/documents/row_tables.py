@@ -11,7 +11,7 @@ from ..accounts.units import is_layer_input
 from ..implementations import Implementation
 from ..ledger import Role
 from ..orders.fsdp import SAME_MEMORY
-from ..orders.step import births, modules, scripts, walked
+from ..orders.step import births, joined, modules, scripts, walked
 from ..orders.words import Birth
 from ..parallel.data import states
 from .evaluator import as_written, evaluator
@@ -35,6 +35,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
         ],
         "scripts": scripts(choices),
         "modules": [name for name in modules(choices) if name in names],
+        "joined": {name: parts for name, parts in joined(choices).items() if names.issuperset(parts)},
         "same": {row: other for row, other in SAME_MEMORY.items() if {row, other} <= names},
         "states": [
             {"name": state.name, "role": state.role.value, "piece": birth.piece, "late": birth.late}

@@ -31,7 +31,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..implementations import MEGATRON
 from ..parameters import symbols
-from .words import QUERY, SCATTERED, SHARE, WHOLE, Passing
+from .words import QUERY, SCATTERED, SHARE, WHOLE, Passing, of_weight
 
 a, lq, t = symbols("a lq t")
 _ANY: Mapping[str, tuple[str, ...]] = {**(MEGATRON.replayed or {}), "peak": ("megatron_te",), "heads": ("latent",)}
@@ -46,11 +46,6 @@ _PLAIN = Iverson(Eq(lq, 0))
 def _latent(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2,
             options: Mapping[str, tuple[str, ...]] = _ANY) -> Passing:
     return Passing(f"latent.{name}", shape, bytes, meaning, "megatron_core", when, options)
-
-
-def _of_weight(name: str, rows: Dimension, columns: Dimension, when: Expr = ONE) -> Passing:
-    return _latent(f"{name}.weight_gradient", (rows, columns), "gradient of a weight, until it is added to the buffer",
-                   when, options={**_ANY, "weight_gradient": ("separate",)})
 
 
 def _turned(name: str, tokens: tuple[Dimension, ...]) -> tuple[Passing, ...]:
@@ -95,11 +90,12 @@ PASSING: tuple[Passing, ...] = (
     *_turned("q", (*_ALL, HEADS)), *_turned("k", _ALL),
     _latent("k.summed", (*_ALL, ROTARY_DIM), "gradient of the rotary part of keys, summed over heads", Iverson(a > t),
             options=UNFUSED),
-    _of_weight("q", QUERY_FEATURES, HIDDEN, _PLAIN), _of_weight("q_down", LATENT_Q, HIDDEN, _COMPRESSED),
-    _of_weight("kv_down", LATENT_KV_ROTARY, HIDDEN, _COMPRESSED),
-    _of_weight("last_kv_down", LATENT_KV_ROTARY, HIDDEN, _PLAIN),
-    _of_weight("q_up", QUERY_FEATURES, LATENT_Q, _COMPRESSED), _of_weight("kv_up", KEY_VALUE_FEATURES, LATENT_KV),
-    _of_weight("o_proj", HIDDEN, VALUE_FEATURES),
+    *(of_weight(f"latent.{name}", shape, _ANY, when) for name, shape, when in (
+        ("q", (QUERY_FEATURES, HIDDEN), _PLAIN), ("q_down", (LATENT_Q, HIDDEN), _COMPRESSED),
+        ("kv_down", (LATENT_KV_ROTARY, HIDDEN), _COMPRESSED), ("last_kv_down", (LATENT_KV_ROTARY, HIDDEN), _PLAIN),
+        ("q_up", (QUERY_FEATURES, LATENT_Q), _COMPRESSED), ("kv_up", (KEY_VALUE_FEATURES, LATENT_KV), ONE),
+        ("o_proj", (HIDDEN, VALUE_FEATURES), ONE),
+    )),
 )
 
 
@@ -130,8 +126,9 @@ def _up_backward(name: str) -> str:
 
 
 def _forward(up: str) -> str:
-    return ("use:engine_workspace save:layer_input save:latent_norm -down.output save:latent_attention.down.input"
-            " save:latent_attention.q_norm.input +latent.kv_combined +latent.rotary.gathered +latent.rotary.share"
+    return ("use:engine_workspace save:layer_input save:latent_norm -embedding.partial -down.output"
+            " save:latent_attention.down.input save:latent_attention.q_norm.input +latent.kv_combined"
+            " +latent.rotary.gathered +latent.rotary.share"
             " -latent.rotary.share save:latent_attention.q_norm.rms save:latent_attention.q_up.input +latent.q.gathered"
             f" +latent.hidden.gathered {up} -latent.rotary.gathered save:latent_attention.context"
             " save:latent_attention.logsumexp save:latent_attention +o_proj.partial +o_proj.output -o_proj.partial"

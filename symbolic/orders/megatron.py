@@ -14,11 +14,10 @@ from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
     EXPERT_FFN,
+    EXPERTS,
     FFN,
     GATE_UP_FEATURES,
     HIDDEN,
-    QKV_FEATURES,
-    QUERY_FEATURES,
     RECEIVED,
     RECEIVED_SHARE,
     SENT,
@@ -29,15 +28,13 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..implementations import MEGATRON
 from ..parameters import symbols
-from . import latent
-from .words import KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
+from . import grouped, latent
+from .words import SCATTERED, SHARE, WHOLE, Passing, Script, of_weight
 
 E, e, fs, rfull = symbols("E e fs rfull")
-_QKV = (SEQUENCE, BATCH, QKV_FEATURES)
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
 _EXPERTS: Mapping[str, tuple[str, ...]] = {**_LAYERS, "layers": ("experts",)}
-_GROUPED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "heads": ("grouped",)}
 #: 1 where tokens leave the rank, where they are sorted among its experts, and where some experts are shared.
 _AFAR, _SEVERAL, _SHARED = Iverson(e > 1), Iverson(e < E), Iverson(fs > 0)
 
@@ -46,26 +43,16 @@ def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = 
     return Passing(name, shape, 2, meaning, "megatron_core", when, _LAYERS)
 
 
-def _grouped(name: str, shape: tuple[Dimension, ...], meaning: str) -> Passing:
-    return Passing(name, shape, 2, meaning, "megatron_core", options=_GROUPED)
-
-
-def _of_weight(
-    name: str, shape: tuple[Dimension, ...], options: Mapping[str, tuple[str, ...]] = _LAYERS
-) -> Passing:
-    """Return the gradient of a weight that is made apart from the gradient buffer."""
-    return Passing(f"{name}.weight_gradient", shape, 2, "gradient of a weight, until it is added to the buffer",
-                   "megatron_core", options={**options, "weight_gradient": ("separate",)})
-
-
 def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
     return Passing(name, shape, 2, meaning, "megatron_core", when, _EXPERTS)
 
 
 PASSING: tuple[Passing, ...] = (
+    *grouped.PASSING,
     *latent.PASSING,
+    _layers("embedding.partial", WHOLE, "embeddings of the rank's words, before they are summed over ranks", SCATTERED),
+    _layers("norm.gradient", SHARE, "gradient of a norm's input"),
     _layers("gathered", WHOLE, "input of a projection, gathered over ranks", SCATTERED),
-    _grouped("qkv.output", _QKV, "queries, keys and values as the projection has them"),
     _layers("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", SCATTERED),
     _layers("o_proj.output", SHARE, "output of attention, before it is added to the layer's input"),
     _layers("down.partial", WHOLE, "output of the rank's part of the MLP, before it is summed", SCATTERED),
@@ -76,13 +63,7 @@ PASSING: tuple[Passing, ...] = (
     _layers("gate_up.gradient", (SEQUENCE, BATCH, GATE_UP_FEATURES), "gradient of gate and up projection"),
     _layers("input_gradient", WHOLE, "gradient of a projection's input"),
     _layers("reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
-    _grouped("context.gradient", QUERY, "gradient of the output of core attention"),
-    _grouped("q.gradient", QUERY, "gradient of queries"),
-    _grouped("k.gradient", KEY, "gradient of keys"),
-    _grouped("v.gradient", KEY, "gradient of values"),
-    _grouped("qkv.gradient", _QKV, "the three of them as the projection has them"),
-    _of_weight("down", (HIDDEN, FFN)), _of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN)),
-    _of_weight("o_proj", (HIDDEN, QUERY_FEATURES), _GROUPED), _of_weight("qkv", (QKV_FEATURES, HIDDEN), _GROUPED),
+    of_weight("down", (HIDDEN, FFN), _LAYERS), of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN), _LAYERS),
     _experts("shared.gathered", WHOLE, "input of the shared experts, gathered over ranks", SCATTERED * _SHARED),
     _experts("shared.partial", WHOLE, "result of the rank's part of the shared experts", SCATTERED * _SHARED),
     _experts("results.returned", (SENT, HIDDEN), "results sent back", _AFAR * _SEVERAL),
@@ -104,30 +85,19 @@ PASSING: tuple[Passing, ...] = (
     _experts("shared.input_gradient", WHOLE, "gradient of their input", _SHARED),
 )
 
-_ATTENTION_FORWARD = (
-    "use:engine_workspace save:layer_input save:attention_norm -down.output +gathered +qkv.output -gathered"
-    " save:attention -qkv.output +o_proj.partial +o_proj.output -o_proj.partial"
-)
-_ATTENTION_BACKWARD = (
-    "+output_gradient +context.gradient +o_proj.weight_gradient -output_gradient -o_proj.weight_gradient +q.gradient"
-    " +k.gradient +v.gradient -context.gradient +qkv.gradient -q.gradient -k.gradient -v.gradient +gathered"
-    " +input_gradient +reduced +qkv.weight_gradient -gathered -qkv.gradient -input_gradient use:attention_dummies"
-    " -qkv.weight_gradient free:attention -reduced free:attention_norm"
-)
-
 def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
     """Return the scripts of both kinds of layers, of which attention has these words."""
-    with_experts = {**options, "layers": ("experts",)}
+    with_experts, dummies = {**options, "layers": ("experts",)}, f"mlp_dummies.dummy.{options['heads'][0]}.swiglu"
+    to_mlp = grouped.column_backward("gate_up", "swiglu", "ffn_norm", f"{dummies}.gate_up")
     return (
         # The output of the layer before lives until it is added to that one's input.
-        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output +gathered save:swiglu -gathered end"
-               " +down.partial =down.output -down.partial", options),
-        Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient"
-               " +down.weight_gradient -output_gradient free:swiglu.down.input -down.weight_gradient +gate_up.gradient"
-               " -down.input_gradient free:swiglu.gate free:swiglu.up +gathered +input_gradient +reduced"
-               " +gate_up.weight_gradient -gathered -gate_up.gradient -input_gradient use:mlp_dummies"
-               " -gate_up.weight_gradient free:swiglu -reduced free:ffn_norm"
-               f" {backward} bind free -recomputed.output -*", options),
+        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:swiglu.gate_up.input +gathered"
+               " save:swiglu.gate_up.output -gathered save:swiglu end +down.partial =down.output -down.partial",
+               options),
+        Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient +down.weight_gradient"
+               f" -output_gradient use:{dummies}.down -down.weight_gradient free:swiglu.down.input +gate_up.gradient"
+               f" -down.input_gradient free:swiglu.gate_up.output {to_mlp} {backward} bind free -recomputed.output -*",
+               options),
         # The block of experts binds tokens on their way until it returns; results are sent back when that of the
         # function that made them is gone.
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"
@@ -149,7 +119,7 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
                " +experts.token_gradient -experts.returned_gradient -* free:experts free:router"
                " at:layer_backward +* +shared.gathered_gradient +shared.down.input_gradient -shared.gathered_gradient"
                " free:shared_experts.down.input +shared.gate_up.gradient -shared.down.input_gradient"
-               " free:shared_experts.gate free:shared_experts.up +shared.gathered +shared.input_gradient"
+               " free:shared_experts.gate_up.output +shared.gathered +shared.input_gradient"
                " -shared.gathered -shared.gate_up.gradient"
                " free:shared_experts -shared.input_gradient -experts.token_gradient free:expert_norm"
                f" {backward} bind free -recomputed.output -*", with_experts),
@@ -157,14 +127,21 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
 
 
 SCRIPTS: tuple[Script, ...] = (
-    Script("head_forward", "save -down.output", _LAYERS),
+    Script("embedding_forward", "=embedding.partial save", _LAYERS),
+    Script("head_forward", "save:final_norm -embedding.partial -down.output save use:head_workspace.forward"
+           " use:head.gathered_input", _LAYERS),
+    Script("loss_backward", "+* -* free =loss.head_output_gradient", {**_LAYERS, "loss": ("te_fused",)}),
     Script("after_forward", "-down.output +* -*", _LAYERS),
-    Script("head_backward", "+* free use:head -* =head.tied_gradient", _LAYERS),
+    Script("head_backward", "+* free use:head_workspace.backward use:head -* -loss.head_output_gradient"
+           " =head.tied_gradient", _LAYERS),
     Script("embedding_backward", "+* free -*", _LAYERS),
-    *_layers_with(_ATTENTION_FORWARD, _ATTENTION_BACKWARD, _GROUPED),
+    *_layers_with(grouped.FORWARD, grouped.BACKWARD, grouped.GROUPED),
+    *_layers_with(grouped.EXCHANGED_FORWARD, grouped.EXCHANGED_BACKWARD, grouped.EXCHANGED),
     *_layers_with(latent.FORWARD, latent.BACKWARD, latent.FUSED),
     *_layers_with(latent.FORWARD_UNFUSED, latent.BACKWARD_UNFUSED, latent.UNFUSED),
 )
+#: Dimensions of which every index is a parameter of its own, in Transformer Engine's ``GroupedLinear`` too.
+APART = (_EXPERTS, frozenset({EXPERTS}))
 #: Sums that the scripts make one by one.
 WALKED = ((_LAYERS, ("mlp_gradients", "recomputed_layer", "recomputed_mlp")),
           (_EXPERTS, ("recomputed_experts", "recomputed_results")))

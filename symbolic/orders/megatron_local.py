@@ -87,19 +87,19 @@ def _backward(projection: str, gradient: str, saved: str, norm: str) -> str:
 
 SCRIPTS: tuple[Script, ...] = (
     Script("layer_forward", "save:layer_input save:attention_norm -down.output save:attention.qkv.input"
-           " save:attention.v.q_part save:attention.v.kv_part +local.query"
+           " save:attention.v.output +local.query"
            f" {_rope('q')} {_rope('k')} save:attention.context save:attention +o_proj.partial +o_proj.output"
            " -o_proj.partial -local.query save:ffn_norm.input -o_proj.output save:ffn_norm save:swiglu end"
            " +down.partial =down.output -down.partial", _LAYERS),
     Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient"
            " +down.weight_gradient -output_gradient free:swiglu.down.input -down.weight_gradient +gate_up.gradient"
-           " -down.input_gradient free:swiglu.gate free:swiglu.up"
+           " -down.input_gradient free:swiglu.gate_up.output"
            f" {_backward('gate_up', 'gate_up.gradient', 'swiglu', 'ffn_norm')} use:mlp_dummies"
            " +output_gradient +context.gradient +o_proj.weight_gradient -output_gradient -o_proj.weight_gradient"
            " +q.gradient +k.gradient +v.gradient +local.attention.sums +local.attention.q +local.attention.keys"
            " +local.attention.values -local.attention.values -local.attention.keys -local.attention.q"
-           " -local.attention.sums -context.gradient free:attention.k free:attention.q free:attention.v.q_part"
-           " free:attention.v.kv_part free:attention.v free:attention.logsumexp free:attention.context"
+           " -local.attention.sums -context.gradient free:attention.k free:attention.q free:attention.v.output"
+           " free:attention.v free:attention.logsumexp free:attention.context"
            f" {_rope_backward('k')} {_rope_backward('q')} +qkv.gradient -local.q.joined -local.k.joined"
            " -q.gradient -k.gradient -v.gradient"
            f" {_backward('qkv', 'qkv.gradient', 'attention', 'attention_norm')} use:attention_dummies"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer
 
+from ..dimension import Dimension
 from . import fsdp, megatron, megatron_local, nanotron, transformers
 from .words import Birth, Passing, Script
 
@@ -65,6 +66,16 @@ _BIRTHS: Mapping[str, tuple[Birth, ...]] = {
 }
 
 
+#: Tensors of which rows are parts, by the choices with which they are.
+_JOINED: Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]] = {
+    ("projections", ("fused", "gate_up")): {
+        f"{name}.gate_up.output": (f"{name}.gate", f"{name}.up") for name in ("swiglu", "shared_experts")},
+    ("value", ("view",)): {
+        f"attention.{name}.output": (f"attention.{name}.q_part", f"attention.{name}.kv_part")
+        for name in ("v", "checkpoint.v")},
+}
+
+
 def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
     """Return the births of states under these choices."""
     return _LATE if choices["peak"] == "torch" else _BIRTHS[choices["data_parallel"]]
@@ -74,6 +85,19 @@ def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
     known = all(choices[axis] in allowed for axis, allowed in transformers.LAYERS.items())
     return transformers.MODULES if known else ()
+
+
+def parameters(shape: tuple[Dimension, ...], choices: Mapping[str, str]) -> tuple[Dimension, ...]:
+    """Return the dimensions of a weight of which every index is a parameter of its own."""
+    options, apart = megatron.APART
+    fits = all(choices[axis] in allowed for axis, allowed in options.items())
+    return tuple(dimension for dimension in shape if fits and dimension in apart)
+
+
+def joined(choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the tensors of which several rows are parts, as one product makes them: the rows of each."""
+    return {name: rows for (axis, options), tensors in _JOINED.items() if choices[axis] in options
+            for name, rows in tensors.items()}
 
 
 def kept_gradients(choices: Mapping[str, str]) -> Expr:

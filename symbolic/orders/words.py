@@ -24,6 +24,7 @@ events at the points of a step. An event is a word:
 * ``remake:NAME``: saved tensors of a component, or one, that selective recompute dropped are made again.
 * ``bind``: a recomputed layer with experts holds its input, and the one behind the gradient that this one had, until
   ``unbind`` in its next forward pass.
+* ``on:exchange``: what follows is made on the stream of context parallelism, where ranks are that; ``on:`` ends it.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
@@ -77,6 +78,14 @@ class Passing:
         """Refuse a tensor that cites nothing."""
         if self.source not in BY_KEY:
             raise ValueError(f"tensor {self.name}: unknown source {self.source!r}")
+
+
+def of_weight(
+    name: str, shape: tuple[Dimension, ...], options: Mapping[str, tuple[str, ...]], when: Expr = ONE
+) -> Passing:
+    """Return the gradient of a weight of Megatron-Core that is made apart from the gradient buffer."""
+    return Passing(f"{name}.weight_gradient", shape, 2, "gradient of a weight, until it is added to the buffer",
+                   "megatron_core", when, {**options, "weight_gradient": ("separate",)})
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Player {
       again: (name, point) => this.again(name, point),
       bind: (name, point) => this.bound.bindGradient(point.here),
       unbind: () => this.bound.unbind(),
-      remake: (name, { held }) => { for (const row of rows.dropped) if (row.component === name) held.set(row.name, this.make(row)); },
+      remake: (name, { held }) => { for (const row of rows.dropped) if (name === row.component || name === row.name) held.set(row.name, this.make(row)); },
       roots: () => trace.free(trace.allocate("transient", Math.floor(rows.account["stage.listed_roots.optimizer_step"] ?? 0))),
       copied: (name) => this.copy(name),
       added: () => { trace.freeAll(this.added); this.added = []; },
@@ -99,7 +99,7 @@ class Player {
       first: (name, point) => { if (this.bound.isFirst) this.event("=", name, point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already
-      receive: () => {}, // streams have no bytes
+      receive: () => {}, on: () => {}, // streams have no bytes
       open: (name) => this.units.open(name),
       close: (name) => this.units.close(name),
       reopen: (name) => this.units.reopen(name),

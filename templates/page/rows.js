@@ -22,10 +22,16 @@ class Rows {
     return Object.fromEntries(Object.entries(evaluator.rows(values, account)).map(([name, size]) => [name, Math.ceil(size)]));
   }
 
-  // Rows with the sizes that a function gives them; those without one left out.
+  // Rows with the sizes that a function gives them, those that are parts of one tensor as that; those without one left out.
   described(sizeOf) {
-    return Object.entries(this.replay.rows).map(([name, [component, place, role, lifetime, module, moments, ofLayer]]) =>
-      ({ name, size: sizeOf({ name }), component, place, role, lifetime, module, moments, ofLayer })).filter(({ size }) => size);
+    const joined = Object.fromEntries(Object.entries(this.replay.joined).map(([name, parts]) => [parts[0], { name, parts }]));
+    const others = Object.values(this.replay.joined).flatMap((parts) => parts.slice(1));
+    return Object.entries(this.replay.rows).filter(([row]) => !others.includes(row))
+      .map(([row, [component, place, role, lifetime, module, moments, ofLayer]]) => {
+        const { name, parts } = joined[row] ?? { name: row, parts: [row] };
+        const size = parts.reduce((sum, part) => sum + sizeOf({ name: part }), 0);
+        return { name, size, component, place, role, lifetime, module, moments, ofLayer };
+      }).filter(({ size }) => size);
   }
 
   // The kind of each layer of the rank; of several chunks all have the same kinds.

@@ -10,6 +10,8 @@ from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows, whole
 
 TABLE = "simumax_b200_stages.csv"
+#: The same runs GPU by GPU: the eight of a server, stage by stage.
+GPUS = "simumax_b200_gpus.csv"
 GPU = Gpu.named("b200")
 DENSE, EXPERTS = "dense", "experts and latent attention"
 #: The launchers take Megatron's NullTokenizer, which adds one token to the vocabulary that it is given.
@@ -32,6 +34,14 @@ def read(table: str = TABLE, quantity: str = PEAK) -> tuple[Case, ...]:
     for row in rows(table):
         stages.setdefault(row["case"], []).append(row)
     return tuple(_case(name, parts, quantity) for name, parts in stages.items())
+
+
+def reserved_by_gpu() -> dict[str, list[int]]:
+    """Return the reserved bytes of every GPU of a run, the first stage's first."""
+    runs: dict[str, list[int]] = {}
+    for row in rows(GPUS):
+        runs.setdefault(row["case"], []).append(whole(row["reserved_bytes"]))
+    return runs
 
 
 def _case(name: str, stages: list[dict[str, str]], quantity: str) -> Case:

@@ -10,6 +10,7 @@ from shardmath.allocator.settings import Settings
 from shardmath.allocator.trace import Replay as Replayed
 from shardmath.allocator.trace import replay
 from shardmath.compiler.evaluators import Evaluator
+from shardmath.errors import InputError
 from shardmath.steps.answers import Replay
 from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.rows import Rows
@@ -25,9 +26,11 @@ def replayed_steps(
     The first step makes the optimizer states out of freed activations; the second finds them. Where ranks share them
     out, they are those of shard number ``shard``. With too little memory the replay is done again without a bound.
     Returns steps and replay, the bytes that PyTorch can get, and whether they were enough.
-    Raises InputError for steps whose own peak is not that of the account, to the byte.
+    Raises InputError for a rank without layers, and for steps whose own peak is not that of the account, to the byte.
     """
     rows = Rows.of(evaluator, values, account)
+    if not rows.layers:
+        raise InputError("pipeline_rank", values["pipeline_rank"], "must have layers: others are not replayed yet")
     steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"],
                   shard=shard)
     events = steps.run()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from types import ModuleType
 
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import ROLES
@@ -63,11 +64,10 @@ class Rows:
         """Evaluate the rows of one rank; ``account`` are the terms of its memory at the same values."""
         module = evaluator.rows
         sizes = {name: math.ceil(size) for name, size in terms_at(module, values).items()}
-        every = tuple(Row(name, sizes[name], *described) for name, described in module.ROWS.items() if sizes[name])
+        every = tuple(_rows(module, sizes))
         switches = {name: 0 for name in PARTS if values.get(name)}
         whole = terms_at(module, {**values, **switches}) if switches else {}
-        dropped = tuple(Row(name, math.ceil(whole[name]), *described) for name, described in module.ROWS.items()
-                        if switches and whole[name] and not sizes[name])
+        dropped = tuple(_rows(module, {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}))
         return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
                    evaluator.choices, module.SAME, module.MODULES, dropped)
 
@@ -87,7 +87,7 @@ class Rows:
         if self.choices["layers"] != "experts":
             return ("layer",) * self.layers
         values, chunks = self.values, self.values["virtual_pipeline"]
-        start = values["pipeline_rank"] * self.layers if chunks == 1 else 0
+        start = int(self.account["layers_before"]) if chunks == 1 else 0
         dense, step = values["first_dense_layers"], values["moe_layer_step"]
         return tuple("expert_layer" if place >= dense and (place + 1) % step == 0 else "layer"
                      for place in range(start, start + self.layers))
@@ -142,11 +142,17 @@ class Rows:
         rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts]
         if modules:
             rows.sort(key=self.in_modules)
-        layers = {kind: [row.size for row in rows if row.place in places] for kind, places in PLACES.items()}
+        layers = {kind: [size for row in rows if row.place in places for size in self._parameters(row)]
+                  for kind, places in PLACES.items()}
         ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
                 for place in ("FIRST", "STAGE", "LAST")}
         inner = [size for kind in self.layer_kinds for size in layers[kind]]
         return [*ends["FIRST"], *inner, *ends["STAGE"], *ends["LAST"]]
+
+    def _parameters(self, row: Row) -> list[int]:
+        """List the elements of each parameter that a row of weights stands for."""
+        count = self.sizes.get(f"pieces.{row.name}", 1)
+        return [row.size // count] * count
 
     def in_modules(self, row: Row) -> int:
         """Return the place of a parameter of a layer in the order of its modules."""
@@ -161,6 +167,17 @@ class Rows:
         if sum(roles.values()) != int(self.account["stage.static"]):
             roles["gradient"] = 0  # made by each backward pass
         return roles
+
+
+def _rows(module: ModuleType, sizes: Mapping[str, int]) -> Iterator[Row]:
+    """Yield the rows that have a size; those that are parts of one tensor as that, in the place of the first."""
+    joined = {parts[0]: (name, parts) for name, parts in module.JOINED.items()}
+    others = {part for _, parts in joined.values() for part in parts[1:]}
+    for row, described in module.ROWS.items():
+        name, parts = joined.get(row, (row, (row,)))
+        size = sum(sizes[part] for part in parts) if sizes else 0
+        if size and row not in others:
+            yield Row(name, size, *described)
 
 
 _LASTING = ("weight", "gradient", "optimizer", "input", "buffer")

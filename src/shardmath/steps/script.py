@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shardmath.steps.bound import Bound
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
-from shardmath.steps.trace import PIPELINE, TENSOR, Trace
+from shardmath.steps.trace import EXCHANGE, PIPELINE, TENSOR, Trace
 from shardmath.steps.units import Units
 
 #: Tensors that an instance saved for its backward pass, by row.
@@ -17,6 +17,8 @@ Held = dict[str, int]
 END = "end"
 #: Event of a recomputed layer's output, which its checkpoint holds.
 OUTPUT = "+recomputed.output"
+#: Streams by name, the usual one without.
+_STREAMS = {"": 0, "exchange": EXCHANGE}
 #: Sums of a layer's forward pass that are not there when it is recomputed.
 OF_FORWARD = ("stage.received_gradient", "stage.input_before")
 
@@ -63,7 +65,7 @@ class Player:
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
-            "first": self._first,
+            "first": self._first, "on": self._enter_stream,
             "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -118,6 +120,9 @@ class Player:
         for item in [item for item in point.here if item not in self._rows.sizes]:
             self._trace.free(point.here.pop(item))
         point.moment = self._moment[name]
+
+    def _enter_stream(self, name: str, point: _Point) -> None:
+        self._trace.stream = _STREAMS[name] if self._rows.values["context_parallel"] > 1 else 0
 
     def _free(self, name: str, point: _Point) -> None:
         for row in [row for row in reversed(point.held) if name in ("", row, row.partition(".")[0])]:
@@ -221,6 +226,8 @@ class Player:
                 self._event(event, forward)
             elif word == "unbind":
                 self.bound.unbind()
+            elif word == "on":
+                self._enter_stream(saved, forward)
             elif event[0] == "=":
                 self._event(OUTPUT, point)
         if not self._passing.get(OUTPUT[1:]):

@@ -16,7 +16,8 @@ WORKSPACE = "workspace"
 class States:
     """Allocate what lasts, exactly as many bytes as the account has of each role.
 
-    Optimizer states that ranks share out are those of shard number ``shard``, of which 0 is the first rank's.
+    Optimizer states that ranks share out are those of shard number ``shard``, of which 0 is the first rank's; those of
+    experts, which fewer ranks share, are of the shard that the same rank has.
     """
 
     def __init__(self, rows: Rows, trace: Trace, shard: int = 0) -> None:
@@ -88,9 +89,10 @@ class States:
             self._trace.allocate(0, name)  # the lag of deferred frees was fitted with uses counted as allocations
 
     def first_step(self) -> None:
-        """Make the states that the first optimizer step makes."""
-        for name, pieces in self._pieces(late=True):
-            for size in pieces:
+        """Make the states that the first optimizer step makes: all of a parameter, then those of the next one."""
+        states = list(self._pieces(late=True))
+        for sizes in zip(*(pieces for _, pieces in states), strict=True):
+            for (name, _), size in zip(states, sizes, strict=True):
                 self._trace.allocate(size, name)
 
     def _pieces(self, late: bool) -> Iterator[tuple[str, list[int]]]:
@@ -118,18 +120,24 @@ class States:
         kind = "shard" if role == "optimizer" else "buffer"
         shares = [self._rows.account.get(f"stage.{prefix}{kind}_elements", 1) for prefix in self._groups]
         before, start = Fraction(0), 0
-        for elements, share in zip(self._groups.values(), shares, strict=True):
+        for (prefix, elements), share in zip(self._groups.items(), shares, strict=True):
             before += share
             end = int(size * before / sum(shares, Fraction(0)))
-            yield from self._cut_group(end - start, piece, elements)
+            if piece == "shard":
+                yield from self._shard(end - start, elements, self._place_in(prefix))
+            else:
+                yield from self._cut_group(end - start, piece, elements)
             start = end
+
+    def _place_in(self, prefix: str) -> int:
+        """Return the number of the rank's shard in a group of parameters: ranks with the same experts are fewer."""
+        own, others = (Fraction(self._rows.account.get(f"stage.{name}buffer_elements", 1))
+                       / self._rows.account.get(f"stage.{name}shard_elements", 1) for name in (prefix, ""))
+        return int(self._place * own / others)
 
     def _cut_group(self, size: int, piece: str, counts: Sequence[int]) -> Iterator[int]:
         if piece in ("whole", "moved"):
             yield size
-            return
-        if piece == "shard":
-            yield from self._shard(size, counts)
             return
         elements, before, held = sum(counts), 0, 0
         start = 0
@@ -144,11 +152,11 @@ class States:
         if held:
             yield held
 
-    def _shard(self, size: int, counts: Sequence[int]) -> Iterator[int]:
-        """Cut a state whose shard is a range of the buffer, in which parameters lie from the last to the first."""
+    def _shard(self, size: int, counts: Sequence[int], place: int) -> Iterator[int]:
+        """Cut shard number ``place``, a range of the buffer, in which parameters lie from the last to the first."""
         each = next(self._rows.sizes[f"state.{name}"] for name, (_, piece, _) in self._rows.states.items()
                     if piece == "shard")
-        start, before = self._place * size, 0
+        start, before = place * size, 0
         for count in reversed(counts):
             after = before + each * count
             if (held := min(after, start + size) - max(before, start)) > 0:

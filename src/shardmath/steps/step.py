@@ -50,10 +50,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("heads", "latent", rule, "grouped")
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
-    if choices["stages"] == "uneven":
-        raise InputError("stages", "uneven", f"must be even, or listed with one chunk: {_MORE}", "even")
-    if choices["layers"] == "experts" and choices["stages"] != "even":
-        raise InputError("stages", choices["stages"], f"must be even with experts: {_MORE}", "even")
+    if choices["layers"] == "experts" and choices["stages"] == "listed":
+        raise InputError("stages", "listed", f"must not be listed with experts: {_MORE}", "uneven")
     for limit in limits(choices):
         if values.get(limit.name, limit.most) <= limit.most or (limit.beside and not values[limit.beside]):
             continue
@@ -75,7 +73,9 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
     if choices["recompute_method"] != "each":
         yield Limit("recompute_full", 0, f"must be each: {_MORE}", "recompute_method")
     if choices["stages"] == "listed":
-        yield Limit("virtual_pipeline", 1, f"must be even, or listed with one chunk: {_MORE}", "stages")
+        yield Limit("virtual_pipeline", 1, f"must not be listed with several chunks: {_MORE}", "stages")
+    if choices["stages"] == "uneven" and choices["layers"] == "experts":
+        yield Limit("virtual_pipeline", 1, f"must be 1 with experts on uneven stages: {_MORE}")
 
 
 _MORE = "steps of others are not replayed yet"
@@ -130,7 +130,6 @@ class Steps:
 
         values = self.rows.values
         p, rank = values["pipeline_parallel"], values["pipeline_rank"]
-        kinds = self.rows.layer_kinds[: self.rows.layers // self._chunks]
         if self._player.units is not None:
             self._player.units.begin()
         self._at("step_begin", here_too=True)
@@ -138,10 +137,17 @@ class Steps:
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
             if kind == FORWARD:
-                in_flight[chunk, microbatch] = self._forward(kinds, chunk, is_first, is_last)
+                in_flight[chunk, microbatch] = self._forward(self._kinds(chunk), chunk, is_first, is_last)
             else:
-                self._backward(kinds, chunk, in_flight.pop((chunk, microbatch)), is_first, is_last)
+                self._backward(self._kinds(chunk), chunk, in_flight.pop((chunk, microbatch)), is_first, is_last)
         self._at("last_reduce", here_too=True)
+
+    def _kinds(self, chunk: int) -> Sequence[str]:
+        """Return the kinds of the layers of a chunk; one end of the model may have a chunk with a layer less."""
+        rows, rank = self.rows, self.rows.values["pipeline_rank"]
+        longest = -(-rows.layers // self._chunks)
+        lightest = (0 if rank == 0 else self._chunks - 1) if rows.layers % self._chunks else None
+        return rows.layer_kinds[: longest - (chunk == lightest)]
 
     def _forward(self, kinds: Sequence[str], chunk: int, is_first: bool, is_last: bool) -> tuple[Held, ...]:
         """Run the forward pass of a chunk; return the tensors that it saved: embedding, layers, and head with loss."""

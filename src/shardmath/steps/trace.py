@@ -9,11 +9,12 @@ from shardmath.allocator.trace import Action, Event
 
 #: Streams whose work holds frees back: of tensor parallelism, and of what is sent between pipeline stages.
 TENSOR, PIPELINE = 1, 2
-#: Streams with memory of their own: on which FSDP2 gathers parameters, and on which it reduces gradients.
-GATHER, REDUCE = 3, 4
+#: Streams with memory of their own: on which FSDP2 gathers parameters, on which it reduces gradients, and on which
+#: context parallelism puts in order what arrives.
+GATHER, REDUCE, EXCHANGE = 3, 4, 5
 #: Allocations after which the events of a deferred free have passed: the host runs ahead of the GPU by as many, also
 #: over the end of a step. Fitted to nanotron's runs with TP 2; no other number here is fitted.
-LAG = 700
+LAG = 900
 
 
 class Trace:
@@ -23,6 +24,8 @@ class Trace:
         self.events: list[Event] = []
         self.now = self.peak = 0
         """Bytes as they are asked for, without rounding: now, and most of all."""
+        self.stream = 0
+        """Stream of allocations that do not name one."""
         self.point = self.peak_point = ""
         """Point of the step: now, and where most is in use."""
         self._peak_event = 0
@@ -30,7 +33,7 @@ class Trace:
         self._sizes: dict[int, int] = {}
         self._deferred: deque[int] = deque()
 
-    def allocate(self, size: int, row: str, stream: int = 0) -> int:
+    def allocate(self, size: int, row: str, stream: int | None = None) -> int:
         """Allocate bytes for a row; return the key of the tensor. Nothing is allocated for 0 bytes."""
         self._count += 1
         while self._deferred and self._deferred[0] <= self._count:
@@ -39,7 +42,7 @@ class Trace:
         key = self._count
         self._sizes[key] = size
         if size:
-            self.events.append(Event(Action.ALLOCATE, key, size, stream, row))
+            self.events.append(Event(Action.ALLOCATE, key, size, self.stream if stream is None else stream, row))
             self.now += size
             if self.now > self.peak:
                 self.peak, self.peak_point, self._peak_event = self.now, self.point, len(self.events)

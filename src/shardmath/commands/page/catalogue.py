@@ -149,7 +149,7 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
     except InputError as error:
         return str(error)
     rows = evaluator.rows
-    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME,
+    return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME, "joined": rows.JOINED,
             "limits": [limit._asdict() for limit in limits(choices)],
             "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "modules": rows.MODULES,
             "experts": choices["layers"] == "experts",
