@@ -36,11 +36,11 @@ def _yaml(settings: dict[str, object]) -> str:
 
 
 def _is_script(format: str) -> bool:
-    return format in ("bridge", "swift", "torchtitan")
+    return format in ("bridge", "megatron", "swift", "swift_megatron", "torchtitan")
 
 
 def _suffix(format: str) -> str:
-    return {"bridge": ".py", "swift": ".sh", "torchtitan": ".py"}.get(format, ".yaml")
+    return {"bridge": ".py", "swift": ".sh", "swift_megatron": ".sh", "torchtitan": ".py"}.get(format, ".yaml")
 
 
 #: Pieces of Python that recipes are made of, and some that are none.
@@ -58,6 +58,8 @@ def _words(format: str) -> Callable[[], Sequence[bytes]]:
 
         if _suffix(format) == ".py":
             return _PYTHON
+        if format == "megatron":  # functional tests: flags in YAML, which have no table
+            return [*{line + b"\n" for seed in _seeds(format)() for line in seed.splitlines()}, b"[", b"{", b"9" * 30]
         rows = table(format)
         keys = {*rows.own, *rows.means, *rows.opposite, *rows.words, *rows.files, *rows.uncounted, *rows.refused}
         words = {word for known_words in rows.words.values() for word in known_words}

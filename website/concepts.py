@@ -82,7 +82,7 @@ def _rows(model: str, sharing: Mapping[str, Any]) -> tuple[Rows, Evaluator]:
     data = sharing.get("data_parallel", 1)
     job = configured(model=model, gpu="h100-80gb", global_batch_size=data, seq_length=8192, **sharing).job
     values = job.on_rank(0)
-    return Rows.of(job.evaluator, values, terms_at(job.evaluator.terms, values)), job.evaluator
+    return Rows.of(job.evaluator, values, terms_at(job.evaluator.terms, values), joined=False), job.evaluator
 
 
 def _shapes(evaluator: Evaluator) -> dict[str, tuple[Dimension, ...]]:

@@ -272,18 +272,14 @@ class ShellReader {
     }
     if (rest.startsWith("${")) return this.parameter(isQuoted);
     if (rest.startsWith("$(") && !rest.startsWith("$((")) return this.output();
-    if (rest[0] === "`") {
-      this.upTo(/^`([^`\\]*)`/);
-      return { unknown: "$(...)" };
-    }
+    if (rest[0] === "`") return outputOf(this.upTo(/^`([^`\\]*)`/));
     return this.unwritten("a dollar sign");
   }
 
-  // The output of a command, which nobody knows.
   output() {
     const [whole] = /^\$\((?:[^()"'`\\]|"[^"`\\()]*"|'[^']*'|\$?\((?:[^()"'`\\]|"[^"`\\()]*"|'[^']*')*\))*\)/.exec(this.text.slice(this.place)) ?? this.unwritten("$( )");
     this.place += whole.length;
-    return { unknown: "$(...)" };
+    return outputOf(whole.slice(2, -1));
   }
 
   parameter(isQuoted) {
@@ -467,6 +463,7 @@ class Script {
     if (part.literal !== undefined) return [[part.literal, isQuoted || Boolean(part.isEscaped)]];
     if (part.unknown) return [[mark(part.unknown), part.isOf ? isQuoted : true]];
     if (part.sum !== undefined) return [[this.sum(part), true]];
+    if (part.summed) return [[this.summed(part.summed), true]];
     if (part.quoted) {
       const [only] = part.quoted;
       if (part.quoted.length === 1 && only.index === "@" && !only.sign && !(this.variables.get(only.name)?.length > 0) && typeof this.variables.get(only.name) !== "string") return [];
@@ -492,10 +489,6 @@ class Script {
   sum({ sum }) {
     const tokens = sum.match(/\d+|[A-Za-z_]\w*|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*\}|[-+*/%()]|\S/g) ?? [];
     let place = 0;
-    const known = (number) => {
-      if (number !== null && !(Math.abs(number) < 2 ** 53)) throw new Unwritten(sum);
-      return number;
-    };
     const atom = () => {
       const token = tokens[place++] ?? "";
       if (token === "(") {
@@ -507,21 +500,16 @@ class Script {
         const operand = atom();
         return operand === null || token === "+" ? operand : -operand;
       }
-      if (/^\d+$/.test(token)) return known(Number(token));
+      if (/^\d+$/.test(token)) return exact(Number(token));
       const [, name] = /^\$?\{?([A-Za-z_]\w*)\}?$/.exec(token) ?? [];
       if (name === undefined) throw new Unwritten(sum);
       const value = this.variables.get(name) ?? "";
       const text = (Array.isArray(value) ? value[0] ?? "" : value).trim();
-      return /^-?[0-9]{1,15}$/.test(text) ? Number(text) : /^-?[0-9]+$/.test(text) ? known(Number(text)) : null;
+      return /^-?[0-9]{1,15}$/.test(text) ? Number(text) : /^-?[0-9]+$/.test(text) ? exact(Number(text)) : null;
     };
     const chain = (inner, signs) => () => {
       let left = inner();
-      while (signs.includes(tokens[place])) {
-        const sign = tokens[place++];
-        const right = inner();
-        const isUnknown = left === null || right === null || ("/%".includes(sign) && !right);
-        left = isUnknown ? null : known({ "+": left + right, "-": left - right, "*": left * right, "/": Math.trunc(left / right) + 0, "%": (left % right) + 0 }[sign]);
-      }
+      while (signs.includes(tokens[place])) left = computed(left, tokens[place++], inner());
       return left;
     };
     const terms = chain(chain(atom, "*/%"), "+-");
@@ -529,6 +517,40 @@ class Script {
     if (place < tokens.length) throw new Unwritten(sum);
     return total === null ? mark("$(...)") : String(total);
   }
+
+  // The output of `expr`, which computes products first, from the left; a mark where a word is no number.
+  summed(items) {
+    const [first, ...others] = items.flatMap((item) => this.words(item));
+    const integer = (word) => (/^\s*-?[0-9]{1,18}\s*$/.test(word ?? "") ? exact(Number(word)) : null);
+    const summands = [["+", integer(first)]];
+    for (let place = 0; place < others.length; place += 2) {
+      const [sign, operand] = [others[place], integer(others[place + 1])];
+      if (["*", "/", "%"].includes(sign)) summands.at(-1)[1] = computed(summands.at(-1)[1], sign, operand);
+      else summands.push([sign, operand]);
+    }
+    const total = summands.slice(1).reduce((left, [sign, right]) => computed(left, sign, right), summands[0][1]);
+    return total === null ? mark("$(...)") : String(total);
+  }
+}
+
+// What a command in a word puts out: `expr` computes its words, and nobody knows what any other says.
+function outputOf(written) {
+  const unknown = { unknown: "$(...)" };
+  if (!/^\s*expr\s/.test(written) || /[<>|&;]/.test(written)) return unknown;
+  const [command, ...others] = new ShellReader(written).statements();
+  return others.length ? unknown : { summed: command.words.slice(1) };
+}
+
+// A number that JavaScript has exactly.
+function exact(number) {
+  if (!(Math.abs(number) < 2 ** 53)) throw new Unwritten("large numbers");
+  return number;
+}
+
+// A sum, product, quotient or rest of integers, as bash has it; null where one is not known.
+function computed(left, sign, right) {
+  if (left === null || right === null || !["+", "-", "*", "/", "%"].includes(sign) || ("/%".includes(sign) && !right)) return null;
+  return exact({ "+": left + right, "-": left - right, "*": left * right, "/": Math.trunc(left / right) + 0, "%": (left % right) + 0 }[sign]);
 }
 
 function assignedTo(old, made, isAdded) {

@@ -48,7 +48,9 @@ def of_launcher(path: str, launched: Mapping[str, Words], notes: list[str]) -> d
     stated = Options({**words, **flags}, shown=str, source=source)
     files = of_files(format, stated, path)
     sorted_out = translated(format, stated)
-    notes += [warning for warning in sorted_out.options.warnings if warning not in notes]
+    for warning in sorted_out.options.warnings:
+        if warning not in notes:
+            notes.append(warning)  # not added to the list by a sign, which JavaScript would do to a copy
     said = sorted_out.options.words
     own = {name: words for name, words in said.items() if name not in format.defaults}
     sharded = {name: words for name, words in said.items() if name.startswith("fsdp_config")}

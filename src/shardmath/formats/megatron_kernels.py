@@ -175,9 +175,10 @@ def _balance(options: Options) -> str:
             raise options.error("moe-router-load-balancing-type",
                               f"must be some of {', '.join(_AUXILIARY)}, or {_SINKHORN}, or none")
     try:
-        weighed = any(float(weight) for weight in weights)
+        numbers = [float(weight) for weight in weights]
     except ValueError:
         raise options.error("moe-aux-loss-coeff", "must be a number") from None
+    weighed = any(numbers)
     if kinds[0] == _SINKHORN:
         if weighed:
             raise options.error("moe-aux-loss-coeff", f"must be 0 with {_SINKHORN}")

@@ -164,7 +164,7 @@ def of_test(
     """
     if (mode := data.get(_MODE, "pretraining")) != "pretraining":
         raise InputError(_MODE, mode, "must be pretraining: what inference and reinforcement learning keep is not"
-                                      " counted", "pretraining")
+                                      " counted yet", "pretraining")
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")

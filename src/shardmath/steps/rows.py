@@ -60,14 +60,20 @@ class Rows:
     """Saved tensors of layers that selective recompute drops and makes again."""
 
     @classmethod
-    def of(cls, evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction]) -> Rows:
-        """Evaluate the rows of one rank; ``account`` are the terms of its memory at the same values."""
+    def of(cls, evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction],
+           joined: bool = True) -> Rows:
+        """Evaluate the rows of one rank; ``account`` are the terms of its memory at the same values.
+
+        Rows that are parts of one tensor are ``joined`` to that, or stay as the ledger has them.
+        """
         module = evaluator.rows
         sizes = {name: math.ceil(size) for name, size in terms_at(module, values).items()}
-        every = tuple(_rows(module, sizes))
+        tensors = module.JOINED if joined else {}
+        every = tuple(_rows(module, sizes, tensors))
         switches = {name: 0 for name in PARTS if values.get(name)}
         whole = terms_at(module, {**values, **switches}) if switches else {}
-        dropped = tuple(_rows(module, {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}))
+        others = {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}
+        dropped = tuple(_rows(module, others, tensors))
         return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
                    evaluator.choices, module.SAME, module.MODULES, dropped)
 
@@ -169,9 +175,9 @@ class Rows:
         return roles
 
 
-def _rows(module: ModuleType, sizes: Mapping[str, int]) -> Iterator[Row]:
-    """Yield the rows that have a size; those that are parts of one tensor as that, in the place of the first."""
-    joined = {parts[0]: (name, parts) for name, parts in module.JOINED.items()}
+def _rows(module: ModuleType, sizes: Mapping[str, int], tensors: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:
+    """Yield the rows that have a size; those that are parts of one of ``tensors`` as that, in the first one's place."""
+    joined = {parts[0]: (name, parts) for name, parts in tensors.items()}
     others = {part for _, parts in joined.values() for part in parts[1:]}
     for row, described in module.ROWS.items():
         name, parts = joined.get(row, (row, (row,)))
