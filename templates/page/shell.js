@@ -533,7 +533,7 @@ class Script {
   }
 }
 
-// What a command in a word puts out: `expr` computes its words, and nobody knows what any other says.
+// The output of a command in a word: `expr` computes its words, and nobody knows that of any other.
 function outputOf(written) {
   const unknown = { unknown: "$(...)" };
   if (!/^\s*expr\s/.test(written) || /[<>|&;]/.test(written)) return unknown;
