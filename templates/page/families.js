@@ -77,7 +77,8 @@ function modelOf(stated) {
 }
 
 const nearestNames = () => null; // the rule lists them
-Object.assign(python, { Model: modelOf, RopeScaling: (figures) => figures });
+Object.assign(python, { Model: modelOf, RopeScaling: (figures) =>
+  Object.fromEntries(Object.entries(figures).map(([name, figure]) => [name, figure instanceof Real ? figure.valueOf() : figure])) });
 
 function mapOf(value) {
   if (Array.isArray(value)) return value.map(mapOf);
