@@ -9,6 +9,8 @@ from functools import cache
 from fuzzing.files import run_reader
 from fuzzing.reader import DATA, Reader
 
+#: Ends of the files that are stored as they are; of others the settings are.
+_WHOLE = {"bridge": ".py", "megatron": ".yaml", "swift": ".sh", "swift_megatron": ".sh", "torchtitan": ".py"}
 _FORMATS = tuple(sorted(path.stem for path in (DATA / "launched").glob("*.json")))
 
 
@@ -36,11 +38,11 @@ def _yaml(settings: dict[str, object]) -> str:
 
 
 def _is_script(format: str) -> bool:
-    return format in ("bridge", "megatron", "swift", "swift_megatron", "torchtitan")
+    return format in _WHOLE
 
 
 def _suffix(format: str) -> str:
-    return {"bridge": ".py", "swift": ".sh", "swift_megatron": ".sh", "torchtitan": ".py"}.get(format, ".yaml")
+    return _WHOLE.get(format, ".yaml")
 
 
 #: Pieces of Python that recipes are made of, and some that are none.

@@ -38,3 +38,8 @@ class Axis:
     def by_word(self) -> dict[str, str]:
         """The options by what files call them."""
         return {word: option for option, word in self.words.items()}
+
+
+def fits(options: Mapping[str, tuple[str, ...]], choices: Mapping[str, str]) -> bool:
+    """Return True for choices of which each is one of the options of its axis, where there are such."""
+    return all(choices[axis] in allowed for axis, allowed in options.items())

@@ -8,6 +8,7 @@ from enum import Enum
 
 from sympy import Expr
 
+from .axis import fits
 from .dimension import ONE, Dimension
 from .sources import BY_KEY
 from .work import Work
@@ -141,7 +142,7 @@ class Tensor:
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if an implementation with these kernel choices has the row."""
-        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+        return fits(self.options, choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ class Component:
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if an implementation with these choices has the component."""
-        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+        return fits(self.options, choices)
 
 
 def weight(

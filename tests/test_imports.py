@@ -27,13 +27,13 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
 #: imports from lower layers and from its own package only.
 LAYERS = (
-    {"memo", "run_out", "slicing", "workspaces"},
+    {"axis", "memo", "run_out", "slicing", "workspaces"},
     {"functions", "parameters", "sources", "splits"},
     {"expert_layers"},
     {"dimension"},
     {"efficiencies", "work"},
     {"ledger"},
-    {"axis", "dimensions", "recompute", "terms"},
+    {"dimensions", "recompute", "terms"},
     {"reserved", "verdict"},
     {"parallel.rules", "parallel.weights"},
     {"parallel.dimensions", "parallel.groups", "parallel.optimizers"},

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from shardmath.commands.page.exports import format_data, writer_script
 from shardmath.commands.page.families import reader_script
+from shardmath.commands.page.translating import Translation
 from shardmath.files.rendering import text_of
 from shardmath.formats.writers import WRITERS
 
@@ -33,6 +36,16 @@ def test_functions_of_the_page_get_arguments_by_name() -> None:
 def test_every_name_is_declared_once() -> None:
     declared = re.findall(r"^(?:function\*?|const) (\w+)", writer_script(), re.MULTILINE)
     assert len(declared) == len({*declared})
+
+
+def added(notes: list[str]) -> None:
+    notes += ["more"]
+
+
+def test_a_list_of_a_caller_is_not_added_to_by_a_sign() -> None:
+    """Python adds to the list itself, JavaScript would to a copy."""
+    with pytest.raises(ValueError, match="no JavaScript for notes"):
+        Translation({}).of(added)
 
 
 def test_every_format_has_a_title() -> None:

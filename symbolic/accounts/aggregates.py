@@ -8,6 +8,7 @@ from functools import cache
 
 from sympy import Expr
 
+from ..axis import fits
 from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..components.quantised import EVERY as QUANTISED
 from ..dimension import ONE
@@ -228,5 +229,5 @@ def aggregates_of(implementation: Implementation) -> tuple[Aggregate, ...]:
     """Return the aggregates that ``implementation`` has."""
     return tuple(
         item for item in AGGREGATES
-        if all(implementation.choices[axis] in allowed for axis, allowed in item.options.items())
+        if fits(item.options, implementation.choices)
     )

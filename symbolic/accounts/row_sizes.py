@@ -6,6 +6,7 @@ from functools import cache
 
 from sympy import Integer
 
+from ..axis import fits
 from ..choices import absent_values
 from ..implementations import Implementation
 from ..ledger import Role
@@ -37,7 +38,7 @@ def row_sizes(implementation: Implementation) -> TermSet:
             terms.add(f"pieces.{name}", product(*local_shape(apart, choices)), "tensors",
                       f"{row.tensor.meaning}: how many parameters")
     for item in PASSING:
-        if all(choices[axis] in allowed for axis, allowed in item.options.items()):
+        if fits(item.options, choices):
             size = product(Integer(item.bytes), *local_shape(item.shape, choices), item.when)
             terms.add(f"passing.{item.name}", size.xreplace(absent_values(choices)), "bytes", item.meaning)
     for aggregate in aggregates_of(implementation):

@@ -31,6 +31,8 @@ from .units import is_layer_input
 
 D, c, R, w, m, Lr, Ldr, Ler, rfull, rn, tied, wstep = symbols("D c R w m Lr Ldr Ler rfull rn tied wstep")
 
+#: Components whose saved tensors are tables of the rotary embedding.
+_TABLES = ("tables", "latent_shared_tables")
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = Integer(2)
 #: 1 if earlier micro-batches of the step have left gradients.
@@ -285,7 +287,7 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     held, reduced = _held(terms, implementation)
     gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
     kinds, layers = _kinds(terms, implementation), [layer for layer, _ in kinds_of_layers(terms)]
-    tables = _tables(terms)
+    tables = _saved(terms, *_TABLES)
 
     def moment(kind: _Kind, layer: str, others: Expr) -> Expr:
         made = COMPUTE * sum_of(terms, layer, "parameters")
@@ -308,9 +310,9 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
                  for place, (kind, layer) in enumerate(zip(kinds, layers, strict=True), start=1))
 
 
-def _tables(terms: TermSet) -> Expr:
-    """Return saved tables of the rotary embedding."""
-    names = (f"stage.{name}.activation" for name in ("tables", "latent_shared_tables"))
+def _saved(terms: TermSet, *components: str) -> Expr:
+    """Return what components of a stage save, as far as they are there."""
+    names = (f"stage.{name}.activation" for name in components)
     return total(*(terms[name].symbol for name in names if name in terms))
 
 
@@ -345,8 +347,7 @@ def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
     It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
     recompute saves anyway.
     """
-    embedding = "stage.embedding.activation"
-    saved = total(*(terms[name].symbol for name in (embedding,) if name in terms), _tables(terms))
+    saved = _saved(terms, "embedding", *_TABLES)
     gathered = (1 + BUFFERED) * (_root(terms, implementation) + COMPUTE * _first_layer(terms))
     positions = product(Integer(8), *local_shape((SEQUENCE,)))
     return gathered + saved + (1 - rfull) * positions + product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))

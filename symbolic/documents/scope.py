@@ -10,6 +10,7 @@ from sympy import Basic, Symbol
 
 from ..accounts import build
 from ..accounts.aggregates import AGGREGATES, Aggregate, aggregates_of
+from ..axis import fits
 from ..choices import AXES, absent_values
 from ..components import all_components
 from ..dimension import Dimension
@@ -69,7 +70,7 @@ class Scope:
         """Return the rows of work of a component."""
         chosen = [item.choices for item in self.implementations if component.chosen(item.choices)]
         return tuple(item for item in component.work if self.whole or any(
-            all(choices[axis] in allowed for axis, allowed in item.options.items()) for choices in chosen
+            fits(item.options, choices) for choices in chosen
         ))
 
     @cached_property

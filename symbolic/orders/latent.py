@@ -77,7 +77,6 @@ PASSING: tuple[Passing, ...] = (
     _latent("hidden.plain_gradient", SHARE, "the same from the projection of queries", _PLAIN),
     _latent("hidden.compressed_gradient", SHARE, "the same from that of compressed queries", _COMPRESSED),
     _latent("hidden.sum", SHARE, "sum of both"),
-    _latent("norm.gradient", SHARE, "gradient of the norm's input"),
     *_up("q", LATENT_Q, _COMPRESSED), *_up("kv", LATENT_KV),
     _latent("kv_heads", (*_ALL, HEADS, KEY_VALUE_DIM), "keys and values of all heads, and their gradient"),
     _latent("q.gradient", QUERY, "gradient of queries"),
@@ -167,7 +166,7 @@ def _backward(rope: str) -> str:
             " use:attention_dummies.dummy.latent.q_down -latent.q.norm_gradient free:latent_attention"
             " +latent.hidden.sum -latent.hidden.gradient -latent.hidden.plain_gradient"
             " -latent.hidden.compressed_gradient -latent.q_down.weight_gradient -latent.last_kv_down.weight_gradient"
-            " +latent.norm.gradient -latent.hidden.sum free:latent_norm -latent.norm.gradient")
+            " +norm.gradient -latent.hidden.sum free:latent_norm -norm.gradient")
 
 
 #: Gradient of the rotary part of keys: a rank without shares of tokens frees it later.

@@ -52,7 +52,6 @@ PASSING: tuple[Passing, ...] = (
     _local("query", QUERY, "queries cut out of the projection's output", Iverson(Gt(a, k))),
     _local("input_gradient", WHOLE, "gradient of a projection's gathered input", SCATTERED),
     _local("reduced", SHARE, "gradient of the input of a projection, the rank's share"),
-    _local("norm.gradient", SHARE, "gradient of the input of a norm"),
     _turned("table", (SEQUENCE, HEAD_DIM), "fp32 cosines or sines", 4),
     *_rotated("q", HEADS, QUERY), *_rotated("k", KV_HEADS, KEY),
     _flash("attention.sums", (SEQUENCE, BATCH, HEADS), 4, "fp32 sums of products of the output with its gradient"),
@@ -81,8 +80,8 @@ def _rope_backward(name: str) -> str:
 def _backward(projection: str, gradient: str, saved: str, norm: str) -> str:
     """Return the words of the backward pass of a projection and of the norm before it."""
     return (f"+local.input_gradient +local.reduced +{projection}.weight_gradient -{gradient} -local.input_gradient"
-            f" free:{saved} -{projection}.weight_gradient +local.norm.gradient -local.reduced"
-            f" free:{norm} -local.norm.gradient")
+            f" free:{saved} -{projection}.weight_gradient +norm.gradient -local.reduced"
+            f" free:{norm} -norm.gradient")
 
 
 SCRIPTS: tuple[Script, ...] = (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer
 
+from ..axis import fits
 from ..dimension import Dimension
 from . import fsdp, megatron, megatron_local, nanotron, transformers
 from .words import Birth, Passing, Script
@@ -83,15 +84,13 @@ def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
 
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
-    known = all(choices[axis] in allowed for axis, allowed in transformers.LAYERS.items())
-    return transformers.MODULES if known else ()
+    return transformers.MODULES if fits(transformers.LAYERS, choices) else ()
 
 
 def parameters(shape: tuple[Dimension, ...], choices: Mapping[str, str]) -> tuple[Dimension, ...]:
     """Return the dimensions of a weight of which every index is a parameter of its own."""
     options, apart = megatron.APART
-    fits = all(choices[axis] in allowed for axis, allowed in options.items())
-    return tuple(dimension for dimension in shape if fits and dimension in apart)
+    return tuple(dimension for dimension in shape if dimension in apart) if fits(options, choices) else ()
 
 
 def joined(choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -110,12 +109,12 @@ def walked(choices: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *megatron_local.WALKED,
                                                     *transformers.WALKED)
                      for name in names
-                     if all(choices[axis] in allowed for axis, allowed in options.items()))
+                     if fits(options, choices))
 
 
 def scripts(choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the events at every point of a step under these choices."""
     return {
         item.point: tuple(item.events.split()) for item in SCRIPTS
-        if all(choices[axis] in allowed for axis, allowed in item.options.items())
+        if fits(item.options, choices)
     }

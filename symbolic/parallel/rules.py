@@ -9,6 +9,7 @@ from enum import Enum
 from sympy import Expr, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
+from ..axis import fits
 from ..dimension import Dimension
 from ..dimensions import DIMENSIONS
 from ..functions import Divides, Max
@@ -60,11 +61,11 @@ class GroupOfRanks:
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if there are such groups with these choices."""
-        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+        return fits(self.options, choices)
 
     def has_pairs(self, choices: Mapping[str, str]) -> bool:
         """Return True if every rank sends each other one a part of its own with these choices."""
-        return bool(self.pairs) and all(choices[axis] in allowed for axis, allowed in self.pairs.items())
+        return bool(self.pairs) and fits(self.pairs, choices)
 
 
 #: Two projections, of which the second writes to the residual stream: name and features of each.
@@ -103,7 +104,7 @@ class ParallelRule:
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """Return True if the dimension has its rules with these choices."""
-        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+        return fits(self.options, choices)
 
     def local_size(self, dimension: Dimension, size: Expr) -> Expr:
         """Return the share of ``size`` elements of ``dimension`` on one rank."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sympy import Eq, Expr, Gt, Integer, Symbol
 
+from ..axis import fits
 from ..functions import Iverson
 from ..parallel.groups import Group
 from ..parameters import symbols
@@ -88,7 +89,7 @@ WEIGHTS: tuple[Copy, ...] = (
 def chosen(rows: tuple[Copy, ...], choices: Mapping[str, str]) -> Iterator[Copy]:
     """Yield the rows that these choices have."""
     for row in rows:
-        if all(choices[axis] in allowed for axis, allowed in row.options.items()):
+        if fits(row.options, choices):
             yield row
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from sympy import Expr, Integer
 
 from ..accounts.rows import components_of, is_expert, kept_rows, local_shape
+from ..axis import fits
 from ..choices import ADDED, absent_values
 from ..dimension import Dimension
 from ..dimensions import EXPERTS, SEQUENCE
@@ -165,7 +166,7 @@ def worked_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
 def _chosen(component: Component, implementation: Implementation) -> Iterator[Work]:
     choices = implementation.choices
     for item in component.work:
-        if all(choices[axis] in allowed for axis, allowed in item.options.items()):
+        if fits(item.options, choices):
             yield item
 
 

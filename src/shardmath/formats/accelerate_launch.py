@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from shardmath.errors import InputError
 from shardmath.files import nested
 from shardmath.formats.described import beside, of_files, words_of
+from shardmath.formats.launch import value_of
 from shardmath.formats.options import Options
 from shardmath.formats.table import Words, row_of, table, translated
 
@@ -36,7 +37,7 @@ def of_launcher(path: str, launched: Mapping[str, Words], notes: list[str]) -> d
 
     Raises InputError for a file that is missing, and for settings that are refused.
     """
-    named = next((launched[name][0] for name in ("config_file", "config-file") if launched.get(name)), None)
+    named = value_of(launched, ("config_file", "config-file"))
     source, words = path, {}
     if named is not None:
         there = beside(path, named)
@@ -50,7 +51,7 @@ def of_launcher(path: str, launched: Mapping[str, Words], notes: list[str]) -> d
     sorted_out = translated(format, stated)
     for warning in sorted_out.options.warnings:
         if warning not in notes:
-            notes.append(warning)  # not added to the list by a sign, which JavaScript would do to a copy
+            notes.append(warning)
     said = sorted_out.options.words
     own = {name: words for name, words in said.items() if name not in format.defaults}
     sharded = {name: words for name, words in said.items() if name.startswith("fsdp_config")}

@@ -64,6 +64,11 @@ def flags_of(words: Sequence[str]) -> Flags:
     return flags
 
 
+def value_of(flags: Flags, names: Sequence[str]) -> str | None:
+    """Return the first word of the first of some flags that has one."""
+    return next((flags[name][0] for name in names if flags.get(name)), None)
+
+
 def _gpus(launcher: Flags) -> int | None:
     """Return processes of all nodes, one for each GPU; None where the launcher does not say how many."""
     sizes = []

@@ -13,7 +13,7 @@ from shardmath.formats.accelerate_launch import MISSING, launcher_of, of_launche
 from shardmath.formats.arithmetic import Value
 from shardmath.formats.described import beside, format_of, read_settings, refuse_unread, words_of
 from shardmath.formats.expansion import behind_unknown, unmarked
-from shardmath.formats.launch import flags_of
+from shardmath.formats.launch import flags_of, value_of
 from shardmath.formats.run import Run
 from shardmath.formats.shell import Script
 from shardmath.formats.table import Words, table
@@ -75,12 +75,13 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
     if not started:
         return None
     last = started[-1]
+    launched = flags_of(launcher_of(last.before))
     if last.format == "bridge":
         asked = _flags(last) | {key: tuple(value.split()) for key, value in values.items()}
         recipe = (asked.pop("recipe", ()) or ("absent",))[0]
         return bridge.of_recipe(path, recipe, recipe, {key: words for key, words in asked.items() if "." in key},
-                                _gpus(flags_of(launcher_of(last.before)), script.variables))
-    format, launched = table(last.format), flags_of(launcher_of(last.before))
+                                _gpus(launched, script.variables))
+    format = table(last.format)
     words: dict[str, Words] = {}
     notes = [] if len(started) == 1 else [f"the last of {len(started)} training commands is read"]
     around = of_launcher(path, launched, notes)
@@ -156,17 +157,13 @@ def _flags(started: _Started) -> dict[str, Words]:
     return settings
 
 
-def _value(flags: Mapping[str, Words], names: Sequence[str]) -> str | None:
-    return next((flags[name][0] for name in names if flags.get(name)), None)
-
-
 def _gpus(launcher: Mapping[str, Words], variables: Mapping[str, Value]) -> int | None:
     """Return processes of all nodes, one for each GPU; None where nothing says how many."""
-    total = _value(launcher, _TOTAL)
+    total = value_of(launcher, _TOTAL)
     if total is not None and total.isdecimal():
         return int(total) or None
-    nodes = _number(_value(launcher, _NODES) or variables.get("NNODES") or "1")
-    each = _number(_value(launcher, _PROCESSES) or variables.get("NPROC_PER_NODE") or "")
+    nodes = _number(value_of(launcher, _NODES) or variables.get("NNODES") or "1")
+    each = _number(value_of(launcher, _PROCESSES) or variables.get("NPROC_PER_NODE") or "")
     return nodes * each if nodes and each else None
 
 

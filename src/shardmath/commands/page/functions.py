@@ -112,6 +112,8 @@ class Function:
                 return self._assign(targets, self.expression(value))
             case ast.AnnAssign(ast.Name() as target, _, ast.expr() as value):
                 return self._assign([target], self.expression(value))
+            case ast.AugAssign(ast.Name(name)) if name in self._parameters:
+                pass  # of a list Python changes the caller's, JavaScript a copy
             case ast.AugAssign(target, operator, value):
                 return self._assign([target], self._operated(operator, target, value))
             case ast.If(test, body, orelse):
