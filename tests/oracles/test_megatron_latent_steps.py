@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from random import Random
 from typing import Any
 
@@ -19,7 +19,7 @@ from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
 
 pytestmark = pytest.mark.slow
-#: Rows of attention and of the norm before it; its input and tables are left out.
+#: Rows of attention and of the norm before it; its input and tables are left out, and its gradient bears no such name.
 OF_ATTENTION, OUTSIDE = ("latent", "o_proj."), ("latent_tables", "latent_norm.input")
 
 
@@ -49,6 +49,9 @@ def ours(shape: Shape, separate: bool, **kernels: str) -> list[Event]:
     events = steps.run()
     assert steps.trace.peak == account["stage.total"]
     known = {event.key for event in events if event.row.startswith(OF_ATTENTION) and not event.row.startswith(OUTSIDE)}
+    made = [event for event in events if event.action is Action.ALLOCATE]
+    known |= {norm.key for before, norm in pairwise(made)
+              if before.row == "latent.hidden.sum" and norm.row == "norm.gradient"}
     own = [event for event in events if event.key in known]
     return own[:len(own) // 2]
 
