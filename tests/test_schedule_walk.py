@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,9 @@ def test_counted_rows(name: str) -> None:
 
 
 @st.composite
-def pipelines(draw: st.DrawFn) -> Pipeline:
+def pipelines(draw: st.DrawFn, schedules: Sequence[str] = tuple(sorted(SCHEDULES))) -> Pipeline:
     """Schedule, p, m, V and group."""
-    schedule = draw(st.sampled_from(sorted(SCHEDULES)))
+    schedule = draw(st.sampled_from(schedules))
     p, chunks = draw(st.integers(1, 6)), SCHEDULES[schedule].chunks
     V = draw(st.integers(1, 4)) if chunks is None else chunks
     least = 2 * p if schedule == "dualpipev" else 1
@@ -251,3 +252,19 @@ def test_a_chunk_with_a_layer_less_weighs_as_the_closed_forms_say(rank: str, chu
         for layers in (1, 2, 5):
             held_layers = max(layers * sum(each.in_flight) - each.in_flight[chunk] for each in every)
             assert held_layers == layers * total - least
+
+
+@settings(max_examples=400 if FULL else 100)
+@given(pipelines([name for name, item in SCHEDULES.items() if item.first_backward is not None]))
+def test_chunks_in_flight_when_the_first_chunk_goes_backward(pipeline: Pipeline) -> None:
+    """On the first rank, before each backward pass of its first chunk: the most of them, by the closed form."""
+    schedule, p, m, V, group = pipeline
+    ended = SCHEDULES[schedule].first_backward
+    assert ended is not None
+    known = {symbol(letter): Integer(value) for letter, value in
+             {"p": p, "m": m, "V": V, "Gr": group, "r": 0, "G": group}.items()}
+    done = actions(schedule, p, m, V, group, 0)
+    before = [1, *(sum(each.in_flight) for each in moments(done, V))]
+    found = max(count for count, action in zip(before, done, strict=False)
+                if action.kind == BACKWARD and not action.chunk)
+    assert found == min(ended.xreplace(known), SCHEDULES[schedule].in_flight.xreplace(known))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Gt, Integer
+from sympy import Eq, Expr, Gt, Integer, Le
 
 from ..components.mlp_rows import MLP_BIAS
 from ..dimension import Dimension
@@ -232,8 +232,13 @@ def waiting_activations(terms: TermSet, implementation: Implementation) -> Expr:
         if is_layer_input(part) and f"{part.name}.saved" in terms
     ]
     inner = terms["stage.inner_activations"].symbol
+    in_flight = SCHEDULES[choices["schedule"]].first_backward
+    done = Integer(0) if in_flight is None else Max(Integer(0), nr - in_flight)
     of_chunk = total(*freed) / nr
-    if has_lighter_chunks(choices):  # the first chunk is the one at work, and has a layer less than the average
+    if has_lighter_chunks(choices):  # the first chunk is the one at work, and has a layer less than the others
         lighter, _ = lighter_chunks(choices)
-        of_chunk -= product(lighter, 1 - nf / nr, _missing_layer(terms, implementation))
-    return product(Iverson(Eq(r, first)), total(inner, -of_chunk))
+        missing_layer = product(lighter, _missing_layer(terms, implementation))
+        of_chunk += missing_layer * nf / nr
+        beside = 0 if in_flight is None else Iverson(Le(in_flight, nr)) * (m - nf)
+        inner = total(inner, missing_layer, -missing_layer * beside)
+    return product(Iverson(Eq(r, first)), total(inner, -(1 + done) * of_chunk))

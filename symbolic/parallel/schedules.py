@@ -27,6 +27,9 @@ class Schedule:
     moment of ``in_flight``; of several such moments at the one with most of them. ``least_first`` and ``least_last``
     are the same at the one with fewest, where the layers of other chunks weigh most.
 
+    ``first_backward`` counts chunks that the first rank has in flight when the backward pass of its first chunk begins,
+    if that is less than ``in_flight``: all forward passes have run then. None where it never is.
+
     ``awaiting_weight`` counts chunks between the two halves of a backward pass, for which gradients are kept
     besides; ``peaks`` are the pairs (in flight, awaiting) of which one is the peak, whatever each costs.
     ``groups`` says, by program, how many micro-batches pass a chunk in a row (Gr), where that matters.
@@ -45,6 +48,7 @@ class Schedule:
     in_flight_loss: Expr = ONE
     least_first: Expr = ONE
     least_last: Expr = ONE
+    first_backward: Expr | None = None
     awaiting_weight: Expr = NONE
     peaks: tuple[tuple[Expr, Expr], ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -129,6 +133,8 @@ SCHEDULES: dict[str, Schedule] = {
             "interleaved", "Interleaved 1F1B", None, Min(m * V, _LEAD_1F1B), Min(m, _FIRST_GROUPS, _LEAD_1F1B),
             ("narayanan2021", "megatron_core"), in_flight_last=_LAST_INTERLEAVED, in_flight_loss=_LAST_INTERLEAVED,
             least_first=_LEAST_FIRST, least_last=_LEAST_LAST,
+            # Later chunks of the first group are done by then.
+            first_backward=m * V - (V - 1) * Gr,
             rules=(
                 Rule("schedule", "p", Or(Eq(V, 1), Ge(p, 2)),
                      "must be 2 or more where a rank has several chunks"),

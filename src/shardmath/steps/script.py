@@ -78,7 +78,7 @@ class Player:
         """
         if here_too or self.units is None:
             self._layer = self._trace.point = point
-            at = _Point(self._moment[point], saves, {} if held is None else held, here_too)
+            at = _Point(self._moment[point] if here_too else {}, saves, {} if held is None else held, here_too)
             for event in self._rows.scripts[point]:
                 self._event(event, at)
 
