@@ -178,7 +178,8 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
         found["num_layers"] -= found["num_layers"] % 4
         pipeline = random.choice([count for count in (1, 2, 4) if found["num_layers"] % count == 0])
         tensor = random.choice((1, 2, 4))
-        described = {**found, "name": "drawn", "num_mtp_layers": 0, "moe_layer_step": random.choice((1, 1, 2)),
+        described = {**found, "name": "drawn", "num_mtp_layers": random.choice((0, 1)),
+                     "moe_layer_step": random.choice((1, 1, 2)),
                      "ffn_hidden_size": random.choice((1, 4)) * found["ffn_hidden_size"],
                      "shared_expert_ffn_hidden_size": random.choice((0, 2048)),
                      "first_dense_layers": random.choice((0, 1, 3, (found["num_layers"] - 1) // pipeline))}
@@ -190,6 +191,11 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
             "recompute": random.choice(("none", "full", "core_attention")),
         }
         for rank in range(pipeline):
+            if described["num_mtp_layers"] and rank == pipeline - 1:
+                job = configured(**asked).job
+                with pytest.raises(InputError, match="0 with experts on the last pipeline rank"):
+                    replayed_steps(job.evaluator, job.on_rank(rank), {}, Settings())
+                continue
             steps, peak = traced(rank, **asked)
             assert steps.trace.peak == peak, (asked, rank)
 

@@ -120,7 +120,7 @@ class Player {
   play(point, saves = [], held = new Map(), hereToo = false) {
     if (!hereToo && this.units) return;
     this.point = point;
-    const at = { moment: this.moments[point], saves, held, hereToo, here: new Map() };
+    const at = { moment: hereToo ? this.moments[point] : new Map(), saves, held, hereToo, here: new Map() };
     for (const [word, name] of this.scripts[point]) this.event(word, name, at);
   }
 

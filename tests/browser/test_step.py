@@ -19,7 +19,7 @@ from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.steps.rows import Rows
-from shardmath.steps.step import Steps
+from shardmath.steps.step import Steps, refuse_unreplayed
 from shardmath.symbolic.parallel.walk import FOLDED, actions, moments
 
 CASES = 3000 if FULL else 300
@@ -155,9 +155,11 @@ def _assert_as_replayed(drawn: dict[str, Any], job: Job) -> None:
 
 
 def _unreplayed(job: Job) -> InputError | None:
-    """Return why a job is not replayed."""
+    """Return why a job is not replayed, on all ranks or on one."""
     try:
         refuse_unreplayed_job(job)
+        for rank in range(job.values["pipeline_parallel"]):
+            refuse_unreplayed(job.evaluator.choices, job.on_rank(rank))
     except InputError as error:
         return error
     return None

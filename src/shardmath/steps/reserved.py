@@ -14,7 +14,7 @@ from shardmath.errors import InputError
 from shardmath.steps.answers import Replay
 from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.rows import Rows
-from shardmath.steps.step import Steps
+from shardmath.steps.step import Steps, refuse_unreplayed
 
 
 def replayed_steps(
@@ -26,8 +26,10 @@ def replayed_steps(
     The first step makes the optimizer states out of freed activations; the second finds them. Where ranks share them
     out, they are those of shard number ``shard``. With too little memory the replay is done again without a bound.
     Returns steps and replay, the bytes that PyTorch can get, and whether they were enough.
-    Raises InputError for a rank without layers, and for steps whose own peak is not that of the account, to the byte.
+    Raises InputError for a rank that is not replayed yet, and for steps whose own peak is not that of the account, to
+    the byte.
     """
+    refuse_unreplayed(evaluator.choices, values)
     rows = Rows.of(evaluator, values, account)
     if not rows.layers:
         raise InputError("pipeline_rank", values["pipeline_rank"], "must have layers: others are not replayed yet")

@@ -27,7 +27,7 @@ class Limit(NamedTuple):
     """The most that a parameter may be where a step is replayed.
 
     ``blamed`` is the axis of kernels that forbids more, if the parameter is not to blame itself; ``beside`` a parameter
-    without which more is replayed.
+    without which more is replayed. ``on_last`` limits hold on the last pipeline rank alone.
     """
 
     name: str
@@ -35,10 +35,11 @@ class Limit(NamedTuple):
     rule: str
     blamed: str = ""
     beside: str = ""
+    on_last: bool = False
 
 
 def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> None:
-    """Raise InputError for a configuration whose steps are not replayed yet."""
+    """Raise InputError for a configuration whose steps are not replayed yet, on a rank if ``values`` have one."""
     if choices["pipeline"] != "own":
         rule = f"must be 1 with PyTorch's schedules: {_MORE}"
         raise InputError("pipeline_parallel", values["pipeline_parallel"], rule, "1")
@@ -55,6 +56,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     for limit in limits(choices):
         if values.get(limit.name, limit.most) <= limit.most or (limit.beside and not values[limit.beside]):
             continue
+        if limit.on_last and values.get("pipeline_rank", 0) < values["pipeline_parallel"] - 1:
+            continue
         if limit.blamed:
             raise InputError(limit.blamed, choices[limit.blamed], limit.rule, _NEAREST[limit.blamed])
         raise InputError(limit.name, values[limit.name], limit.rule, str(limit.most))
@@ -63,8 +66,10 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
 def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
     """Yield the limits of parameters within which steps with these kernels are replayed."""
     if choices["layers"] == "experts":
-        for name in (*_UNKNOWN, "num_mtp_layers"):
+        for name in _UNKNOWN:
             yield Limit(name, 0, f"must be 0 with experts: {_MORE}")
+        rule = f"must be 0 with experts on the last pipeline rank: {_MORE}"
+        yield Limit("num_mtp_layers", 0, rule, on_last=True)
         rule = f"must be 1 with full recompute of experts: {_MORE}"
         yield Limit("virtual_pipeline", 1, rule, beside="recompute_full")
     if choices["heads"] == "latent":
