@@ -11,7 +11,8 @@ from shardmath.errors import InputError
 from shardmath.formats import read
 from shardmath.formats.bridge import of_recipe
 from shardmath.formats.bridge_wheel import wheel
-from shardmath.formats.python_file import UNKNOWN, Built, Interpreter
+from shardmath.formats.python_file import Interpreter
+from shardmath.formats.python_values import UNKNOWN, Built
 from shardmath.formats.run import Run
 from shardmath.models.model import Model
 
@@ -33,7 +34,8 @@ def run(folder: Path, body: str, name: str = "llama3_8b_pretrain_config", **give
     ("cfg.model.tensor_model_parallel_size = 2\ncfg.model.sequence_parallel = cfg.model.tensor_model_parallel_size > 1",
      "sequence_parallel", True),
     ("cfg.train.micro_batch_size = 2 * 2", "micro_batch_size", 4),
-    ("for size in (1, 2):\n    cfg.train.micro_batch_size = size", "micro_batch_size", 1),  # loops are not followed
+    ("for size in (1, 2):\n    cfg.train.micro_batch_size = size", "micro_batch_size", 2),
+    ("for size in args.sizes:\n    cfg.train.micro_batch_size = size", "micro_batch_size", 1),  # a note says so
     ("if args.large:\n    cfg.train.micro_batch_size = 8", "micro_batch_size", 1),  # nor what is not decided
     ("if cfg.train.global_batch_size == 512:\n    cfg.train.global_batch_size = 64", "global_batch_size", 64),
     ("cfg.ddp.grad_reduce_in_fp32 = False", "gradients", "fp32"),  # that of the precision wins
@@ -127,6 +129,78 @@ def test_most_recipes_of_the_wheel_are_read() -> None:
     apart = ("_", "nemotron", "ministral", "qwen3_next", "gemma", "olmoe", "kimi", "gpt3")
     assert {recipe for recipe in refused if not recipe.startswith(apart)} == {
         "moonlight_16b_sft_config", "moonlight_16b_peft_config"}
+
+
+CHECKOUT = {
+    "mega/__init__.py": "",
+    "mega/recipes/common.py": (
+        "from .sizes import *\n"
+        "from megatron.bridge.training.config import ConfigContainer, TrainingConfig\n"
+        "def _base():\n"
+        "    return ConfigContainer(model=None, train=TrainingConfig(global_batch_size=BATCH, micro_batch_size=2),\n"
+        "        mixed_precision='bf16_mixed')\n"
+        "def quickly(cfg, size=1):\n"
+        "    for name, value in {'tensor_model_parallel_size': size}.items():\n"
+        "        setattr(cfg.model, name, value)\n"
+        "    if cfg.model.context_parallel_size > 1:\n"
+        "        raise ValueError('no')\n"
+        "    cfg.train.global_batch_size //= 2\n"),
+    "mega/recipes/sizes.py": "BATCH = 64\n_HIDDEN = 1\n",
+    "mega/recipes/h100/qwen.py": (
+        "from copy import deepcopy\n"
+        "from megatron.bridge import AutoBridge\n"
+        "from mega.recipes.common import _base, quickly\n"
+        "def qwen3_8b_config():\n"
+        "    cfg = _base()\n"
+        "    cfg.model = AutoBridge.from_hf_pretrained(f'Qwen/Qwen3-{8}B').get_model_config()\n"
+        "    cfg.model.seq_length = 4096\n"
+        "    quickly(cfg, size=2)\n"
+        "    other = deepcopy(cfg)\n"
+        "    other.model.tensor_model_parallel_size = 8\n"
+        "    return cfg\n"),
+    "mega/recipes/qwen.py": "from mega.recipes.h100.qwen import qwen3_8b_config as short_config\n",
+}
+
+
+@pytest.mark.parametrize(("file", "recipe"), [("h100/qwen.py", "qwen3_8b_config"), ("qwen.py", "short_config")])
+def test_functions_of_a_checkout_are_followed(file: str, recipe: str, tmp_path: Path) -> None:
+    for name, text in CHECKOUT.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = read(tmp_path / "mega" / "recipes" / file, {"recipe": recipe})
+    assert (found.model.num_layers, found.arguments["tensor_parallel"], found.arguments["global_batch_size"],
+            found.arguments["micro_batch_size"]) == (36, 2, 32, 2)
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(("body", "field"), [
+    ("cfg.model.tensor_model_parallel_size = args.tp", "model.tensor_model_parallel_size"),
+    ("cfg.mixed_precision = my_precision(args)", "mixed_precision"),
+    ("cfg.model = my_model()", "model"),
+])
+def test_what_only_running_it_could_tell_is_refused(body: str, field: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must be known without running the file") as caught:
+        run(tmp_path, f"from elsewhere import my_precision, my_model\n{body}")
+    assert caught.value.field == field
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    assert run(tmp_path, "if args.large:\n    cfg.train.micro_batch_size = 8").warnings == (
+        "line 9: the condition `args.large` is not known without running the file: what depends on it is left out",)
+    found = run(tmp_path, "from elsewhere import tune\ntune(cfg)\ncfg.train.train_iters = args.steps")
+    assert found.warnings == (
+        "tune is a function of another file, which is not here: settings that it changes are not read",)
+    sized = run(tmp_path, "cfg.train.global_batch_size = args.batch", train__global_batch_size="16")
+    assert sized.arguments["global_batch_size"] == 16
+
+
+@pytest.mark.parametrize(("name", "noun"), [
+    ("Qwen/Qwen3-VL-8B-Instruct", "models of images or sound"), ("Qwen/Qwen3.5-9B", "models with linear attention"),
+    ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "hybrid models"), ("zai-org/GLM-5.2", "sparse attention"),
+])
+def test_models_of_another_kind_are_refused_by_name(name: str, noun: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=noun):
+        run(tmp_path, f"cfg.model.hf_model_id = {name!r}")
 
 
 def test_values_of_python() -> None:

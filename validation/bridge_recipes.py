@@ -16,7 +16,8 @@ import tomli_w
 
 from shardmath.formats.bridge import CONTAINER, SECTIONS, built_outside, words_of
 from shardmath.formats.bridge_wheel import ABSENT
-from shardmath.formats.python_file import UNKNOWN, Built, Function, Interpreter
+from shardmath.formats.python_file import Interpreter
+from shardmath.formats.python_values import UNKNOWN, Built, Function
 from shardmath.formats.table import FOLDER
 
 RELEASE = "0.3.1"

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
@@ -15,7 +17,9 @@ from shardmath.formats.bridge_wheel import wheel, words_from
 from shardmath.formats.megatron_written import expert_flags, model_flags
 from shardmath.formats.nemo_written import entry
 from shardmath.formats.options import Options
-from shardmath.formats.python_file import UNKNOWN, Built, Function, Interpreter, Unknown
+from shardmath.formats.python_file import Interpreter
+from shardmath.formats.python_modules import follow
+from shardmath.formats.python_values import UNKNOWN, Built, Function, Unknown
 from shardmath.formats.run import Run
 from shardmath.formats.table import Words
 from shardmath.models.model import Model
@@ -29,15 +33,39 @@ _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequenc
          "train.global_batch_size", "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_",
          "optimizer.optimizer_")
 _RECIPE = "recipe"
+#: Functions that are known here: a precision by its name, and the change to another dispatcher on GPUs that have it.
+_PRECISION, _FLEX_CALL = "get_mixed_precision_config", "apply_flex_dispatcher_backend"
+_KNOWN = frozenset((_PRECISION, _FLEX_CALL))
+#: Methods of a bridge from Hugging Face that make the settings of its model.
+_CONVERSIONS = ("to_megatron_provider", "get_model_config")
 #: Names of the catalogue, and the bridges of dense models and of those with experts.
 _FAMILIES = {
     "llama-2": ("llama", None), "llama-3": ("llama", None), "qwen2": ("qwen2", None),
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
+    "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
 }
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
                "distributed_fused_adam_with_cosine_annealing_samples": "adam"}
+#: Fields of every model that recipes ask for before anybody set them.
+_USUAL = {
+    "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1,
+    "expert_model_parallel_size": 1, "virtual_pipeline_model_parallel_size": None, "sequence_parallel": False,
+    "use_transformer_engine_op_fuser": False, "use_te_rng_tracker": False, "cuda_graph_impl": "none",
+}
+#: Names of models and of their classes that are no decoders of text with attention in all layers, and their noun.
+_KINDS = (
+    (re.compile(r"Qwen3-Next|Qwen3\.5|Qwen35"), "models with linear attention"),
+    (re.compile(r"VL\b|VLM|VLModel|Omni|Audio|Vision|GLM-4\.5V|Kimi-K2\.5|gemma-3-(4|12|27)b|[Gg]emma-?4|Ministral-3"
+                r"|EXAONE-4\.5"), "models of images or sound"),
+    (re.compile(r"Nemotron-(3|H|Nano)|Hybrid|Mamba|NemotronH"), "hybrid models"),
+    (re.compile(r"DeepSeek-V4|GLM-5"), "models with sparse attention"),
+    (re.compile(r"Flux|Wan|Diffusion|DiT"), "diffusion models"),
+    (re.compile(r"Gemma|OlMoE"), "Gemma and OLMoE of Megatron-Bridge, whose layers are their own,"),
+)
+#: Ends of the ramp of YaRN in Megatron-Core, which no flag says.
+_RAMP = {"beta_fast": 32.0, "beta_slow": 1.0}
 #: Settings of CUDA graphs, which are idle without them, and of what a GPU decides when it starts.
 _OF_GRAPHS = ("model.cuda_graph_scope", "model.cuda_graph_warmup_steps")
 _FLEX = "model.moe_flex_dispatcher_backend"
@@ -46,10 +74,19 @@ _FLEX = "model.moe_flex_dispatcher_backend"
 def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
     """Return the run of the configuration that a Python file makes. Raises InputError that blames a key."""
     interpreter = Interpreter(path, _outside)
-    configuration = _configuration(interpreter, path, text, settings.get(_RECIPE))
+    interpreter.outside = partial(_of_checkout, interpreter)
+    names = follow(interpreter, path, _KNOWN)
+    configuration = _configuration(interpreter, path, text, settings.get(_RECIPE), names)
+    model = configuration.fields.get("model")
+    if isinstance(model, Built):
+        _refuse_kind("model", model.name)
+    elif isinstance(model, Unknown):
+        raise InputError("model", "unknown", "must be known without running the file: what makes it is not here")
     words = dict(words_of(configuration))
     others = {key: (value,) for key, value in settings.items() if key != _RECIPE}
-    return ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else ())
+    unknown = tuple(key for key in unknown_keys(configuration) if key not in others)
+    run = ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else (), unknown)
+    return replace(run, warnings=(*interpreter.notes, *run.warnings))
 
 
 def of_recipe(
@@ -66,8 +103,12 @@ def of_recipe(
 
 def ofwords_from(
     path: str, name: str, recipe: Mapping[str, Words | None], settings: Mapping[str, Words], used: tuple[str, ...],
+    unknown: tuple[str, ...] = (),
 ) -> Run:
-    """Return the run of settings over a recipe's, over those of the model converted from Hugging Face."""
+    """Return the run of settings over a recipe's, over those of the model converted from Hugging Face.
+
+    Raises InputError for an ``unknown`` setting from which memory or time follow.
+    """
     words: dict[str, Words | None] = {**recipe, **settings}
     base = _of_model(words)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
@@ -79,7 +120,7 @@ def ofwords_from(
         options.warnings.append(f"{_FLEX} = {' '.join(whole[_FLEX])}: where the GPU has it, the recipe changes to it"
                                 " when it starts; tokens are counted as sent by all-to-all; with"
                                 " model.moe_token_dispatcher_type=flex it is counted")
-    run = nemo.read(path, name, options)
+    run = nemo.read(path, name, options, unknown)
     mine = {*recipe, *settings}
     return Run("bridge", path, run.model, run.arguments,
                (*used, *(key for key in (*run.understood, "model.hf_model_id") if key in mine)),
@@ -104,10 +145,42 @@ def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
             yield section, (value,)
 
 
+def unknown_keys(configuration: Built) -> Iterator[str]:
+    """Yield the sections and settings by dotted key to which a file assigns what only running it could tell."""
+    for section in SECTIONS:
+        value = configuration.fields.get(section)
+        if isinstance(value, Unknown):
+            yield section
+        for key, inner in value.fields.items() if isinstance(value, Built) else ():
+            if isinstance(inner, Unknown):
+                yield f"{section}.{key}"
+
+
+def _of_checkout(
+    interpreter: Interpreter, dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any],
+) -> Any:
+    """Return the results of Megatron-Bridge's functions; a precision is that of the checkout around the file."""
+    above, _, name = dotted.rpartition(".")
+    if name == _FLEX_CALL:
+        return None
+    if name == _PRECISION and arguments and isinstance(arguments[0], str):
+        function = interpreter.resolve(f"{above}.{arguments[0].replace('-', '_')}")
+        if isinstance(function, Function):
+            return interpreter.call(function)
+    return _outside(dotted, arguments, keywords)
+
+
+def _refuse_kind(field: str, name: str) -> None:
+    """Raise InputError for a model by the name of a kind that is not counted."""
+    for pattern, noun in _KINDS:
+        if pattern.search(name):
+            raise InputError(field, name, f"must be a decoder of text that is counted: {noun} are not counted yet")
+
+
 def _outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """Return the results of Megatron-Bridge's functions: recipes, conversions, precisions, configurations."""
     name = dotted.rpartition(".")[2]
-    if name == "get_mixed_precision_config" and arguments:
+    if name == _PRECISION and arguments:
         if not isinstance(arguments[0], str):
             return arguments[0]
         name = arguments[0].replace("-", "_")
@@ -128,8 +201,8 @@ def built_outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str
     owner, _, name = dotted.rpartition(".")
     if dotted.endswith(("AutoBridge.from_hf_pretrained", "AutoBridge.from_hf_config")):
         return Built("AutoBridge", {"hf_model_id": arguments[0] if arguments else UNKNOWN})
-    if name in ("to_megatron_provider",) and arguments and isinstance(arguments[0], Built):
-        return Built("provider", dict(arguments[0].fields))
+    if name in _CONVERSIONS and arguments and isinstance(arguments[0], Built):
+        return Built("provider", dict(arguments[0].fields), usual={**_USUAL, **_usual_of(arguments[0].fields)})
     if name == "default_peft_config" and arguments and arguments[0] in ("lora", "dora"):
         return Built({"lora": "LoRA", "dora": "DoRA"}[arguments[0]], dict(keywords))
     if name in _OPTIMIZERS:
@@ -139,6 +212,16 @@ def built_outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str
     return None
 
 
+def _usual_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a model of the catalogue, before a recipe changes them; none of another model."""
+    name = fields.get("hf_model_id")
+    try:
+        words = _of_model({"model.hf_model_id": words_from(name)}) if isinstance(name, str) else {}
+    except InputError:
+        return {}
+    return {key.removeprefix("model."): _plain(" ".join(said)) for key, said in words.items() if said is not None}
+
+
 def _nested(settings: Mapping[str, Any]) -> Built:
     whole = Built(CONTAINER)
     for key, value in settings.items():
@@ -146,7 +229,8 @@ def _nested(settings: Mapping[str, Any]) -> Built:
         if not own:
             whole.fields[section] = value
             continue
-        inner = whole.fields.setdefault(section, Built(settings.get(f"{section}._target_", section)))
+        inner = whole.fields.setdefault(section, Built(settings.get(f"{section}._target_", section),
+                                                       usual=_USUAL if section == "model" else {}))
         if own != "_target_":
             inner.fields[own] = _plain(value)
     return whole
@@ -159,9 +243,11 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 18 else value
 
 
-def _configuration(interpreter: Interpreter, path: str, text: str, recipe: str | None) -> Built:
+def _configuration(
+    interpreter: Interpreter, path: str, text: str, recipe: str | None, names: dict[str, Any],
+) -> Built:
     """Return the configuration that a file makes, or the recipe of the wheel that is asked for."""
-    scope = interpreter.module(text)
+    scope = interpreter.module(text, names)
     if recipe is not None and recipe not in scope and recipe in wheel()["recipes"]:
         return _nested(wheel()["recipes"][recipe])
     made = interpreter.made(scope, CONTAINER, recipe, ("_config", "_recipe", "main"))
@@ -177,6 +263,7 @@ def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
     named = words.get("model.hf_model_id")
     if not named:
         return {}
+    _refuse_kind("model.hf_model_id", named[0])
     try:
         model = Model.named(named[0].removesuffix("-Instruct").removesuffix("-Base"))
     except InputError as error:
@@ -188,6 +275,8 @@ def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
         raise InputError("model.hf_model_id", named[0], rule)
     length = words.get("model.seq_length") or words.get("dataset.seq_length") or (str(model.max_seq_length),)
     size = int(length[0]) if length[0].isdecimal() and len(length[0]) < 10 else model.max_seq_length
+    if model.kv_lora_rank and model.rope_scaling is not None:  # no tensor follows from the ramp of YaRN
+        model = model.model_copy(update={"rope_scaling": model.rope_scaling.model_copy(update=_RAMP)})
     flags = [*model_flags(model, size), *(expert_flags(model) if model.num_experts else ())]
     stated = {flag[0] for flag in flags}
     base: dict[str, Words | None] = {

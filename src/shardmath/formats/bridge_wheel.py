@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from shardmath.formats.python_file import Name
+from shardmath.formats.python_values import Name
 from shardmath.formats.table import FOLDER, Words
 
 #: Name of the table, and what stands in a recipe for a usual setting that it has not.
@@ -39,6 +39,8 @@ def in_force(words: Mapping[str, Words]) -> dict[str, Words]:
     fields = {f"mixed_precision.{key}": words_from(value) or () for key, value in
               wheel()["precisions"].get(named, {}).items()}
     settings = {**fields, **words}
+    if any(key.startswith("mixed_precision") for key in settings):  # its types win over those of the model
+        settings = {key: value for key, value in settings.items() if key not in ("model.bf16", "model.fp16")}
     stated = settings.get(f"mixed_precision.{_GRADIENTS}")
     if stated is None and any(key.startswith("mixed_precision.") for key in settings):
         stated = ("true",)  # of MixedPrecisionConfig

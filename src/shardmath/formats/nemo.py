@@ -91,8 +91,11 @@ _WITHOUT_EFFECT = re.compile(
 )
 
 
-def read(path: str, name: str, options: Options) -> Run:
-    """Return the run of the configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
+def read(path: str, name: str, options: Options, unknown: tuple[str, ...] = ()) -> Run:
+    """Return the run of the configuration that ``options`` have by dotted keys. Raises InputError that blames a key.
+
+    Values of ``unknown`` keys or sections could be anything: they are refused where something follows from them.
+    """
     words = _resolved(options.words)
     if not any(key.startswith("model.") for key in words):
         raise InputError("model", ABSENT, "must be a section of the file, with hidden_size and the like")
@@ -106,6 +109,7 @@ def read(path: str, name: str, options: Options) -> Run:
     else:
         _of_bridge(translated, words)
     run = run_of(translated, name, num_gpus=_gpus(words), format="nemo")
+    _refuse_unknown(unknown, translated)
     adapted, of_adapters = adapters_of(words)
     used = {*run.understood, *_READ_HERE, *of_adapters}
     rest = [key for key in stated if key not in used and key not in run.without_effect and key not in run.unknown]
@@ -117,6 +121,14 @@ def read(path: str, name: str, options: Options) -> Run:
         tuple(key for key in run.unknown if key not in idle and key in stated), run.warnings,
         run.replica_batch,
     )
+
+
+def _refuse_unknown(unknown: tuple[str, ...], options: Options) -> None:
+    """Raise InputError for a setting without a known value of which the reader asked."""
+    for key in unknown:
+        flag = OPPOSITE.get(key, FLAG_OF.get(key, key.rpartition(".")[2].replace("_", "-")))
+        if "." not in key or key in _READ_HERE or key.startswith("peft.") or flag in options.asked:
+            raise InputError(key, "unknown", f"must be known without running the file: give it with --set {key}=VALUE")
 
 
 #: Keys that are read in this file.
@@ -219,7 +231,7 @@ def _of_both(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
     flags.setdefault("no-create-attention-mask-in-dataloader", ())
     flags.setdefault("rotary-scaling-factor", ("40",))
     flags.setdefault("kv-lora-rank", ("512",))
-    for flag in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype", "main-grads-dtype"):
+    for flag in ("moe-router-dtype", "exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype", "main-grads-dtype"):
         if flag in flags:
             flags[flag] = tuple(TORCH_TYPES.get(word, word) for word in flags[flag])
     flags.setdefault("max-position-embeddings", flags.get("seq-length", ()) or ("1",))

@@ -1,68 +1,24 @@
 """A Python file of settings read, never run: what its functions assign to a configuration.
 
-Assignments, attributes, calls of functions that are known, decided conditions and plain data are followed. Values that
-only a run could tell are ``UNKNOWN``, and nothing follows from them.
+Assignments, attributes, calls of functions that are known, decided conditions, loops over what is known and plain data
+are followed. ``notes`` of an interpreter say what was left out.
 """
 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.formats.python_values import NOT_HERE, UNKNOWN, Built, Class, Function, Name, Outside, Values
 
 #: Statements that are followed, and calls in one another: far more than any recipe has.
-_MOST, _DEEPEST, _LONGEST = 20_000, 20, 10_000
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-}
-_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda left, right: left in right, ast.NotIn: lambda left, right: left not in right,
-}
-
-
-class Unknown:
-    """A value that is not known without running the file."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-UNKNOWN = Unknown()
-
-
-@dataclass(eq=False)
-class Built:
-    """An object that a call builds: the name of the class or function, and what was given to it and assigned."""
-
-    name: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Name:
-    """A name of another module, such as ``torch.bfloat16``."""
-
-    dotted: str
-
-
-@dataclass(frozen=True, eq=False)
-class Function:
-    """A function of a file, with the names around it."""
-
-    node: ast.FunctionDef
-    around: dict[str, Any]
-
-
-#: Makes of the name of a function or class of another module, and what is given to it, what it returns.
-Outside = Callable[[str, tuple[Any, ...], Mapping[str, Any]], Any]
+_MOST, _DEEPEST = 200_000, 20
+#: Classes whose defaults are settings: models.
+_PROVIDER = "Provider"
+#: Names that a module has of its own.
+PACKAGE = "__package__"
 
 
 class _Returned(Exception):  # noqa: N818 - it ends a function, and is no error
@@ -71,17 +27,25 @@ class _Returned(Exception):  # noqa: N818 - it ends a function, and is no error
         self.value = value
 
 
-def _is(value: object, kind: str) -> bool:
-    return isinstance(value, Built) and value.name == kind
+class Others(Protocol):
+    """Modules that a file imports."""
+
+    def value(self, dotted: str) -> Any:
+        """Return the value of a name; ``NOT_HERE`` where no file has it."""
+
+    def scope(self, dotted: str) -> dict[str, Any] | None:
+        """Return the names of a module; None where there is no file of it."""
 
 
-class Interpreter:
+class Interpreter(Values):
     """Follows functions of one or several files; ``outside`` says what functions of other modules return."""
 
     def __init__(self, path: str, outside: Outside) -> None:
         self.path, self.outside = path, outside
         self.statements = self.depth = 0
         self.built: list[Built] = []
+        self.notes: dict[str, None] = {}
+        self.modules: Others | None = None
 
     def module(self, text: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
         """Follow the statements of a module; its names. Raises InputError for a text that is not Python."""
@@ -93,6 +57,8 @@ class Interpreter:
         scope = {} if names is None else names
         try:
             self._run(tree.body, scope)
+        except _Returned:
+            return scope
         except RecursionError:
             raise InputError("model", self.path, "must not nest so deeply") from None
         return scope
@@ -104,7 +70,9 @@ class Interpreter:
         """
         functions = {name: value for name, value in scope.items() if isinstance(value, Function) and name.endswith(ends)
                      and not name.startswith("_")}
-        if chosen is not None and chosen not in functions:
+        if chosen is not None and isinstance(scope.get(chosen), Name):
+            functions[chosen] = self.resolve(scope[chosen].dotted)
+        if chosen is not None and not isinstance(functions.get(chosen), Function):
             rule = f"must be a function of the file: {', '.join(functions) or 'it has none'}"
             raise InputError("recipe", chosen, rule, nearest_names(chosen, functions))
         value = None if chosen else next((value for value in [*scope.values()][::-1] if _is(value, kind)), None)
@@ -117,6 +85,33 @@ class Interpreter:
             value = next((value for value in reversed(self.built) if _is(value, kind)), None)
         return value if isinstance(value, Built) else None
 
+    def resolve(self, dotted: str) -> Any:
+        """Return the value of a name of another module; ``NOT_HERE`` where there are none, or none of that name."""
+        return NOT_HERE if self.modules is None else self.modules.value(dotted)
+
+    def make(self, made: Class, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Return an object of a class of a file: that of a model with the defaults of its classes."""
+        usual = self._defaults(made) if made.node.name.endswith(_PROVIDER) else {}
+        value = self.outside(made.node.name, arguments, keywords)
+        if isinstance(value, Built):
+            value.fields = usual | value.fields
+        return value
+
+    def _defaults(self, made: Class) -> dict[str, Any]:
+        """Return the defaults of a class and of those that it is made of, but for those of every model."""
+        if self.depth >= _DEEPEST or made.node.name == f"GPTModel{_PROVIDER}":
+            return {}
+        fields: dict[str, Any] = {}
+        self.depth += 1
+        for base in reversed(made.node.bases):
+            above = self.value_of(base, made.around)
+            fields |= self._defaults(above) if isinstance(above, Class) else {}
+        self.depth -= 1
+        for item in made.node.body:
+            if isinstance(item, ast.AnnAssign) and item.value is not None and isinstance(item.target, ast.Name):
+                fields[item.target.id] = self.value_of(item.value, made.around)
+        return fields
+
     def call(
         self, function: Function, arguments: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -127,13 +122,14 @@ class Interpreter:
         parameters = function.node.args
         named = [parameter.arg for parameter in (*parameters.posonlyargs, *parameters.args)]
         defaults = [UNKNOWN] * (len(named) - len(parameters.defaults)) + [
-            self._value(default, function.around) for default in parameters.defaults]
+            self.value_of(default, function.around) for default in parameters.defaults]
         scope |= dict(zip(named, defaults, strict=True)) | dict(zip(named, arguments, strict=False))
         for parameter, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
-            scope[parameter.arg] = UNKNOWN if default is None else self._value(default, function.around)
+            scope[parameter.arg] = UNKNOWN if default is None else self.value_of(default, function.around)
+        named += [parameter.arg for parameter in parameters.kwonlyargs]
         if parameters.kwarg is not None:
             scope[parameters.kwarg.arg] = {name: value for name, value in (keywords or {}).items() if name not in named}
-        scope |= {name: value for name, value in (keywords or {}).items() if name in scope}
+        scope |= {name: value for name, value in (keywords or {}).items() if name in named}
         self.depth += 1
         try:
             self._run(function.node.body, scope)
@@ -152,146 +148,74 @@ class Interpreter:
 
     def _statement(self, node: ast.stmt, scope: dict[str, Any]) -> None:
         if isinstance(node, ast.Assign):
-            value = self._value(node.value, scope)
+            value = self.value_of(node.value, scope)
             for target in node.targets:
-                self._assign(target, value, scope)
+                self.assign(target, value, scope)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assign(node.target, self._value(node.value, scope), scope)
+            self.assign(node.target, self.value_of(node.value, scope), scope)
+        elif isinstance(node, ast.AugAssign):
+            value = self.combined(type(node.op), self.value_of(node.target, scope), self.value_of(node.value, scope))
+            self.assign(node.target, value, scope)
         elif isinstance(node, ast.FunctionDef):
             scope[node.name] = Function(node, scope)
         elif isinstance(node, ast.ClassDef):
-            scope[node.name] = Name(node.name)
+            scope[node.name] = Class(node, scope)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                short = alias.asname or (alias.name if above else alias.name.partition(".")[0])
-                scope[short] = Name(f"{above}{alias.name}" if alias.asname or above else short)
+            self._import(node, scope)
         elif isinstance(node, ast.If):
-            decided = self._value(node.test, scope)
+            decided = self.value_of(node.test, scope)
             if decided is not UNKNOWN:
                 self._run(node.body if decided else node.orelse, scope)
+            else:
+                self._left_out(node, f"the condition `{ast.unparse(node.test)[:80]}` is", scope)
+        elif isinstance(node, ast.For):
+            self._loop(node, scope)
         elif isinstance(node, ast.Return):
-            raise _Returned(None if node.value is None else self._value(node.value, scope))
+            raise _Returned(None if node.value is None else self.value_of(node.value, scope))
+        elif isinstance(node, ast.Raise):
+            raise _Returned(UNKNOWN)
         elif isinstance(node, ast.Expr):
-            self._value(node.value, scope)
+            self.value_of(node.value, scope)
         elif isinstance(node, ast.With | ast.Try):
             self._run(node.body, scope)
 
-    def _assign(self, target: ast.expr, value: Any, scope: dict[str, Any]) -> None:
-        if isinstance(target, ast.Name):
-            scope[target.id] = value
-        elif isinstance(target, ast.Attribute):
-            owner = self._value(target.value, scope)
-            if isinstance(owner, Built):
-                owner.fields[target.attr] = value
-        elif isinstance(target, ast.Tuple):
-            values = value if isinstance(value, tuple | list) and len(value) == len(target.elts) else (
-                [UNKNOWN] * len(target.elts))
-            for inner, part in zip(target.elts, values, strict=True):
-                self._assign(inner, part, scope)
+    def _loop(self, node: ast.For, scope: dict[str, Any]) -> None:
+        """Follow a loop over values that are known."""
+        source = self.value_of(node.iter, scope)
+        if not isinstance(source, list | tuple | dict) or any(
+                isinstance(inner, ast.Break | ast.Continue) for inner in ast.walk(node)):
+            self._left_out(node, f"the turns of the loop over `{ast.unparse(node.iter)[:80]}` are", scope)
+            return
+        for item in source:
+            self.assign(node.target, item, scope)
+            self._run(node.body, scope)
 
-    def _value(self, node: ast.expr, scope: Mapping[str, Any]) -> Any:
-        read = getattr(self, f"_{type(node).__name__.lower()}", None)
-        return UNKNOWN if read is None else read(node, scope)
+    def _left_out(self, node: ast.stmt, noun: str, scope: Mapping[str, Any]) -> None:
+        """Note that statements were left out, if they change settings."""
+        targets = [target for inner in ast.walk(node) if isinstance(inner, ast.Assign | ast.AugAssign)
+                   for target in (inner.targets if isinstance(inner, ast.Assign) else [inner.target])]
+        if any(isinstance(target, ast.Attribute) and self._is_setting(target, scope) for target in targets):
+            self.notes[f"line {node.lineno}: {noun} not known without running the file: what depends on it is left"
+                       " out"] = None
 
-    def _constant(self, node: ast.Constant, scope: Mapping[str, Any]) -> Any:
-        return node.value
+    def _is_setting(self, target: ast.Attribute, scope: Mapping[str, Any]) -> bool:
+        return isinstance(self.value_of(target.value, scope), Built)
 
-    def _name(self, node: ast.Name, scope: Mapping[str, Any]) -> Any:
-        return scope.get(node.id, UNKNOWN)
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: dict[str, Any]) -> None:
+        """Put names of other modules in a scope; relative ones from the package of the file."""
+        above = ""
+        if isinstance(node, ast.ImportFrom):
+            package = str(scope.get(PACKAGE, "")).split(".")
+            around = package[:len(package) - node.level + 1] if node.level else []
+            above = ".".join(filter(None, (*around, node.module or ""))) + "."
+        for alias in node.names:
+            if alias.name == "*":
+                names = (self.modules.scope(above[:-1]) if self.modules else None) or {}
+                scope |= {name: value for name, value in names.items() if not name.startswith("_")}
+                continue
+            short = alias.asname or (alias.name if above else alias.name.partition(".")[0])
+            scope[short] = Name(f"{above}{alias.name}" if alias.asname or above else short)
 
-    def _attribute(self, node: ast.Attribute, scope: Mapping[str, Any]) -> Any:
-        owner = self._value(node.value, scope)
-        if isinstance(owner, Name):
-            return Name(f"{owner.dotted}.{node.attr}")
-        return owner.fields.get(node.attr, UNKNOWN) if isinstance(owner, Built) else UNKNOWN
 
-    def _list(self, node: ast.List | ast.Tuple, scope: Mapping[str, Any]) -> Any:
-        return [self._value(item, scope) for item in node.elts]
-
-    def _tuple(self, node: ast.Tuple, scope: Mapping[str, Any]) -> Any:
-        return tuple(self._list(node, scope))
-
-    def _dict(self, node: ast.Dict, scope: Mapping[str, Any]) -> Any:
-        items = [(UNKNOWN if key is None else self._value(key, scope), self._value(value, scope))
-                 for key, value in zip(node.keys, node.values, strict=True)]
-        return dict(items) if all(isinstance(key, str | int | tuple) for key, _ in items) else UNKNOWN
-
-    def _subscript(self, node: ast.Subscript, scope: Mapping[str, Any]) -> Any:
-        owner, key = self._value(node.value, scope), self._value(node.slice, scope)
-        try:
-            return owner[key] if isinstance(owner, dict | list | tuple) else UNKNOWN
-        except (KeyError, IndexError, TypeError):
-            return UNKNOWN
-
-    def _unaryop(self, node: ast.UnaryOp, scope: Mapping[str, Any]) -> Any:
-        value = self._value(node.operand, scope)
-        if isinstance(value, Unknown | Built | Name):
-            return UNKNOWN
-        if isinstance(node.op, ast.Not):
-            return not value
-        return -value if isinstance(node.op, ast.USub) and isinstance(value, int | float) else UNKNOWN
-
-    def _binop(self, node: ast.BinOp, scope: Mapping[str, Any]) -> Any:
-        left, right = self._value(node.left, scope), self._value(node.right, scope)
-        length = max((len(side) for side in (left, right) if isinstance(side, list | str)), default=0)
-        times = max((side for side in (left, right) if isinstance(side, int)), default=0)
-        if type(node.op) not in _BINARY or length * max(1, times) > _LONGEST or times > 2**62:
-            return UNKNOWN
-        try:
-            return _BINARY[type(node.op)](left, right)
-        except (TypeError, ArithmeticError):
-            return UNKNOWN
-
-    def _boolop(self, node: ast.BoolOp, scope: Mapping[str, Any]) -> Any:
-        value: Any = UNKNOWN
-        for part in node.values:
-            value = self._value(part, scope)
-            if isinstance(value, Unknown) or bool(value) == isinstance(node.op, ast.Or):
-                return value
-        return value
-
-    def _compare(self, node: ast.Compare, scope: Mapping[str, Any]) -> Any:
-        left, right = self._value(node.left, scope), self._value(node.comparators[0], scope)
-        if len(node.ops) > 1 or type(node.ops[0]) not in _COMPARED or UNKNOWN in (left, right):
-            return UNKNOWN
-        try:
-            return _COMPARED[type(node.ops[0])](left, right)
-        except TypeError:
-            return UNKNOWN
-
-    def _ifexp(self, node: ast.IfExp, scope: Mapping[str, Any]) -> Any:
-        decided = self._value(node.test, scope)
-        return UNKNOWN if decided is UNKNOWN else self._value(node.body if decided else node.orelse, scope)
-
-    def _call(self, node: ast.Call, scope: Mapping[str, Any]) -> Any:
-        arguments = tuple(self._value(argument, scope) for argument in node.args)
-        keywords: dict[str, Any] = {}
-        for keyword in node.keywords:
-            value = self._value(keyword.value, scope)
-            keywords |= ({keyword.arg: value} if keyword.arg is not None else value if isinstance(value, dict) else {})
-        if isinstance(node.func, ast.Name) and node.func.id not in scope:
-            return self._builtin(node.func.id, arguments)
-        function = self._value(node.func, scope)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "upper", "strip") and not arguments:
-            text = self._value(node.func.value, scope)
-            return getattr(text, node.func.attr)() if isinstance(text, str) else UNKNOWN
-        if isinstance(function, Function):
-            return self.call(function, arguments, keywords)
-        if isinstance(function, Name):
-            value = self.outside(function.dotted, arguments, keywords)
-        elif isinstance(node.func, ast.Attribute) and isinstance(owner := self._value(node.func.value, scope), Built):
-            value = self.outside(f"{owner.name}.{node.func.attr}", (owner, *arguments), keywords)
-        else:
-            return UNKNOWN
-        if isinstance(value, Built):
-            self.built.append(value)
-        return value
-
-    @staticmethod
-    def _builtin(name: str, arguments: tuple[Any, ...]) -> Any:
-        if name == "getattr" and len(arguments) > 1 and isinstance(arguments[0], Built):
-            return arguments[0].fields.get(str(arguments[1]), arguments[2] if len(arguments) > 2 else UNKNOWN)
-        if name == "isinstance" and len(arguments) == 2 and isinstance(arguments[1], Unknown):
-            return isinstance(arguments[0], str) if not isinstance(arguments[0], Unknown) else UNKNOWN
-        return UNKNOWN
+def _is(value: object, kind: str) -> bool:
+    return isinstance(value, Built) and value.name == kind

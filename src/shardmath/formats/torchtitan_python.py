@@ -15,7 +15,8 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats.bridge_wheel import words_from
 from shardmath.formats.described import read_settings
-from shardmath.formats.python_file import UNKNOWN, Built, Function, Interpreter, Unknown
+from shardmath.formats.python_file import Interpreter
+from shardmath.formats.python_values import UNKNOWN, Built, Function, Unknown
 from shardmath.formats.run import Run
 from shardmath.formats.table import Words, table
 
