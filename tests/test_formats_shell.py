@@ -24,6 +24,7 @@ WORDS = st.one_of(
     PLAIN.map(lambda text: f'"{text}"'), PLAIN.map(lambda text: f"'{text}'"),
     NAMES.map(lambda name: f"${{{name}}}"), NAMES.map(lambda name: f'"${{{name}}}"'),
     NAMES.map(lambda name: f"${{{name}:-x y}}"), NAMES.map(lambda name: f'"${{{name}:+z}}"'),
+    st.tuples(NAMES, NAMES).map(lambda pair: f'"${{{pair[0]}}} \\\n  ${{{pair[1]}[@]}} \\\n"'),
     NAMES.map(lambda name: f"${{{name}[@]}}"), NAMES.map(lambda name: f'"${{{name}[@]}}"'),
     st.tuples(NAMES, NAMES).map(lambda pair: f'x${{{pair[0]}}}"${{{pair[1]}}}"'),
     st.tuples(st.integers(0, 99), st.sampled_from("+-*/%"), st.integers(1, 9)).map(
@@ -73,6 +74,8 @@ def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> Non
     ('A=("--fp8 x")\npython p.py ${A[@]}', ["--fp8", "x"]),
     ('A=("--fp8 x")\npython p.py "${A[@]}"', ["--fp8 x"]),
     ('O=" --a 1 \\\n  --b 2"\npython p.py $O', ["--a", "1", "--b", "2"]),
+    ('A=(--a 1); B=(--b 2)\nC="python p.py ${A[@]} \\\n  ${B[@]} \\\n  --c $((1+2)) \\\n  $((3+4))"\nsrun bash -c "$C"',
+     ["--a", "1", "--b", "2", "--c", "3", "7"]),
     ('C="python p.py --a 1"; eval $C', ["--a", "1"]),
     ('C="python p.py --a 1"; srun --mpi=pmix bash -c "${C}"', ["--a", "1"]),
     ("C='python p.py --a 1'\nsbatch <<EOF\nsrun bash -c \"${C}\" | tee log\nEOF", ["--a", "1"]),

@@ -262,7 +262,7 @@ def test_scripts(text: str, gpus: int | None, micro: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("text", "field", "rule"), [
-    ("swift rlhf --rlhf_type dpo --model x", "script", "preference training is not read yet"),
+    ("swift rlhf --rlhf_type dpo --model x", "script", "preference training of ms-swift"),
     ("axolotl train gone.yaml", "script", "must be the path of an existing file"),
     ("accelerate launch --config_file gone.yaml t.py --model_name_or_path x --per_device_train_batch_size 1",
      "config_file", "must be the path of an existing file"),

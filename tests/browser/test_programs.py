@@ -32,7 +32,8 @@ WORDS = ("0", "1", "2", "-1", "1.5", "1e3", "1.0e+3", "true", "No", "on", "yEs",
 WORDS_OF_TOML = ("0", "2", "-1", "1.5", "1e3", "true", "True", "'q'", '"q q"', "[]", '["a", "b",]', "{a = 1}", "010",
                  "1_000", ".5", "1.", '"full"', '"none"', '"405B"', '"GPipe"', '"always"', '"a\\"b"', '"a#b"', "", "4")
 #: Lines that random scripts have more.
-LINES = ("A=1", "A=(--a 1 'b c')", "A+=(--lr 1)", "X=${Y:-8}", 'X="${Y:-a b}"', "export Q=1 R=2", "N=$((8*2))",
+LINES = ("A=1", "A=(--a 1 'b c')", 'A="$A \\\n  $N"', "A+=(--lr 1)", "X=${Y:-8}", 'X="${Y:-a b}"', "export Q=1 R=2",
+         "N=$((8*2))",
          'if [ "$X" = 8 ]; then A=2; elif [ -n "$Y" ]; then A=3; else A=4; fi', '[ -z "$Y" ] && A=5', "N=$(($X/3+1))",
          "[[ $X == 8 ]] || A=6", "N=$(date)", "unset X", "source x.sh", 'eval "$A"', "for i in 1 2; do A=1; done",
          "case $X in 8) A=1;; esac", "f() { A=1; }", "ls | tee x", "A=$A:$X", "if [ -f x ]; then A=1; fi", "A[0]=1",

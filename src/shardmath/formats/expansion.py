@@ -79,7 +79,7 @@ def here_document(node: Any, known: Mapping[str, Value]) -> str:
         whole, start, end = node.text, node.start_byte, 0
         for child in node.named_children:
             if child.type in ("simple_expansion", "expansion"):
-                yield whole[end:child.start_byte - start].decode(), True
+                yield whole[end:child.start_byte - start + len(_BEFORE.match(child.text)[0])].decode(), True
                 yield from _pieces(child, known, True)
                 end = child.end_byte - start
         yield whole[end:].decode(), True
@@ -126,6 +126,11 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
         yield plain_word, quoted or "\\" in written
 
 
+#: Nodes of the grammar that can have white space and the ends of continued lines in front, and these.
+_BEFORE: Any = re.compile(rb"[\s\\]*")
+_EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command_substitution")
+
+
 def _sum_of(node: Any, known: Mapping[str, Value]) -> str:
     """Return the output of ``expr``, of whose words all are known; a mark for that of any other command."""
     commands = node.named_children
@@ -139,12 +144,17 @@ def _sum_of(node: Any, known: Mapping[str, Value]) -> str:
 
 
 def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
-    """Return the text between double quotes, with the white space between expansions that the grammar leaves out."""
+    """Return the text between double quotes, with the white space between expansions that the grammar leaves out.
+
+    White space with the end of a continued line is part of the expansion behind it.
+    """
     if _is_empty_list(node, known):
         return
     whole, start, end = node.text, node.start_byte, 1
     for child in node.named_children:
         yield _unescaped(whole[end:child.start_byte - start].decode()), True
+        if child.type in _EXPANSIONS:
+            yield _unescaped(_BEFORE.match(child.text)[0].decode()), True
         if child.type == "string_content":
             yield _unescaped(child.text.decode()), True
         else:
@@ -170,7 +180,7 @@ def _unescaped(written: str) -> str:
 
 def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
     """Yield the value of a parameter; all elements of an array where they are asked for."""
-    named, unknown = node.named_children, (mark(node.text.decode()), quoted)
+    named, unknown = node.named_children, (mark(node.text[len(_BEFORE.match(node.text)[0]):].decode()), quoted)
     if not named or (node.type == "expansion" and node.children[1].type in ("#", "!")):
         yield unknown
         return

@@ -32,8 +32,8 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
-_OTHERS = {("swift", "rlhf"): "preference training",
-           ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "preference training",
+_OTHERS = {("swift", "rlhf"): "preference training of ms-swift, with a loss on the logits of all tokens,",
+           ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "KTO",
            ("megatron", "rlhf"): "preference training and reinforcement learning",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
 #: Flags by which a script of one's own is one of Hugging Face's trainers.
