@@ -210,7 +210,7 @@ HUGGINGFACE = Implementation(
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
-        "attention": ("sdpa",),
+        "attention": ("sdpa",), "adapters": ("none",),
         "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },

@@ -11,7 +11,7 @@ from functools import cache
 from sympy import Expr, Integer, Symbol, expand
 
 from ..dimension import Dimension
-from ..dimensions import BATCH, HIDDEN, SEQUENCE
+from ..dimensions import BATCH, HIDDEN, RANK, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import Role
 from ..parameters import symbols
@@ -56,6 +56,7 @@ class Operations:
 
     def __init__(self, implementation: Implementation, normed: bool, *switched: bool) -> None:
         self.choices, self.normed, self.switched = implementation.choices, normed, switched
+        self.frozen = implementation.choices["adapters"] != "none"
         known = {qkn: Integer(int(normed)), **self.settled(implementation.choices), **{
             switch: Integer(int(is_on))
             for switch, is_on in zip(type(self).switches(implementation.choices), switched, strict=False)}}
@@ -153,6 +154,8 @@ class Operations:
 
     def scale(self, value: Value, weight: str) -> Value:
         """Multiply with a weight of 16 bits; of a wider product its gradient is rounded."""
+        if self.frozen:
+            return self.simple("scale", value)
         shape, width, elements = value.shape, value.bytes, self.weights[weight]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
@@ -178,7 +181,21 @@ class Operations:
         return self.multiply(value, scale)
 
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
-        """Multiply with a matrix, and add a bias, which may be part of one that several projections have."""
+        """Multiply with a matrix, and add a bias, which may be part of one that several projections have.
+
+        A frozen matrix saves nothing; what its adapter makes of the same input is scaled and added to the product.
+        """
+        if not self.frozen:
+            return self._trained(value, weight, shape, bias)
+        result = self.simple(weight, value, shape)
+        component, _, name = weight.removesuffix(".weight").partition(".")
+        first, second = (f"{component}_adapters.{name}.adapter_{side}" for side in "ab")
+        if first not in self.weights:
+            return result
+        between = self._trained(value, first, (*TOKENS, RANK))
+        return self.add(result, self.simple("scaled", self._trained(between, second, shape)))
+
+    def _trained(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         added = self.weights.get(bias, Integer(0)) / self._elements.get(bias, Integer(1)) * product(
             *local_shape(shape[len(TOKENS):], self.choices))
 

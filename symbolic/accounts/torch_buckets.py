@@ -13,7 +13,8 @@ from .units import kept_by_tensor
 #: Name of the line of all buckets.
 NAME = "buckets"
 #: Components with a number of 4 bytes for every trained parameter: the optimizer's step counters.
-_COUNTED = ("layer_part_steps", "mlp_steps", "expert_steps", "first_steps", "last_steps")
+_COUNTED = ("layer_part_steps", "mlp_steps", "expert_steps", "adapter_steps", "mlp_adapter_steps", "first_steps",
+            "last_steps")
 
 
 def add_buckets(terms: TermSet, implementation: Implementation) -> None:

@@ -64,7 +64,9 @@ def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _tied_head(terms: TermSet) -> Expr:
-    """Return elements of a head that is the embedding itself."""
+    """Return elements of a head that is the embedding itself, unless both are frozen."""
+    if "embedding.parameters" not in terms:
+        return Integer(0)
     return product(_TIED, terms["embedding.parameters"].symbol)
 
 
@@ -130,12 +132,14 @@ def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
 def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """Without sharding: all gradients; beside them a tied head's, and new ones where earlier ones exist.
 
-    That of a table of positions is made before, and frees the numbers of positions.
+    That of a table of positions is made before, and frees the numbers of positions. A frozen embedding has none.
     """
+    whole = terms["stage.gradient"].symbol
+    if "embedding.parameters" not in terms:
+        return whole
     each, names = gradient_bytes(implementation.choices), ("embedding", "position_embedding")
     embedding, *positions = (each * terms[f"{name}.parameters"].symbol for name in names
                              if f"{name}.parameters" in terms)
-    whole = terms["stage.gradient"].symbol
     last = (_TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
     if not positions:
         return whole + last
@@ -181,6 +185,7 @@ _ONE: Any = {**_FREED, "data_parallel": ("ddp",)}
 _UNIT: Any = {**_FREED, "data_parallel": ("fsdp",)}
 _BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 _NORM = ("norm_backward",)
+_TRAINED_HEAD: Any = {"adapters": ("none",)}
 
 #: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
@@ -190,9 +195,9 @@ SIZES: tuple[Any, ...] = (
      {**_FSDP, "units": ("ends",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
-     {**_FSDP, "units": ("root",)}),
-    *(("made_before_norm", "Gradients of the head, not yet added or reduced", _NORM, _made_before_the_norm, kind)
-      for kind in ({**_FSDP, "units": ("root",)}, _PLAIN)),
+     {**_FSDP, "units": ("root",), **_TRAINED_HEAD}),
+    *(("made_before_norm", "Gradients of the head, not yet added or reduced", _NORM, _made_before_the_norm,
+       {**kind, **_TRAINED_HEAD}) for kind in ({**_FSDP, "units": ("root",)}, _PLAIN)),
     ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),

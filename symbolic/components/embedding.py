@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import MEGATRON_PEAKS
+from ..choices import ADAPTED, MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
@@ -15,7 +15,7 @@ from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer
 from ..work_rows import over_vocabulary
 
-p, sp = symbols("p sp")
+p, sp, rfull = symbols("p sp rfull")
 _BACKWARD = ("embedding_backward",)
 _PEAK: Any = {"peak": MEGATRON_PEAKS}
 _SHARDED = Iverson(VOCABULARY_RANKS > 1)
@@ -47,6 +47,9 @@ COMPONENTS = (
                 "bool mask of the ids of other vocabulary shards", when=_SHARDED, token_ids=("masked",),
                 adapters=("none",),
             ),
+            saved("output", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "transformers",
+                  "output of a frozen embedding, a leaf that autograd holds for its gradient", when=1 - rfull,
+                  adapters=ADAPTED, peak=("torch",)),
             transient("weight_gradient", "embedding", (VOCAB, HIDDEN), 2, "megatron_training",
                       "bf16 gradient of the embedding matrix, before it is added to the gradient buffer", _BACKWARD,
                       **_PEAK),

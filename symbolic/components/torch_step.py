@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import TRANSFORMERS_ROUTERS
+from ..choices import ADAPTED, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
@@ -20,6 +20,8 @@ fs, sgate, lq = symbols("fs sgate lq")
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
 _TORCH: Any = {"peak": ("torch",)}
+#: Rows of weights that are frozen beside adapters.
+_TRAINED: Any = {"adapters": ("none",)}
 _HUGGINGFACE = ("huggingface", "huggingface_freed")
 _AFTER_LOSS = ("head_backward", "layer_backward", "embedding_backward")
 _START = ("backward_start",)
@@ -93,6 +95,11 @@ def _of_layers() -> tuple[Tensor, ...]:
     )
 
 
+def _of_adapters(name: str, projections: int, *adapters: str) -> tuple[Tensor, ...]:
+    """Return the counters of the adapters of some projections: two matrices each."""
+    return (_counters(f"adapters_of_{name}", 2 * projections, f"adapters of {name}", adapters=adapters),)
+
+
 COMPONENTS = (
     Component(
         "layer_steps", "Step counters of a layer", 61, Place.LAYER,
@@ -101,27 +108,34 @@ COMPONENTS = (
     ),
     *(Component(name, title, 61, place, rows, options={**_TORCH, "router": TRANSFORMERS_ROUTERS, **options})
       for name, title, place, rows, options in (
-          ("layer_part_steps", "Step counters of a layer's parts", Place.LAYER, _of_layers(), {}),
-          ("mlp_steps", "Step counters of a dense MLP", Place.DENSE, _of_mlps(), {}),
+          ("layer_part_steps", "Step counters of a layer's parts", Place.LAYER, _of_layers(), _TRAINED),
+          ("mlp_steps", "Step counters of a dense MLP", Place.DENSE, _of_mlps(), _TRAINED),
+          ("adapter_steps", "Step counters of adapters of attention", Place.LAYER, (
+              *_of_adapters("q and v", 2, *ADAPTED),
+              *_of_adapters("k", 1, *(option for option in ADAPTED if option != "q_v")),
+              *_of_adapters("the output projection", 1, "attention", "all_linear")), {"adapters": ADAPTED}),
+          ("mlp_adapter_steps", "Step counters of adapters of a dense MLP", Place.DENSE,
+           _of_adapters("gate, up and down projection", 3, "all_linear"), {"adapters": ("all_linear",)}),
           ("expert_steps", "Step counters of routers and experts", Place.EXPERTS, _of_experts(),
            {"layers": ("experts",)}))),
     Component(
         "first_steps", "Step counters of the first stage", 62, Place.FIRST,
         (_steps("embedding", (), "fp32 step counter of the embedding"),
          _counters("positions", 1, "the table of positions", positions=("learned",))),
-        options=_TORCH,
+        options={**_TORCH, **_TRAINED},
     ),
     Component(
         "last_steps", "Step counters and scalars of the last stage", 95, Place.LAST,
         (
             # Once, however many micro-batches are in flight.
             _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED,
-                   normalisation=(*_SCALED, *_SHIFTED)),
+                   normalisation=(*_SCALED, *_SHIFTED), **_TRAINED),
             _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
-                   Lifetime.SHARED),
-            _steps("head_bias", (), "fp32 step counter of the bias of the logits", hbias, Lifetime.SHARED),
+                   Lifetime.SHARED, **_TRAINED),
+            _steps("head_bias", (), "fp32 step counter of the bias of the logits", hbias, Lifetime.SHARED,
+                   **_TRAINED),
             _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,
-                   normalisation=_SHIFTED),
+                   normalisation=_SHIFTED, **_TRAINED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_at_norm", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("norm_backward",),
                       units=("root",)),
@@ -140,7 +154,7 @@ COMPONENTS = (
             transient("logits_gradient", "head", (SEQUENCE, BATCH, VOCAB), 2, "pytorch", "bf16 gradient of the logits",
                       _GRADIENT, **_TORCH),
             transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, "pytorch", "bf16 gradient of the head's weight",
-                      _GRADIENT, **_TORCH),
+                      _GRADIENT, **_TORCH, **_TRAINED),
             transient("input_gradient", "head", (SEQUENCE, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",

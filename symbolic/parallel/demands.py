@@ -395,7 +395,7 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          nf4 and (precision, choices["data_parallel"]) == ("mixed", "fsdp")),
         (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
-        ("the transients of full training with adapters: choose peak = saved", frozen and choices["peak"] != "saved"),
+        *_of_adapted_moments(choices),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
         ("adapters beside a head that scores, which is trained in a copy of its own",
          frozen and choices["loss"] in SCORES),
@@ -408,6 +408,23 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )
+
+
+#: Options by axis with which the moments of PyTorch's own step are counted beside adapters.
+_ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
+    "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
+    "precision": ("bf16",), "data_parallel": ("ddp",), "adapter_kind": ("lora",), "adapter_precision": ("low",),
+    "base_weights": ("full",), "optimizer_kernel": ("fused", "foreach"),
+}
+
+
+def _of_adapted_moments(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    """Refuse moments of a step beside adapters where they are not counted."""
+    frozen = choices["adapters"] != "none" and choices["peak"] != "saved"
+    others = [f"{axis} = {choices[axis]}" for axis, options in _ADAPTED_MOMENTS.items()
+              if choices[axis] not in options]
+    unknown = (*others, *filter(None, (not_walked(choices),))) if frozen else ()
+    return tuple((f"the moments of a step with adapters and {name}: choose peak = saved", True) for name in unknown)
 
 
 #: Routers of classes in Transformers of which PEFT takes no experts.

@@ -125,12 +125,12 @@ def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]
 
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
-    attention: str = "sdpa", is_shared: bool = False,
+    attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] | None = None,
 ) -> OnGpu:
     """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
     Of several ranks the first one's, whose layers are units of FSDP2. ``is_shared``: in DistributedDataParallel as
-    Transformers' trainer makes it, on tensors with memory in a group of one rank.
+    Transformers' trainer makes it, on tensors with memory in a group of one rank. ``adapted`` adds adapters to a model.
     """
     recorder = OnGpu(are_fake=not is_shared)
     keys = {key: value for key, value in config.items() if key != "model_type"}
@@ -154,9 +154,12 @@ def recorded(
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
         recorder.watch(next(part for name, part in model.base_model.named_modules()
                             if name == "ln_f" or ("norm" in name.rpartition(".")[2] and "layers." not in name)))
+        if adapted is not None:
+            with _bf16():
+                model = adapted(model)
         shard(model)
         whole = DistributedDataParallel(model, find_unused_parameters=not full) if is_shared else model
-        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], fused=True)
         recorder.peak = recorder.now
         for _ in range(2):
             for place in range(microbatches):
