@@ -34,19 +34,25 @@ from .words import SCATTERED, SHARE, WHOLE, Passing, Script, of_weight
 E, e, fs, rfull = symbols("E e fs rfull")
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
-_EXPERTS: Mapping[str, tuple[str, ...]] = {**_LAYERS, "layers": ("experts",)}
+_GATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu",)}
+_UNGATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("gelu", "relu2"), "layers": ("dense",)}
+_EXPERTS: Mapping[str, tuple[str, ...]] = {**_GATED, "layers": ("experts",)}
 #: 1 where tokens leave the rank, where they are sorted among its experts, and where some experts are shared.
 _AFAR, _SEVERAL, _SHARED = Iverson(e > 1), Iverson(e < E), Iverson(fs > 0)
 
 
-def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
-    return Passing(name, shape, 2, meaning, "megatron_core", when, _LAYERS)
+def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE,
+            options: Mapping[str, tuple[str, ...]] = _LAYERS) -> Passing:
+    return Passing(name, shape, 2, meaning, "megatron_core", when, options)
 
 
 def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
     return Passing(name, shape, 2, meaning, "megatron_core", when, _EXPERTS)
 
 
+#: MLPs of dense layers: component, projection before the activation, and what is kept of its output.
+MLPS = (("swiglu", "swiglu", "gate_up", "gate_up.output"), ("gelu", "gelu", "up", "hidden"),
+        ("relu2", "gelu", "up", "root"))
 PASSING: tuple[Passing, ...] = (
     *grouped.PASSING,
     *latent.PASSING,
@@ -60,10 +66,14 @@ PASSING: tuple[Passing, ...] = (
     _layers("recomputed.output", SHARE, "output of the recomputed layer", rfull),
     _layers("output_gradient", WHOLE, "gradient of an output, gathered over ranks", SCATTERED),
     _layers("down.input_gradient", (SEQUENCE, BATCH, FFN), "gradient of the down projection's input"),
-    _layers("gate_up.gradient", (SEQUENCE, BATCH, GATE_UP_FEATURES), "gradient of gate and up projection"),
+    _layers("gate_up.gradient", (SEQUENCE, BATCH, GATE_UP_FEATURES), "gradient of gate and up projection",
+            options=_GATED),
     _layers("input_gradient", WHOLE, "gradient of a projection's input"),
     _layers("reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
-    of_weight("down", (HIDDEN, FFN), _LAYERS), of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN), _LAYERS),
+    _layers("up.gradient", (SEQUENCE, BATCH, FFN), "gradient of the one projection before the activation",
+            options=_UNGATED),
+    of_weight("down", (HIDDEN, FFN), _LAYERS), of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN), _GATED),
+    of_weight("up", (FFN, HIDDEN), _UNGATED),
     _experts("shared.gathered", WHOLE, "input of the shared experts, gathered over ranks", SCATTERED * _SHARED),
     _experts("shared.partial", WHOLE, "result of the rank's part of the shared experts", SCATTERED * _SHARED),
     _experts("results.returned", (SENT, HIDDEN), "results sent back", _AFAR * _SEVERAL),
@@ -85,19 +95,32 @@ PASSING: tuple[Passing, ...] = (
     _experts("shared.input_gradient", WHOLE, "gradient of their input", _SHARED),
 )
 
-def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
-    """Return the scripts of both kinds of layers, of which attention has these words."""
-    with_experts, dummies = {**options, "layers": ("experts",)}, f"mlp_dummies.dummy.{options['heads'][0]}.swiglu"
-    to_mlp = grouped.column_backward("gate_up", "swiglu", "ffn_norm", f"{dummies}.gate_up")
+
+
+def _layer_with(
+    mlp: str, component: str, first: str, hidden: str, forward: str, backward: str,
+    options: Mapping[str, tuple[str, ...]],
+) -> tuple[Script, ...]:
+    """Return the scripts of a dense layer, whose MLP has a first projection and keeps its output as ``hidden``."""
+    dummies, own = f"mlp_dummies.dummy.{options['heads'][0]}.{component}", {**options, "mlp": (mlp,)}
+    to_mlp = grouped.column_backward(first, component, "ffn_norm", f"{dummies}.{first}")
     return (
         # The output of the layer before lives until it is added to that one's input.
-        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:swiglu.gate_up.input +gathered"
-               " save:swiglu.gate_up.output -gathered save:swiglu end +down.partial =down.output -down.partial",
-               options),
-        Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient +down.weight_gradient"
-               f" -output_gradient use:{dummies}.down -down.weight_gradient free:swiglu.down.input +gate_up.gradient"
-               f" -down.input_gradient free:swiglu.gate_up.output {to_mlp} {backward} bind free -recomputed.output -*",
-               options),
+        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:{component}.{first}.input +gathered"
+               f" save:{component}.{hidden} -gathered save:{component} end +down.partial =down.output -down.partial",
+               own),
+        Script("layer_backward", f"+* again remake:{component} +output_gradient +down.input_gradient"
+               f" +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
+               f" free:{component}.down.input +{first}.gradient -down.input_gradient free:{component}.{hidden} {to_mlp}"
+               f" {backward} bind free -recomputed.output -*", own),
+    )
+
+
+def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
+    """Return the scripts of both kinds of layers, of which attention has these words."""
+    with_experts = {**options, "mlp": ("swiglu",), "layers": ("experts",)}
+    return (
+        *(script for mlp in MLPS for script in _layer_with(*mlp, forward, backward, options)),
         # The block of experts binds tokens on their way until it returns; results are sent back when that of the
         # function that made them is gone.
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"

@@ -78,7 +78,7 @@ RUNS: tuple[dict[str, Any], ...] = (
 #: Models that drawn steps are of, with their implementations; all of these are replayed with some of the layouts.
 DRAWN = (
     *(("megatron", model) for model in ("llama-3.1-8b", "qwen3-8b", "mixtral-8x7b-v0.1", "qwen3-30b-a3b",
-                                        "mixtral-8x22b-v0.1", "llama-3.2-1b")),
+                                        "mixtral-8x22b-v0.1", "llama-3.2-1b", "starcoder2-15b")),
     ("torchtitan", "llama-3.1-8b"), ("nanotron", "llama-3.2-1b"),
 )
 JOBS = 50 * len(DRAWN) if FULL else 10 * len(DRAWN)

@@ -46,6 +46,9 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["layers"] == "experts" and (choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused"):
         rule = f"must be dense without Transformer Engine and its weight gradients in place: {_MORE}"
         raise InputError("layers", "experts", rule, "dense")
+    if choices["mlp"] != "swiglu" and (choices["layers"] == "experts" or choices["peak"] == "megatron_local"):
+        rule = f"must be swiglu with experts, and without Transformer Engine: {_MORE}"
+        raise InputError("mlp", choices["mlp"], rule, "swiglu")
     if choices["heads"] == "latent" and choices["peak"] != "megatron_te":
         rule = f"must be grouped without Transformer Engine: {_MORE}"
         raise InputError("heads", "latent", rule, "grouped")
