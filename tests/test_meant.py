@@ -160,3 +160,8 @@ def test_names_are_found_by_their_words() -> None:
     assert meant_command("explian", list(OPTIONS)) == "explain or plan"
     assert meant_command("Estimate", list(OPTIONS)) == "explain"
     assert meant_command("implementations", list(OPTIONS)) == "kernels"
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "meta-llama/Llama-3.1-8B", "config.json", "train.sh"])
+def test_a_model_in_place_of_a_command_is_answered_with_commands_that_take_one(name: str) -> None:
+    assert meant_command(name, list(cli.commands)) == f"`shardmath explain {name}` or `shardmath recommend {name}`"

@@ -187,6 +187,14 @@ def test_a_wrong_plan_is_refused(changes: dict[str, Any], field: str, nearest: s
     assert nearest is None or refused.value.nearest == nearest
 
 
+def test_a_deadline_that_no_cluster_meets_is_refused_with_one_that_some_may() -> None:
+    with pytest.raises(InputError, match="about .* GPUs would be needed, and a number without a unit is in sec") as refused:
+        planned(num_gpus=(), deadline="30", tokens="15T")
+    assert refused.value.field == "deadline"
+    assert refused.value.nearest is not None
+    assert int(refused.value.nearest.removesuffix("d")) >= 1
+
+
 def test_large_numbers_and_durations_are_read_exactly() -> None:
     assert whole("x", "15.6T") == 15_600_000_000_000
     assert (amount("x", "20M"), amount("x", 2.5), amount("x", "1 k")) == (20_000_000, 2.5, 1000)

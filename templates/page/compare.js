@@ -4,7 +4,7 @@ function metricsOf(own) {
   const peak = largest(accounts);
   const name = (word) => `${shortName(word)}`;
   const sizes = [...SIZES, "data_parallel"].map((word) => [name(word), values[word], String]);
-  const rows = [["Job and layout"], ["model", own.model], ["GPU", own.gpu], ["program", own.implementation], ...sizes,
+  const rows = [["Job and layout"], ["model", own.model], ["GPU", own.gpu], ["implementation", own.implementation], ...sizes,
     ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)],
     ...Object.keys({ ...own.kernels, ...state.kernels, ...kept?.kernels }).map((axis) => [axis, own.kernels[axis] ?? "usual"]),
     ...[...new Set([own, state, kept ?? own].flatMap((side) => Object.keys(side.settings)))].map((word) => [label(word), values[word], String])];

@@ -73,6 +73,7 @@ function showHeadline(values, accounts, time, broken) {
       element("p", {}, `${broken}.`),
       element("p", { class: "note" }, "Change one of these numbers, or take over a layout from the list or the map: all of theirs are legal.")));
     byId("announced").textContent = `Not a layout: ${broken}.`;
+    byId("process").replaceChildren();
     return;
   }
   const peak = largest(accounts);

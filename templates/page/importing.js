@@ -131,7 +131,7 @@ function takeRun(run) {
   const named = changed.map(([axis, option]) => `${axis}=${option}`);
   const isThere = !named.length || kernelKeys(state).includes(kernelKey(Object.fromEntries(changed)));
   if (!isThere && run.title === "Megatron-LM") rest.push(...named);
-  else if (!isThere) throw new Unread(`${named.join(", ")}: must be kernels that this page has together. Use shardmath explain FILE --gpu ${state.gpu}, or a page with them: `
+  else if (!isThere) throw new Unread(`${named.join(", ")}: not on this page, which has formulas of few kernels together. Type shardmath explain FILE --gpu ${state.gpu}, or make a page with them: `
       + `shardmath page ${state.model} --only ${named.map((item) => `--kernel ${item}`).join(" ")} -o page.html.`);
   state.kernels = isThere ? Object.fromEntries(changed) : {};
   settle();
@@ -179,7 +179,7 @@ function fromFlags(text, ...remarks) {
   const { sizes, switches, modules, elsewhere, idle, launcher, uncounted, refused, off, programs } = DATA.flags;
   const flags = flagsOf(text);
   const known = Object.entries(sizes).filter(([, flag]) => flags.has(flag));
-  if (!known.length) throw new Unread("Nothing here is a link, a config.json or a flag of Megatron-LM.");
+  if (!known.length) throw new Unread("Nothing here is a link, a config.json, a flag of Megatron-LM or a setting of a program named above.");
   const program = Object.keys(programs).find((name) => text.includes(name));
   if (program) throw new Unread(`${program}: must train a GPT: ${programs[program]} is not counted yet.`);
   const isOff = (flag) => flags.get(flag).length === 1 && off.includes(flags.get(flag)[0].toLowerCase());

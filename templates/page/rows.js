@@ -37,7 +37,7 @@ class Rows {
   // The kind of each layer of the rank; of several chunks all have the same kinds.
   kinds() {
     const { virtual_pipeline, pipeline_rank, first_dense_layers, moe_layer_step } = this.values;
-    const start = virtual_pipeline === 1 ? pipeline_rank * this.layers : 0;
+    const start = virtual_pipeline === 1 ? this.account.layers_before ?? pipeline_rank * this.layers : 0;
     return Array.from({ length: this.layers }, (_, place) => (this.replay.experts && start + place >= first_dense_layers
       && (start + place + 1) % moe_layer_step === 0 ? "expert_layer" : "layer"));
   }

@@ -65,8 +65,9 @@ function showAccount(account) {
     ...account.lines.filter((line) => line.role === role)
       .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term))),
   ));
+  const site = DATA.evaluators[evaluatorName(state)].sites[account.site];
   byId("lines").replaceChildren(
-    element("caption", {}, `GiB on rank ${account.rank}, which peaks at ${account.site}`),
+    element("caption", {}, `GiB on rank ${account.rank}${site ? `, which peaks ${whenOf(site.meaning)}` : ""}`),
     element("thead", {}, row("th", "component", "GiB", "term")), ...groups,
     element("tbody", {}, row("th", "total", termButton("stage.total", gib(account.total)), termButton("stage.total"))),
   );

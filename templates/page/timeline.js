@@ -30,18 +30,24 @@ function areas(points, series, scale) {
   });
 }
 
+const mostOf = (points) => Math.max(...points.map(({ peak }) => peak));
+
 function passName({ kind, chunk, microbatch }) {
   const names = { F: "forward", B: "backward", I: "input gradients", W: "weight gradients", optimizer: "optimizer step" };
   return kind === "optimizer" ? names[kind] : `${names[kind]} of micro-batch ${microbatch}${chunk ? `, chunk ${chunk}` : ""}`;
 }
 
+// Where a step takes less than this share of the GPU, its scale ends above the peak, and the lines of the GPU are left out.
+const SMALL = 0.4;
+
 function timelineFigure(points, memory) {
-  const most = Math.max(...points.map(({ peak }) => peak));
-  const scale = roundScale(1.02 * Math.max(memory, most));
+  const most = mostOf(points);
+  const isSmall = most < SMALL * memory;
+  const scale = roundScale(1.02 * (isSmall ? most : Math.max(memory, most)));
   const series = seriesOf(points);
   const drawn = element("svg", { viewBox: `0 0 ${points.length} ${HEIGHT}`, preserveAspectRatio: "none", height: HEIGHT,
     role: "img", "aria-label": `${points.length} passes; at most ${gib(most)} GiB of ${gib(memory)} GiB` }, ...areas(points, series, scale));
-  for (const [share, kind] of [[0.8, "limit soft"], [1, "limit"]]) {
+  for (const [share, kind] of isSmall ? [] : [[0.8, "limit soft"], [1, "limit"]]) {
     const y = HEIGHT * (1 - (share * memory) / scale);
     drawn.append(element("line", { class: kind, x1: 0, x2: points.length, y1: y, y2: y, "vector-effect": "non-scaling-stroke" }));
   }
@@ -54,7 +60,7 @@ function timelineFigure(points, memory) {
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
-    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...lineKeys(LINES.slice(1)))];
+    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...(isSmall ? [] : lineKeys(LINES.slice(1))))];
 }
 
 // Peaks of the chosen rank at every moment of a step, in its order.
@@ -70,16 +76,23 @@ function momentBars(values, account) {
     element("span", { class: "number" }, termButton(`stage.${site}.all`, gib(total)))));
 }
 
+// Why the passes are not drawn: a replay with another peak than the ledger's is a fault of one of them, as for the commands.
+function disagreement(points, { total }) {
+  return mostOf(points) === total ? "" : `its replay peaks at ${gib(mostOf(points))} GiB, the formula at ${gib(total)} GiB`;
+}
+
 function showTimeline(values, account) {
-  const why = untraced(state, values);
-  byId("timeline-why").textContent = why ? `The order of allocations is not known here: ${why}.` : "";
+  const unknown = untraced(state, values) || (account.numbers.stage_layers === 0 ? "the rank must have layers" : "");
+  const microbatches = account.numbers.num_microbatches;
+  const { points, walked } = unknown ? {} : tracedStep(state, values, account, microbatches);
+  const why = unknown || disagreement(points, account);
+  byId("timeline-why").textContent = why ? `Not drawn, as the order of allocations is not known here: ${why}.` : "";
   byId("timeline").replaceChildren();
   if (!why) {
-    const microbatches = account.numbers.num_microbatches;
-    const { points, walked } = tracedStep(state, values, account, microbatches);
     byId("timeline").replaceChildren(...timelineFigure(points, values.gpu_memory));
-    byId("timeline-why").textContent = walked < microbatches
-      ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`;
+    byId("timeline-why").textContent = (walked < microbatches
+      ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`)
+      + (mostOf(points) < SMALL * values.gpu_memory ? ` The GPU has ${gib(values.gpu_memory)} GiB, far above the drawing.` : "");
   }
   byId("timeline-rank").textContent = why ? "" : `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; `
     + "the strip below is its micro-batch.";

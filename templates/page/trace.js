@@ -7,10 +7,9 @@ const LASTING = ["weight", "gradient", "optimizer", "input", "buffer"];
 // Why no timeline is drawn; empty where it is.
 function untraced(state, values) {
   const { replay } = DATA.evaluators[evaluatorName(state)];
-  const uneven = ["first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss"];
   if (typeof replay === "string") return replay;
-  if (uneven.some((name) => values[name])) return "stages must be even: steps of others are not replayed yet";
-  const beyond = replay.limits.find(({ name, most, beside }) => values[name] > most && (!beside || values[beside]));
+  const isUneven = ["first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss"].some((name) => values[name]);
+  const beyond = [...replay.limits, ...(isUneven ? replay.limits_of_uneven : [])].find(({ name, most, beside }) => values[name] > most && (!beside || values[beside]));
   return beyond ? `${beyond.blamed || `${beyond.name} = ${values[beyond.name]}`}: ${beyond.rule}` : "";
 }
 
@@ -85,7 +84,6 @@ class Step {
   once(microbatches) {
     const { rows, trace } = this;
     const { pipeline_parallel: p, pipeline_rank: rank } = rows.values;
-    const kinds = rows.layerKinds.slice(0, Math.floor(rows.layers / this.chunks));
     const flying = new Map();
     const walked = this.walked(microbatches);
     trace.begin();
@@ -95,8 +93,8 @@ class Step {
       const [isFirst, isLast] = [rank === 0 && chunk === 0, rank === p - 1 && chunk === this.chunks - 1];
       const name = `${chunk}.${microbatch}`;
       trace.begin();
-      if (kind === "F") flying.set(name, this.forward(kinds, chunk, isFirst, isLast));
-      else this.backward(kinds, chunk, flying.get(name), isFirst, isLast);
+      if (kind === "F") flying.set(name, this.forward(this.kindsOf(chunk), chunk, isFirst, isLast));
+      else this.backward(this.kindsOf(chunk), chunk, flying.get(name), isFirst, isLast);
       trace.end(action);
     }
     trace.begin();
@@ -104,6 +102,14 @@ class Step {
     this.at("optimizer_step", [], new Map(), true);
     trace.end({ kind: "optimizer" });
     return { points: trace.points, walked };
+  }
+
+  // The kinds of the layers of a chunk; one end of the model may have a chunk with a layer less.
+  kindsOf(chunk) {
+    const { layers, layerKinds, values } = this.rows;
+    const longest = Math.ceil(layers / this.chunks);
+    const lightest = values.pipeline_rank === 0 ? 0 : this.chunks - 1;
+    return layerKinds.slice(0, longest - Number(layers % this.chunks > 0 && chunk === lightest));
   }
 
   at(...point) {

@@ -66,6 +66,12 @@ RUNS: tuple[dict[str, Any], ...] = (
      "global_batch_size": 64},
     {"model": "mixtral-8x7b-v0.1", "tensor_parallel": 4, "pipeline_parallel": 2, "expert_parallel": 2,
      "expert_tensor_parallel": 4, "num_gpus": 16, "global_batch_size": 32, "recompute": "full"},
+    {"model": "llama-3.1-8b", "tensor_parallel": 2, "pipeline_parallel": 4, "num_gpus": 16, "global_batch_size": 16,
+     "first_stage_layers": 7, "last_stage_layers": 7},
+    {"model": "llama-3.2-1b", "tensor_parallel": 1, "pipeline_parallel": 2, "virtual_pipeline": 3, "num_gpus": 4,
+     "global_batch_size": 16, "account_for_embedding": 1, "account_for_loss": 1},
+    {"model": "mixtral-8x7b-v0.1", "tensor_parallel": 1, "pipeline_parallel": 4, "expert_parallel": 4, "num_gpus": 16,
+     "global_batch_size": 32, "first_stage_layers": 7, "last_stage_layers": 5},
     {"model": "llama-3.1-8b", "implementation": "torchtitan", "tensor_parallel": 2, "num_gpus": 16,
      "global_batch_size": 32, "recompute": "none"},
     {"model": "llama-3.2-1b", "implementation": "torchtitan", "num_gpus": 8, "global_batch_size": 24},
@@ -179,7 +185,10 @@ def _drawn_jobs(random: Random) -> Iterator[dict[str, Any]]:
         ranks = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
         data, micro = random.choice((1, 2, 4)), random.choice((1, 2))
         modes = ["none", "full"] if "recompute_mlp" in fixed else ["none", "full", "mlp", "core_attention"]
-        yield {"model": model, "implementation": implementation, **sizes, "num_gpus": ranks * data,
+        ends = [(), (), ("first_stage_layers", "last_stage_layers"), ("account_for_embedding", "account_for_loss")]
+        chosen = random.choice(ends) if implementation == "megatron" and sizes["pipeline_parallel"] > 1 else ()
+        uneven = {name: 1 if name.startswith("account") else random.choice((3, 5, 7)) for name in chosen}
+        yield {"model": model, "implementation": implementation, **sizes, **uneven, "num_gpus": ranks * data,
                "micro_batch_size": micro, "global_batch_size": data * micro * random.choice((1, 3, 8)),
                "seq_length": random.choice((2048, 4096)), "recompute": random.choice(modes), "gpu": "h100-80gb"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shardmath.catalogue import read
 from shardmath.errors import nearest_names
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.meant import MEANT
@@ -17,6 +18,8 @@ _COMMANDS = {
     "clusters": "gpus or networks", "terms": "formula", "formulas": "formula", "claims": "prove",
     **dict.fromkeys(("parameters", "options", "axes", "implementations", "frameworks"), "kernels"),
 }
+#: Endings of files that commands take as a model.
+_OF_MODELS = (".json", ".sh", ".toml", ".yaml", ".yml")
 #: Commands with an option that are named.
 _FEW = 3
 #: Commands that search layouts.
@@ -82,5 +85,7 @@ def with_hyphens(name: str) -> str:
 
 
 def meant_command(name: str, known: list[str]) -> str:
-    """Return the commands that are closest to a name, or those that do what it promises."""
+    """Return the commands that are closest to a name, those that do what it promises, or those that take a model."""
+    if name in read("models") or "/" in name or name.endswith(_OF_MODELS):
+        return f"`shardmath explain {name}` or `shardmath recommend {name}`"
     return _COMMANDS.get(name.lower()) or nearest_names(name, known)

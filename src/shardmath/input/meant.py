@@ -15,6 +15,7 @@ _ADAPTERS = "--kernel adapters=OPTION, listed by `shardmath kernels adapters`, a
 _WAYS = {
     "the model as the first argument, without an option":
         "-m --model --model-name --model-path --model-name-or-path --config --hf-config",
+    "--solve": "--for --solve-for --find --symbol",
     "--gpu": "-g --gpu-type --gpu-name --gpu-model --device --hardware --accelerator",
     "--gpu-memory in GiB": "--vram --memory --gpu-mem --mem",
     "--num-gpus, the GPUs of all nodes together":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -35,6 +36,8 @@ from shardmath.machines.prices import CENTS, prices_of, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.spaces.standard import layouts
 
+#: The most GPUs that are tried to meet a deadline; the largest clusters have fewer.
+_MOST_GPUS = 2**20
 #: Numbers of GPUs that are tried where only a deadline is given: so many doublings from the least that could meet it.
 _DOUBLINGS = 4
 
@@ -146,6 +149,10 @@ def _sizes(alone: Explanation, cluster: Cluster, tokens: int, deadline: float | 
         raise InputError("gpu", cluster.gpu.name, f"must have a known time of a step: {alone.time_unknown}")
     assert deadline is not None
     least = formulas.least_gpus(deadline=deadline, mfu=alone.time.mfu, rate=alone.time.tokens_per_second, tokens=tokens)
+    if least > _MOST_GPUS:
+        later = math.ceil(deadline * least / _MOST_GPUS / 86400)
+        rule = f"must be later: about {least:,.0f} GPUs would be needed, and a number without a unit is in seconds"
+        raise InputError("deadline", f"{deadline:g} s", rule, f"{later}d")
     size = cluster.gpus_per_node
     while size < least:
         size *= 2
