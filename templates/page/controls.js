@@ -18,7 +18,7 @@ function sliderFor(name) {
   return element(
     "div", { class: "control", "data-control": name },
     element("label", { for: `number-${name}` }, text),
-    element("input", { type: "number", id: `number-${name}`, "data-name": name, ...(name === CENTS ? { inputmode: "decimal", step: 0.01 } : { inputmode: "numeric", step: 1 }) }),
+    element("input", { type: "number", id: `number-${name}`, "data-name": name, ...formOf(name).field }),
     element("input", { type: "range", "data-slider": name, min: 0, "aria-label": text }),
   );
 }
@@ -125,7 +125,7 @@ function fillSliders() {
     slider.max = slider.candidates.length - 1;
     slider.value = slider.candidates.indexOf(value);
     const [, shown] = written(name, value);
-    slider.setAttribute("aria-valuetext", name === CENTS ? shown : `${shown} ${DATA.parameters[name].unit}`);
+    slider.setAttribute("aria-valuetext", `${shown}${formOf(name).unitOf(name)}`);
     const number = byId(`number-${name}`);
     if (document.activeElement !== number || Number(number.value) !== shown) number.value = shown;
     slider.disabled = number.disabled = isFixed(name);
@@ -158,8 +158,7 @@ function refuseField(field, name) {
   const [least, most] = DATA.parameters[name].limits;
   field.setAttribute("aria-invalid", "true");
   const [key, end] = written(name, most);
-  const rule = name === CENTS ? "a number with at most two decimals" : "an integer";
-  notice(`${key} = ${field.value || "nothing"}: must be ${rule} from ${least} to ${end}. All numbers are those of before.`);
+  notice(`${key} = ${field.value || "nothing"}: must be ${formOf(name).rule} from ${least} to ${end}. All numbers are those of before.`);
 }
 
 function onInput({ target }) {
@@ -178,7 +177,7 @@ function onInput({ target }) {
   } else if (slider) pick(slider, target.candidates[target.value]);
   else if (check) pick(check, Number(target.checked));
   else if (target.type === "number") {
-    const value = readNumber(name, target.value);
+    const value = formOf(name).read(target.value);
     if (target.value === "" || !legal(name, value)) return refuseField(target, name);
     pick(name, value);
   } else pick(name, target.value);

@@ -11,7 +11,7 @@ function commandOf(own) {
   const flag = (name) => `--${name.replaceAll("_", "-")}`;
   const { fixed } = DATA.evaluators[evaluatorName(own)];
   const numbers = Object.entries(own.numbers).filter(([name, value]) => !(name in fixed) && !(name in usual)
-    && !SWITCHES.includes(name) && name !== CENTS && (JOB.includes(name) || value > 1 || STAGES.includes(name) && value));
+    && !SWITCHES.includes(name) && (value > 1 || value && [...JOB, ...STAGES].includes(name)));
   const switches = SWITCHES.slice(1).filter((name) => own.numbers[name] && !(name in fixed)).map(flag);
   const sequence = own.numbers.tensor_parallel > 1 && !("sequence_parallel" in fixed) && !own.numbers.sequence_parallel
     ? ["--no-sequence-parallel"] : [];
@@ -20,8 +20,8 @@ function commandOf(own) {
   const settings = Object.entries(own.settings).map(([name, value]) => optionFor(name, value));
   const ofFile = MODELS.get(own.model).of_family;
   return [`shardmath explain ${ofFile ? "./config.json" : own.model} --gpu ${own.gpu} --implementation ${own.implementation}`,
-    ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.numbers[CENTS] ? [`--price ${own.numbers[CENTS] / 100}`] : []), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
-    ...numbers.map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
+    ...(own.network === USUAL ? [] : [`--network ${own.network}`]), ...(own.risk === START.risk ? [] : [`--risk ${own.risk}`]),
+    ...numbers.map((pair) => written(...pair)).map(([name, value]) => `${flag(name)} ${value}`), ...switches, ...sequence, ...schedule,
     ...(own.recompute === "none" ? [] : [`--recompute ${own.recompute}`]), ...Object.entries(own.kernels).map((pair) => `--kernel ${pair.join("=")}`), ...settings, ...(ofFile ? [] : shape)].join(" ");
 }
 

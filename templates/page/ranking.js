@@ -154,7 +154,8 @@ function showRanking() {
   byId("excluded").textContent = searching || !excluded ? "" : ranked.choices.length
     ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
-    : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB.`;
+    : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB. `
+      + "shardmath recommend names changes that make something fit.";
 }
 
 // A layout as people write it: sizes above one, TP, PP and micro-batch always.

@@ -148,16 +148,19 @@ function takeOver({ values, labels, part }) {
   settle();
 }
 
-// A number as people write it, behind its name.
-function written(name, value) {
-  return name === CENTS ? [PRICE, value / 100] : [name, value];
-}
-
-// A number as formulas have it; NaN for a price that is no number of whole hundredths.
-function readNumber(name, text) {
-  if (name !== CENTS) return Number(text);
-  return /^[$€£]?\d+(\.\d{1,2})?$/.test(text) ? Math.round(100 * text.replace(/^\D/, "")) : NaN;
-}
+// How people write a number: its name and value, what is read from their text (NaN if it is none), the rule for it, its
+// field, and its unit where the name does not say it.
+const INTEGER = {
+  written: (name, value) => [name, value], read: Number, rule: "an integer", field: { inputmode: "numeric", step: 1 },
+  unitOf: (name) => ` ${DATA.parameters[name].unit}`,
+};
+const MONEY = {
+  written: (name, value) => [PRICE, value / 100], rule: "a number with at most two decimals",
+  read: (text) => (/^[$€£]?\d+(\.\d{1,2})?$/.test(text) ? Math.round(100 * text.replace(/^\D/, "")) : NaN),
+  field: { inputmode: "decimal", step: 0.01 }, unitOf: () => "",
+};
+const formOf = (name) => (name === CENTS ? MONEY : INTEGER);
+const written = (name, value) => formOf(name).written(name, value);
 
 function toLink(chosen = state) {
   const asked = new URLSearchParams();
@@ -233,7 +236,7 @@ function fromLink(link) {
     const text = asked.get(name);
     take(name, /^\d+$/.test(text) && legal(name, Number(text)), Number(text));
   }
-  const price = readNumber(CENTS, asked.get(PRICE) ?? "");
+  const price = MONEY.read(asked.get(PRICE) ?? "");
   take(PRICE, legal(CENTS, price), price, CENTS);
   CHOSEN.slice(2).forEach(takeOption);
   for (const name of Object.values(DATA.settings.groups).flat())

@@ -147,7 +147,7 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
         refuse_unreplayed(choices, dict.fromkeys(PARAMETERS, 0))
         refuse_unreplayed_kernels(evaluator.implementation, choices)
     except InputError as error:
-        return str(error)
+        return f"{error.field} {error.rule}"
     rows = evaluator.rows
     even = [*limits(choices)]
     return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME, "joined": rows.JOINED,
