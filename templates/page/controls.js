@@ -46,14 +46,16 @@ function build() {
   byId("settings").addEventListener("toggle", fillSettings);
 }
 
-// A rarely changed parameter: nothing chosen is the usual value.
+// A rarely changed parameter: nothing chosen is the usual value. Its label has the unit where its meaning does not say it.
 function settingFor(name) {
   const words = wordsFor(name);
+  const [text, { unit }] = [label(name), DATA.parameters[name]];
+  const isSaid = words || unit === "place" || text.toLowerCase().includes(unit);
   const control = words
     ? element("select", { "data-setting": name, id: `set-${name}` }, element("option", { value: "" }),
       ...Object.entries(words).map(([word, value]) => element("option", { value }, word)))
     : element("input", { type: "number", "data-setting": name, id: `set-${name}`, inputmode: "numeric", step: 1 });
-  return element("div", { class: "control", "data-control": name }, element("label", { for: `set-${name}` }, label(name)), control);
+  return element("div", { class: "control", "data-control": name }, element("label", { for: `set-${name}` }, isSaid ? text : `${text}, ${unit}`), control);
 }
 
 function kernelFor(axis) {
