@@ -10,7 +10,8 @@ from shardmath.generated.definitions import CHOICES
 _LENGTH = "the tokens of a whole training to `shardmath plan --tokens`"
 _RECOMPUTE = "--recompute full, or modules such as --recompute core_attention"
 _PRECISION = "--kernel precision=OPTION, listed by `shardmath kernels precision`"
-_ADAPTERS = "--kernel adapters=OPTION, listed by `shardmath kernels adapters`, and --lora-rank"
+_ADAPTERS = ("--lora-rank 16 for all linear layers, and --kernel adapters=OPTION for others, listed by"
+             " `shardmath kernels adapters`")
 #: Ways to say it, each with the options of Megatron-LM, torchtitan, Transformers, DeepSpeed, launchers and people.
 _WAYS = {
     "the model as the first argument, without an option":
@@ -58,7 +59,7 @@ _WAYS = {
     "--kernel data_parallel=deepspeed with --implementation huggingface, and --zero-stage": "--deepspeed",
     "--optimizer-offload-percent 100": "--offload --cpu-offload --optimizer-cpu-offload --offload-optimizer",
     _ADAPTERS: "--lora --use-lora --use-peft --lora-r --lora-alpha --peft",
-    f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora",
+    f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora --quantization --quantize --4bit",
     "--rank-by": "--sort --sort-by --order-by --objective",
     "--csv FILE or --parquet FILE": "--output --out --output-file --export --save",
     "--implementation": "--framework --backend --engine --library",
