@@ -69,7 +69,7 @@ def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:
     assert f"{likely} By the 80 % rule: {expected.rule_80}." in headline
     again = opened(written_link(tab))
     for part in ("#headline", "#lines", "#spent", "#map"):
-        assert again.inner_text(part) == tab.inner_text(part), part
+        assert again.text_content(part) == tab.text_content(part), part
     assert "rank 1" in again.inner_text("#lines caption")
 
 
