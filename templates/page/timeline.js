@@ -82,7 +82,7 @@ function disagreement(points, { total }) {
 }
 
 function showTimeline(values, account) {
-  const unknown = untraced(state, values) || (account.numbers.stage_layers === 0 ? "the rank must have layers" : "");
+  const unknown = untraced(state, values, account.rank) || (account.numbers.stage_layers === 0 ? "the rank must have layers" : "");
   const microbatches = account.numbers.num_microbatches;
   const { points, walked } = unknown ? {} : tracedStep(state, values, account, microbatches);
   const why = unknown || disagreement(points, account);

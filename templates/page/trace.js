@@ -4,12 +4,13 @@
 // Memory over one step: what is allocated and freed, in the order of the schedule, as `src/shardmath/steps` replays it.
 const LASTING = ["weight", "gradient", "optimizer", "input", "buffer"];
 
-// Why no timeline is drawn; empty where it is.
-function untraced(state, values) {
+// Why no timeline is drawn of a rank, or of some rank; empty where it is.
+function untraced(state, values, rank = values.pipeline_parallel - 1) {
   const { replay } = DATA.evaluators[evaluatorName(state)];
   if (typeof replay === "string") return replay;
   const isUneven = ["first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss"].some((name) => values[name]);
-  const beyond = [...replay.limits, ...(isUneven ? replay.limits_of_uneven : [])].find(({ name, most, beside }) => values[name] > most && (!beside || values[beside]));
+  const beyond = [...replay.limits, ...(isUneven ? replay.limits_of_uneven : [])].find(({ name, most, beside, on_last }) => values[name] > most
+    && (!beside || values[beside]) && (!on_last || rank === values.pipeline_parallel - 1));
   return beyond ? `${beyond.blamed || `${beyond.name} = ${values[beyond.name]}`}: ${beyond.rule}` : "";
 }
 
