@@ -141,7 +141,7 @@ def is_drawn(data: Mapping[str, Any]) -> bool:
 
 
 def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
-    """Rows, scripts and sums of the replay of a step, and its limits with even and with uneven stages; or why there is none."""
+    """Rows, scripts, sums and limits, also of uneven stages, of the replay of a step; in words why there is none."""
     choices = {**evaluator.choices, "stages": "even"}
     try:
         refuse_unreplayed(choices, dict.fromkeys(PARAMETERS, 0))
@@ -150,9 +150,10 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
         return f"{error.field} {error.rule}"
     rows = evaluator.rows
     even = [*limits(choices)]
+    uneven = [limit for limit in limits({**choices, "stages": "uneven"}) if limit not in even]
     return {"rows": rows.ROWS, "scripts": rows.SCRIPTS, "sums": rows.SUMS, "same": rows.SAME, "joined": rows.JOINED,
             "limits": [limit._asdict() for limit in even],
-            "limits_of_uneven": [limit._asdict() for limit in limits({**choices, "stages": "uneven"}) if limit not in even],
+            "limits_of_uneven": [limit._asdict() for limit in uneven],
             "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "modules": rows.MODULES,
             "experts": choices["layers"] == "experts",
             "places": PLACES, "parts": PARTS, "forward": OF_FORWARD}
