@@ -45,6 +45,7 @@ STATEMENTS = st.one_of(
     ASSIGNMENTS,
     st.tuples(TESTS, ASSIGNMENTS, ASSIGNMENTS).map(lambda s: f"if {s[0]}; then\n  {s[1]}\nelse\n  {s[2]}\nfi"),
     st.tuples(TESTS, st.sampled_from(["&&", "||"]), ASSIGNMENTS).map(" ".join),
+    st.tuples(ASSIGNMENTS, ASSIGNMENTS).map(" ".join),
     st.tuples(NAMES, ASSIGNMENTS, ASSIGNMENTS).map(
         lambda s: f'case "${{{s[0]}}}" in\n a*) {s[1]} ;;\n *) {s[2]} ;;\nesac'),
 )
@@ -76,6 +77,7 @@ def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> Non
     ('O=" --a 1 \\\n  --b 2"\npython p.py $O', ["--a", "1", "--b", "2"]),
     ('A=(--a 1); B=(--b 2)\nC="python p.py ${A[@]} \\\n  ${B[@]} \\\n  --c $((1+2)) \\\n  $((3+4))"\nsrun bash -c "$C"',
      ["--a", "1", "--b", "2", "--c", "3", "7"]),
+    ("X=1 Y=2\necho $Z; python p.py --a $X --b $Y", ["--a", "1", "--b", "2"]),
     ('C="python p.py --a 1"; eval $C', ["--a", "1"]),
     ('C="python p.py --a 1"; srun --mpi=pmix bash -c "${C}"', ["--a", "1"]),
     ("C='python p.py --a 1'\nsbatch <<EOF\nsrun bash -c \"${C}\" | tee log\nEOF", ["--a", "1"]),

@@ -136,6 +136,9 @@ class _Reader:
         known[key] = new
         self.grown(len(new) if isinstance(new, str) else sum(map(len, new)))
 
+    def _variable_assignments(self, node: Any) -> None:
+        self.statements(node)
+
     def _declaration_command(self, node: Any) -> None:
         for child in node.named_children:
             if child.type == "variable_assignment":
