@@ -237,6 +237,11 @@ def test_a_variable_without_a_value_is_named_where_it_matters() -> None:
     assert found.warnings == ("${EXTRA} after --swiglu has no value: taken as empty",)
 
 
+def test_tasks_are_refused() -> None:
+    with pytest.raises(InputError, match="heads of their own"):
+        run("--task MNLI")
+
+
 def test_another_program_is_refused() -> None:
     with pytest.raises(InputError, match="must train a GPT: T5 is not counted yet"):
         run(program="pretrain_t5.py")

@@ -21,6 +21,11 @@ OTHER_PROGRAMS = {
     "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_mamba.py": "Mamba",
     "pretrain_vlm.py": "a model of images",
     "pretrain_hybrid.py": "a hybrid model", "train_rl.py": "reinforcement learning",
+    "pretrain_retro.py": "Retro", "pretrain_ict.py": "a retriever", "pretrain_realm.py": "a retriever",
+    "pretrain_vision_classify.py": "a model of images", "pretrain_vision_dino.py": "a model of images",
+    "pretrain_vision_inpaint.py": "a model of images", "run_text_generation_server.py": "inference",
+    "generate_samples_gpt.py": "inference", "gpt_static_inference.py": "inference",
+    "gpt_dynamic_inference.py": "inference",
 }
 
 

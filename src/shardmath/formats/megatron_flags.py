@@ -134,6 +134,7 @@ REFUSED: Mapping[str, str] = {
     "is-hybrid-model": "hybrid models are not counted yet",
     "heterogeneous-layers-config-path": "layers that differ are not counted yet",
     "heterogeneous-layers-config-encoded-json": "layers that differ are not counted yet",
+    "task": "tasks of Megatron-LM evaluate, or train heads of their own: neither is counted yet",
     "use-torch-fsdp2": "FSDP2 in Megatron-LM is not counted yet: give --use-megatron-fsdp",
     "use-custom-fsdp": "Megatron-LM no longer has it: give --use-megatron-fsdp",
     "fp4-format": "FP4 is not counted yet",
