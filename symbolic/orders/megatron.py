@@ -51,7 +51,7 @@ def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr =
 
 
 #: MLPs of dense layers: component, projection before the activation, and what is kept of its output.
-MLPS = (("swiglu", "swiglu", "gate_up", "gate_up.output"), ("gelu", "gelu", "up", "hidden"),
+_MLPS = (("swiglu", "swiglu", "gate_up", "gate_up.output"), ("gelu", "gelu", "up", "hidden"),
         ("relu2", "gelu", "up", "root"))
 PASSING: tuple[Passing, ...] = (
     *grouped.PASSING,
@@ -96,7 +96,6 @@ PASSING: tuple[Passing, ...] = (
 )
 
 
-
 def _layer_with(
     mlp: str, component: str, first: str, hidden: str, forward: str, backward: str,
     options: Mapping[str, tuple[str, ...]],
@@ -120,7 +119,7 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
     """Return the scripts of both kinds of layers, of which attention has these words."""
     with_experts = {**options, "mlp": ("swiglu",), "layers": ("experts",)}
     return (
-        *(script for mlp in MLPS for script in _layer_with(*mlp, forward, backward, options)),
+        *(script for mlp in _MLPS for script in _layer_with(*mlp, forward, backward, options)),
         # The block of experts binds tokens on their way until it returns; results are sent back when that of the
         # function that made them is gone.
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"
