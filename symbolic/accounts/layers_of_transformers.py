@@ -125,7 +125,7 @@ class Layer(Operations):
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(self.bytes_of(value.shape, value.bytes))
-            for elements in () if self.frozen else own:
+            for elements in own:
                 walk.parameter(sized(LOW * elements))
             return [made]
         saved = [value.storage, *(Storage(self.bytes_of(tokens, HIGH)) for _ in range(2))]

@@ -413,7 +413,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 #: Options by axis with which the moments of PyTorch's own step are counted beside adapters.
 _ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
-    "precision": ("bf16",), "data_parallel": ("ddp",), "adapter_kind": ("lora",), "adapter_precision": ("low",),
+    "positions": ("rotary",), "normalisation": ("rms",), "precision": ("bf16",),
+    "data_parallel": ("ddp",), "adapter_kind": ("lora",), "adapter_precision": ("low",),
     "base_weights": ("full",), "optimizer_kernel": ("fused", "foreach"),
 }
 
