@@ -1,4 +1,4 @@
-"""torchtitan's experts and latent attention against bytes counted in its own models: saved tensors and shards."""
+"""torchtitan's experts and latent attention against bytes counted in its own models: saved tensors, shards, steps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.slow
 LATENT = ("lq", "lk", "dr", "dv")
 
 
-def implementation_of(row: dict[str, str], recompute: str) -> Implementation:
+def implementation_of(row: dict[str, str], recompute: str, **choices: str) -> Implementation:
     """The choices that a row's model and recompute are."""
     scores = "sigmoid" if row["score"] == "sigmoid" else "softmax" if int(row["norm"]) else "softmax_all"
     ops = {"recompute_saves": "ops"} if recompute == "ops" else {}
     return TORCHTITAN.with_choices(
-        peak="saved", layers="experts", heads="latent" if row["family"] == "deepseek" else "grouped", scores=scores,
+        layers="experts", heads="latent" if row["family"] == "deepseek" else "grouped", scores=scores,
         rope="cast" if row["family"] == "qwen3" else "complex", weighting="input" if int(row["before"]) else "results",
-        balance="bias" if int(row["balance"]) else "none", **ops,
+        balance="bias" if int(row["balance"]) else "none", **ops, **{"peak": "saved", **choices},
     )
 
 
@@ -37,16 +37,22 @@ def counted() -> list[Implementation]:
 
 def numbers(row: dict[str, str], ranks: int, recompute: str = "none", replicas: int = 1) -> Any:
     """All terms for a row on ``ranks`` GPUs; one micro-batch makes a step."""
-    implementation = implementation_of(row, recompute)
-    letters = ("h", "a", "k", "d", "f", "L", "s", "b", "E", "q", "fe", "t", "e", "et", "ld", "step", "ng", "gq")
-    known = {**DEFAULTS, **{letter: int(row[letter]) for letter in letters}, "u": int(row["v"])}
+    return values(row, implementation_of(row, recompute), ranks, recompute, replicas)
+
+
+def values(row: dict[str, str], implementation: Implementation, ranks: int, recompute: str = "none",
+           replicas: int = 1, micro_batches: int = 1, **others: int) -> Any:
+    """All terms for a row and choices; a row without degrees has one rank of each."""
+    letters = ("h", "a", "k", "d", "f", "L", "s", "b", "E", "q", "fe", "ld", "step", "ng", "gq")
+    degrees = {letter: int(row.get(letter, 1)) for letter in ("t", "e", "et")}
+    known = {**DEFAULTS, **{letter: int(row[letter]) for letter in letters}, **degrees, "u": int(row["v"])}
     if row["family"] == "deepseek":
         known |= {letter: int(row[letter]) for letter in LATENT}
     known |= {"fs": known["fe"] * int(row["shared"]), "sp": int(known["t"] > 1), "D": ranks // known["t"],
               "R": replicas, "rfull": int(recompute != "none"), "rn": 1, "load": 100,
               "qkn": int(row["family"] == "qwen3")}
-    known |= fixed_values(implementation)
-    known["B"] = known["b"] * known["D"]
+    known |= {**fixed_values(implementation), **others}
+    known["B"] = known["b"] * known["D"] * micro_batches
     return evaluate(tuple(build(implementation).terms.values()), known)
 
 
@@ -76,10 +82,28 @@ def test_shards_of_weights() -> None:
     assert len(rows) == 39
 
 
+def test_peaks_of_whole_steps() -> None:
+    """Every moment of the second step under torchtitan's own FSDP plan, with and without full recompute."""
+    rows = table("torchtitan_expert_steps")
+    for row in rows:
+        implementation = implementation_of(row, row["recompute"], peak="torch", reshard=row["reshard"])
+        found = values(row, implementation, int(row["N"]), row["recompute"], 1, int(row["micro_batches"]),
+                       w={"fp32": 4, "bf16": 2}[row["reduce"]])
+        assert found["stage.total"] == int(row["peak"]), row
+    assert {(row["family"], row["recompute"]) for row in rows} == {
+        (family, recompute) for family in ("deepseek", "qwen3", "llama4") for recompute in ("none", "each")}
+
+
+MOMENTS = {"peak": "torch"}
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    ({"kernels": MOMENTS, "tensor_parallel": 2}, "moments of tensor-parallel experts"),
+    ({"kernels": MOMENTS, "expert_parallel": 2}, "sent to other ranks' experts"),
+    ({"kernels": MOMENTS, "num_gpus": 1}, "no FSDP2 on one rank"),
+    ({"kernels": {**MOMENTS, "recompute_saves": "ops"}}, "recompute_saves = ops with the moments"),
     ({"tensor_parallel": 4, "expert_tensor_parallel": 2, "expert_parallel": 2}, "must be tensor_parallel, or 1"),
     ({"expert_parallel": 8, "num_gpus": 192}, "multiple of the ranks that share out an expert"),
-    ({"kernels": {"peak": "torch"}}, "choose peak = saved"),
     ({"kernels": {"dispatch": "alltoall"}}, "must be one of torchtitan"),
     ({"kernels": {"norm": "torch"}}, "choose norm = fused"),
 ])

@@ -59,12 +59,12 @@ Backward = Callable[["Walk", list[Storage]], list[Storage]]
 
 
 class Tape:
-    """The operations of a forward pass."""
+    """The operations of a forward pass; ``stops_early`` says of its recompute that it stops when all is saved."""
 
     def __init__(self, gradient: Size) -> None:
         self.operations: list[Operation] = []
         self.saved: list[Storage] = []
-        self.gradient = gradient
+        self.gradient, self.stops_early = gradient, True
         self._named: dict[Storage, int] = {}
 
     def record(self, name: str, inputs: list[Value], saved: list[Storage], backward: Backward, outputs: int = 1,
@@ -169,28 +169,39 @@ class Walk:
         self._parameters.append(self.make(size))
 
     def _run_again(self) -> None:
-        """Run the forward pass up to the operation that saves the last tensor, beside the gradients there are.
+        """Run the forward pass, as a rule to the operation that saves the last tensor, beside the gradients there are.
 
         An operation saves its inputs before it makes its results. The layer's input is there all the time.
         """
         self._was_run_again = True
-        beginning, *operations = self._tape.operations
-        there = {value.storage for value in beginning.results}
-        level, ends, kept = {**self.level}, self._tape.ends(), {*there}
-        last = max(operation.number for operation in operations if operation.saved)
-        for operation in operations[:last]:
+        level, operations, last = {**self.level}, self._tape.operations[1:], -1
+        if self._tape.stops_early:
+            last = max(operation.number for operation in operations if operation.saved)
+            operations = [operation for operation in operations if operation.number <= last]
+        self._go_forward(operations, last, " again")
+        self.level = level
+        self._change(self._unsaved(), 1)
+
+    def run_forward(self) -> None:
+        """Run the first forward pass: its moments are beside all that it will have saved in the end."""
+        self._change(self._unsaved(), -1)
+        self._go_forward(self._tape.operations[1:], -1, "")
+
+    def _go_forward(self, operations: list[Operation], last: int, words: str) -> None:
+        """Make and free tensors operation by operation; stop at number ``last`` if all that it saves is there."""
+        there = {value.storage for value in self._tape.operations[0].results}
+        kept, ends = {*there}, self._tape.ends()
+        for operation in operations:
             if operation.number == last and there.issuperset(operation.saved):
                 break
             made = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
             self._change([storage for storage in made if storage not in there], 1)
             there.update(made)
             kept.update(operation.saved)
-            self.moments[f"{operation.name} again", 0] = {key: value for key, value in self.level.items() if value}
+            self.moments[f"{operation.name}{words}", 0] = {key: value for key, value in self.level.items() if value}
             freed = [storage for storage in there - kept if ends.get(storage, 0) <= operation.number]
             self._change(freed, -1)
             there.difference_update(freed)
-        self.level = level
-        self._change(self._unsaved(), 1)
 
     def _unsaved(self) -> list[Storage]:
         """Return what is saved once the forward pass has run again, beside the layer's input."""

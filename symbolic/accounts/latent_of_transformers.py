@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 (lq,) = symbols("lq")
 
-_AT = "latent_attention"
-_QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
-_VALUE: Shape = (*TOKENS, HEADS, VALUE_DIM)
-_STILL: Shape = (*TOKENS, HEADS, KEY_DIM)
-_TURNED: Shape = (*TOKENS, HEADS, ROTARY_DIM)
-_OF_ALL: Shape = (*TOKENS, ROTARY_DIM)
-_BOTH: Shape = (*TOKENS, HEADS, KEY_VALUE_DIM)
+AT = "latent_attention"
+QUERY: Shape = (*TOKENS, HEADS, HEAD_DIM)
+VALUE: Shape = (*TOKENS, HEADS, VALUE_DIM)
+STILL: Shape = (*TOKENS, HEADS, KEY_DIM)
+TURNED: Shape = (*TOKENS, HEADS, ROTARY_DIM)
+OF_ALL: Shape = (*TOKENS, ROTARY_DIM)
+BOTH: Shape = (*TOKENS, HEADS, KEY_VALUE_DIM)
 
 
 def switches(choices: Mapping[str, str]) -> tuple[Expr, ...]:
@@ -52,35 +52,28 @@ def attend(layer: Layer, value: Value) -> Value:
     """Record latent attention and its projections."""
     is_compressed, *viewed = layer.switched[-len(switches(layer.choices)):]
     whole = _queries(layer, value, is_compressed)
-    still, turning = _split(layer, layer.simple("heads", whole, view=True), _STILL, _TURNED)
-    compressed = layer.linear(value, f"{_AT}.kv_down.weight", (*TOKENS, LATENT_KV_ROTARY))
-    latent, shared = _split(layer, compressed, (*TOKENS, LATENT_KV), _OF_ALL)
-    latent = layer.norm(latent, f"{_AT}.kv_norm", (*TOKENS, LATENT_KV))
+    still, turning = layer.split(layer.simple("heads", whole, view=True), STILL, TURNED)
+    compressed = layer.linear(value, f"{AT}.kv_down.weight", (*TOKENS, LATENT_KV_ROTARY))
+    latent, shared = layer.split(compressed, (*TOKENS, LATENT_KV), OF_ALL)
+    latent = layer.norm(latent, f"{AT}.kv_norm", (*TOKENS, LATENT_KV))
     query, key = _turned(layer, turning, shared)
-    query = layer.joined(_QUERY, [still, query])
-    both = layer.linear(latent, f"{_AT}.kv_up.weight", _BOTH)
-    key_still, values = _split(layer, layer.simple("heads", both, view=True), _STILL, _VALUE)
+    query = layer.joined(QUERY, [still, query])
+    both = layer.linear(latent, f"{AT}.kv_up.weight", BOTH)
+    key_still, values = layer.split(layer.simple("heads", both, view=True), STILL, VALUE)
     keys = _joined_keys(layer, key_still, key)
     is_eager = layer.choices["attention"] == "eager"
     read = _eager(layer, query, keys, values, any(viewed)) if is_eager else _in_one_kernel(layer, query, keys, values)
     layer.tape.name(whole, compressed, both, query, keys)
-    return layer.linear(read, f"{_AT}.o_proj.weight", WHOLE)
+    return layer.linear(read, f"{AT}.o_proj.weight", WHOLE)
 
 
 def _queries(layer: Layer, value: Value, is_compressed: bool) -> Value:
     if is_compressed:
-        down = layer.linear(value, f"{_AT}.q_down.weight", (*TOKENS, LATENT_Q))
-        return layer.linear(layer.norm(down, f"{_AT}.q_norm", (*TOKENS, LATENT_Q)), f"{_AT}.q_up.weight", _QUERY)
-    name = f"{_AT}.q.weight"
+        down = layer.linear(value, f"{AT}.q_down.weight", (*TOKENS, LATENT_Q))
+        return layer.linear(layer.norm(down, f"{AT}.q_norm", (*TOKENS, LATENT_Q)), f"{AT}.q_up.weight", QUERY)
+    name = f"{AT}.q.weight"
     layer.weights[name] = layer.weights[name].xreplace({Iverson(Eq(lq, 0)): Integer(1)})
-    return layer.linear(value, name, _QUERY)
-
-
-def _split(layer: Layer, whole: Value, *shapes: Shape) -> list[Value]:
-    """Record views of which the backward pass joins the gradients."""
-    parts = layer.tape.record("split", [whole], [], lambda walk, gradients: [walk.make(whole.storage.size)],
-                              len(shapes))
-    return [Value(whole.storage, shape, LOW, parts, place) for place, shape in enumerate(shapes)]
+    return layer.linear(value, name, QUERY)
 
 
 def _turned(layer: Layer, query: Value, key: Value) -> tuple[Value, Value]:
@@ -100,34 +93,34 @@ def _turned(layer: Layer, query: Value, key: Value) -> tuple[Value, Value]:
 
 def _joined_keys(layer: Layer, still: Value, turned: Value) -> Value:
     """Record copies of both parts into new keys; each makes the gradient of all of them once more."""
-    heads = layer.simple("expand", turned, _TURNED, view=True)
+    heads = layer.simple("expand", turned, TURNED, view=True)
 
     def first(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-        whole, part = walk.make(layer.bytes_of(_QUERY, LOW)), walk.make(layer.bytes_of(_STILL, LOW))
+        whole, part = walk.make(layer.bytes_of(QUERY, LOW)), walk.make(layer.bytes_of(STILL, LOW))
         walk.drop(whole)
         return [part]
 
     def second(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-        whole = walk.make(layer.bytes_of(_QUERY, LOW))
-        part, zeros = (walk.make(layer.bytes_of(_TURNED, LOW)) for _ in range(2))
+        whole = walk.make(layer.bytes_of(QUERY, LOW))
+        part, zeros = (walk.make(layer.bytes_of(TURNED, LOW)) for _ in range(2))
         walk.drop(zeros)
         return [whole, part]
-    keys = layer.value("copy", [still], _QUERY, backward=first)
-    made = layer.value("copy", [keys, heads], _QUERY, backward=second)
+    keys = layer.value("copy", [still], QUERY, backward=first)
+    made = layer.value("copy", [keys, heads], QUERY, backward=second)
     made.storage = keys.storage
     return made
 
 
 def _in_one_kernel(layer: Layer, *read: Value) -> Value:
     """Record attention in one kernel, whose values as wide as keys are copied behind it (MiniCPM3)."""
-    context, sums = Storage(layer.bytes_of(_VALUE, LOW)), Storage(layer.bytes_of(_VALUE[:-1], HIGH))
-    out = layer.value("core", [*read], _VALUE, backward=layer.making(*(each.shape for each in read)),
+    context, sums = Storage(layer.bytes_of(VALUE, LOW)), Storage(layer.bytes_of(VALUE[:-1], HIGH))
+    out = layer.value("core", [*read], VALUE, backward=layer.making(*(each.shape for each in read)),
                       saved=[*(each.storage for each in read), context, sums])
     out.storage = context
     if not layer.choices["rope"].startswith("joined"):
         return out
     out = layer.simple("tokens", out, passed=True)
-    out.storage = Storage({COPIED * product: number for product, number in layer.bytes_of(_VALUE, LOW).items()})
+    out.storage = Storage({COPIED * product: number for product, number in layer.bytes_of(VALUE, LOW).items()})
     return out
 
 
@@ -135,6 +128,6 @@ def _eager(layer: Layer, query: Value, key: Value, values: Value, viewed: bool) 
     """Record attention in single operations; values that lie beside the keys of their heads are copied."""
     read = values if viewed else layer.simple("copy", values, passed=True)
     shares = layer.shares(query, key)
-    out = layer.value("context", [shares, read], _VALUE, backward=layer.making(SCORES, _VALUE),
+    out = layer.value("context", [shares, read], VALUE, backward=layer.making(SCORES, VALUE),
                       saved=[shares.storage, read.storage])
     return layer.simple("tokens", out, passed=True)

@@ -32,21 +32,29 @@ Case = tuple[int, ...]
 Levels = Mapping[Case, Mapping[Expr, int]]
 
 
-def moments(implementation: Implementation, recorded: Callable[[Layer], Value] = Layer.run, kind: type[Layer] = Layer,
-            ) -> tuple[Expr, ...]:
-    """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved."""
+def moments(implementation: Implementation, recorded: Callable[[Layer], Value] | None = None, kind: type[Layer] = Layer,
+            *, is_forward: bool = False) -> tuple[Expr, ...]:
+    """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved.
+
+    ``is_forward``: of the first forward pass without recompute, instead of the backward pass.
+    """
     choices = implementation.choices
-    is_layer = recorded is Layer.run
-    added = range(1 + (choices["data_parallel"] == "ddp"))
+    is_layer = recorded is None
+    added = range(1 + (choices["data_parallel"] == "ddp" and not is_forward))
+    normed = range(1 + (is_layer and choices["heads"] == "grouped"))
     own = kind.switches(choices) if is_layer else ()
     switches = (*_SWITCHES, *own)
-    cases: list[Case] = [*combinations(range(1 + is_layer), added, range(1 + is_layer),
+    cases: list[Case] = [*combinations(normed, added, range(1 + (is_layer and not is_forward)),
                                        *(range(2) for _ in own))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in cases:
         layer = kind(implementation, bool(case[0]), *map(bool, case[len(_SWITCHES):]))
         walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
-        walk.run(recorded(layer))
+        output = layer.run() if recorded is None else recorded(layer)
+        if is_forward:
+            walk.run_forward()
+        else:
+            walk.run(output)
         for moment, level in walk.moments.items():
             levels.setdefault(moment, {})[case] = level
     return tuple(_written(level, cases, switches) for level in _undominated(levels.values(), cases))

@@ -214,6 +214,12 @@ class Operations:
         first, second = (Value(value.storage, shape, bytes or value.bytes, made, place) for place in range(2))
         return first, second
 
+    def split(self, whole: Value, *shapes: Shape) -> list[Value]:
+        """Split in views of which the backward pass joins the gradients."""
+        parts = self.tape.record("split", [whole], [], lambda walk, gradients: [walk.make(whole.storage.size)],
+                                 len(shapes))
+        return [Value(whole.storage, shape, whole.bytes, parts, place) for place, shape in enumerate(shapes)]
+
     def slice(self, value: Value, shape: Shape) -> Value:
         """Take a part, a view whose gradient stands among zeros."""
         return self.simple("slice", value, shape, view=True)

@@ -18,7 +18,7 @@ from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
 from ..choices import BY_NAME
 from ..components.tables import SOME_WHOLE
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, HEAD_DIM, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Lifetime, Place, Role
@@ -262,8 +262,11 @@ def passed_layers(terms: TermSet, implementation: Implementation) -> tuple[Expr,
 def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
     """Return the same when the first layer of each kind is copied out of its buffer, and nothing is gathered ahead.
 
-    The layer's own backward pass has not begun: the gradient of its output is there.
+    Parameters that stay gathered are not. The layer's own backward pass has not begun: the gradient of its output is
+    there.
     """
+    if implementation.choices["reshard"] == "never":
+        return tuple(Integer(0) for _ in kinds_of_layers(terms))
     held, reduced = _held(terms, implementation)
     gone = held_by_whole_layers(implementation)
     gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
@@ -273,6 +276,26 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
         reducing = several * kind.reducing + (1 - several) * kind.behind
         return (held + (1 + BUFFERED) * kind.own + gradient + reducing + reduced + kind.passed
                 + several * ((kind.number - 1) * kind.change - gone))
+    return tuple(map(moment, _kinds(terms, implementation)))
+
+
+def gathered_ahead(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+    """Return the same when the next layer is gathered behind the first or second of a kind: its share is cast for that.
+
+    The layer's own backward pass has not begun: the gradient of its output is there.
+    """
+    if implementation.choices["reshard"] == "never":
+        return tuple(Integer(0) for _ in kinds_of_layers(terms))
+    held, reduced = _held(terms, implementation)
+    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+
+    def moment(kind: _Kind) -> Expr:
+        def at(before: int, reducing: Expr) -> Expr:
+            ahead = if_any(kind.number - before - 1, kind.own, kind.ahead)
+            return before * kind.change + reducing + BUFFERED * (ahead + ahead / SHARDS)
+        several = Iverson(Ge(kind.number, 2))
+        return (held + kind.own + gradient + reduced + kind.passed
+                + Max(at(0, kind.behind), several * at(1, kind.reducing)))
     return tuple(map(moment, _kinds(terms, implementation)))
 
 
@@ -353,6 +376,36 @@ def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
     return gathered + saved + (1 - rfull) * positions + product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
 
 
+def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what is gathered in the forward pass of the last layer, and gradients of earlier micro-batches."""
+    gathered = BUFFERED * _layer(terms)
+    gathered += (_all(terms) - _last(terms, implementation) if implementation.choices["reshard"] == "never"
+                 else _layer(terms))
+    return gathered + REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+
+
+def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the same when the last layer with experts, or the unit behind it, is copied out of its buffer.
+
+    The buffer of the unit before is there, what is saved by then, and 16-bit tables that the layer is called with.
+    """
+    layer = COMPUTE * sum_of(terms, "expert_layer", "aligned")
+    before = if_any(Ldr, COMPUTE * sum_of(terms, "layer", "aligned"), _first(terms, implementation))
+    several = Iverson(Ge(Ler, 2))
+    before = several * layer + (1 - several) * before
+    given = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    tables = Integer(0)
+    if implementation.choices["rope"] == "cast":
+        tables = 2 * product(COMPUTE, *local_shape((SEQUENCE, HEAD_DIM)))
+    saved = terms["stage.inner_activations"].symbol
+    own = (1 - rfull) * (given + tables - sum_of(terms, "expert_layer", "saved"))
+    at_layer = own + BUFFERED * before + gathered_in_the_last_layer(terms, implementation)
+    last, gradients = _last(terms, implementation), REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+    others = _all(terms) - last if implementation.choices["reshard"] == "never" else Integer(0)
+    at_end = given + others + BUFFERED * layer + (1 + BUFFERED) * last + gradients
+    return Iverson(Ge(Ler, 1)) * (saved + Max(at_layer, at_end))
+
+
 def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the input of the last reduce-scatter, then its output; the last gradient of the unit stays to the end.
 
@@ -390,6 +443,8 @@ SIZES: tuple[Any, ...] = (
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
     ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",), _in_forward_pass,
      _ROOT),
+    ("gathered_last", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+     _copied_out_in_forward_pass, {**_ENDS, "layers": ("experts",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
     ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
      {**_ROOT, "reshard": ("always",)}),

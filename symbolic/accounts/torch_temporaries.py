@@ -22,6 +22,7 @@ from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .experts_of_transformers import ExpertLayer
 from .layer_moments import moments as layer_moments
+from .layers_of_torchtitan import TitanExpertLayer, TitanLayer
 from .layers_of_transformers import Layer
 from .recomputed import again
 from .rows import local_shape, weight_tensors
@@ -31,6 +32,8 @@ from .torch_gathered import (
     NOT_UNITS,
     SHARDS,
     copied_out,
+    gathered_ahead,
+    gathered_in_the_last_layer,
     kinds_of_layers,
     outside,
     passed_layers,
@@ -105,7 +108,8 @@ def _at_work(terms: TermSet, implementation: Implementation) -> Expr:
         own = _alone(terms, implementation, layer)
         made_again = again(terms, implementation, Place.EXPERTS if has_experts else Place.DENSE, with_output=False)
         moments.append(product(Min(Integer(1), number), total(own, product(rfull, made_again), other)))
-    for beside in _UNITS if is_shared else ():
+    ahead = (gathered_ahead,) if choices["router"] == "torchtitan" else ()
+    for beside in (*_UNITS, *ahead) if is_shared else ():
         moments += [product(Min(Integer(1), number), moment)
                     for (_, number), moment in zip(kinds, beside(terms, implementation), strict=True)]
     return Max(*moments)
@@ -118,12 +122,30 @@ def _alone(terms: TermSet, implementation: Implementation, layer: str) -> Expr:
     elif layer == "layer" and implementation.choices["mlp"] == "swiglu_clamped":
         own = Integer(0)  # no model has such dense layers
     else:
-        kind = ExpertLayer if layer == "expert_layer" else Layer
-        own = Max(*layer_moments(implementation, kind=kind))
+        own = Max(*layer_moments(implementation, kind=_kind(implementation, layer)))
     if own == 0:
         return own
     return terms.add(f"{layer}.backward", own, "bytes",
                      "temporaries of a layer's backward pass, beside all that it saved")
+
+
+def _kind(implementation: Implementation, layer: str) -> type[Layer]:
+    """Return whose operations a layer with experts or a dense one beside them has."""
+    if implementation.choices["router"] == "torchtitan":
+        return TitanExpertLayer if layer == "expert_layer" else TitanLayer
+    return ExpertLayer if layer == "expert_layer" else Layer
+
+
+def _in_the_last_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the temporaries of the last layer with experts, whose forward pass finds all others' saved tensors.
+
+    Its parameters are gathered, and the buffer that they came in is there until the next unit's are.
+    """
+    own = Max(*layer_moments(implementation, kind=_kind(implementation, "expert_layer"), is_forward=True))
+    temporaries = terms.add("expert_layer.forward", own, "bytes",
+                            "temporaries of a layer's forward pass, beside all that it saves")
+    there = total(temporaries, gathered_in_the_last_layer(terms, implementation))
+    return product(1 - rfull, Min(Integer(1), instances(Place.EXPERTS, implementation.choices)), there)
 
 
 def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
@@ -179,6 +201,8 @@ SIZES: tuple[Any, ...] = (
          {**_COUNTED, "layers": ("dense",), **apart}) for apart in NOT_UNITS),
     *(("layers_at_work", "Layer at work: its temporaries, and what other layers have left", ("layer_backward",),
        _at_work, options) for options in ({"layers": ("experts",)}, {"layers": ("dense",), **LAYER_UNITS})),
+    ("layer_forward", "Last layer in its forward pass: its temporaries, and what is gathered", ("experts_forward",),
+     _in_the_last_forward_pass, {"layers": ("experts",), "router": ("torchtitan",), "pipeline": ("own",)}),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),

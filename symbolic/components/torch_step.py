@@ -103,9 +103,23 @@ def _of_adapters(name: str, projections: int, *adapters: str) -> tuple[Tensor, .
 COMPONENTS = (
     Component(
         "layer_steps", "Step counters of a layer", 61, Place.LAYER,
-        (_steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW"),),
+        (
+            _steps("layer", (LAYER_TENSORS,), "fp32 step counters of AdamW", layers=("dense",)),
+            _counters("grouped", 6, "projections of attention and both norms", layers=("experts",), heads=("grouped",)),
+            _counters("head_norms", 2, "norms of queries and keys", qkn, layers=("experts",), heads=("grouped",)),
+            _counters("latent", 7, "projections of latent attention and norms", heads=("latent",), layers=("experts",)),
+            _counters("latent_queries", 2, "the norm and one more projection of compressed queries", Iverson(lq > 0),
+                      heads=("latent",), layers=("experts",)),
+        ),
         options={**_TORCH, "router": ("torchtitan",)},
     ),
+    *(Component(name, title, 61, place, rows, options={**_TORCH, "router": ("torchtitan",), "layers": ("experts",)})
+      for name, title, place, rows in (
+          ("dense_steps", "Step counters of a dense MLP beside experts", Place.DENSE,
+           (_counters("matrices", 3, "the MLP's matrices"),)),
+          ("padded_steps", "Step counters of routers and experts", Place.EXPERTS,
+           (_counters("matrices", 4, "the router and the stacked matrices of all experts"),
+            _counters("shared", 3, "shared experts", Iverson(fs > 0)))))),
     *(Component(name, title, 61, place, rows, options={**_TORCH, "router": TRANSFORMERS_ROUTERS, **options})
       for name, title, place, rows, options in (
           ("layer_part_steps", "Step counters of a layer's parts", Place.LAYER, _of_layers(), _TRAINED),

@@ -218,6 +218,8 @@ def _of_unknown_moments(choices: Mapping[str, str], special: str) -> str:
         return ""
     kinds = {axis: choices[axis] for axis in ("layers", "heads", "mlp")}
     others = [f"{axis} = {kind}" for axis, kind in kinds.items() if kind not in ("dense", "grouped", "swiglu")]
+    if choices["router"] == "torchtitan" and choices["layers"] == "experts":
+        return unwalked
     if choices["router"] in TRANSFORMERS_ROUTERS:
         return unwalked if others or special or choices["attention"] == "eager" else ""
     return (*others, special)[0]

@@ -257,6 +257,18 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("counted_order", "step", Eq(step, 1),
                           "must be 1 with peak = torch: the moments of dense layers between those with experts are not"
                           " counted yet; choose peak = saved"))
+        if choices["router"] == "torchtitan":
+            rules += [
+                Rule(f"counted_{name}", letter, Eq(degree, 1), "must be 1 with peak = torch in layers with experts: "
+                     f"{words} are not counted yet; choose peak = saved")
+                for name, letter, degree, words in (
+                    ("sharded_experts", "t", t, "moments of tensor-parallel experts"),
+                    ("sent_tokens", "e", e, "moments of tokens that are sent to other ranks' experts"),
+                    ("rings", "c", c, "moments of rings of attention beside experts"),
+                    ("replicas", "R", R, "moments of replicas of such layers"))
+            ]
+            rules.append(Rule("counted_shares", "D", Ge(D, 2), "must be 2 or more with peak = torch in layers with"
+                              " experts: torchtitan has no FSDP2 on one rank; choose peak = saved"))
         if choices["biases"] == "linear":
             rules.append(Rule("counted_biases", "lbias", Eq(lbias, 1),
                               "must be 1 with peak = torch: moments of such layers without biases are not counted yet;"

@@ -1,4 +1,4 @@
-"""Layers of Transformers whose backward pass is walked operation by operation, for the moments of a step."""
+"""Layers of Transformers and torchtitan whose backward pass is walked operation by operation."""
 
 from __future__ import annotations
 
@@ -33,9 +33,20 @@ OF_EXPERTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: Options by axis, in models of torchtitan with experts.
+OF_TORCHTITAN: Mapping[str, tuple[str, ...]] = {
+    "heads": ("grouped", "latent"), "mlp": ("swiglu",), "norm": ("fused",), "rope": ("complex", "cast"),
+    "precision": ("mixed",), "sinks": ("none",), "window": ("none",), "pipeline": ("own",),
+    "recompute_method": ("each",), "recompute_saves": ("input",), "optimizer_step": ("after",),
+    "optimizer_kernel": ("fused", "foreach"), "fp8": ("none",),
+}
+
+
 def not_walked(choices: Mapping[str, str]) -> str:
     """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
     options = OF_EXPERTS if choices["layers"] == "experts" else WALKED
+    if choices["router"] == "torchtitan" and choices["layers"] == "experts":
+        options = OF_TORCHTITAN
     if choices["heads"] == "latent" and choices["attention"] == "flash":
         return "heads = latent and attention = flash"
     if choices["attention"] == "eager" and choices["value"] != "copy":
