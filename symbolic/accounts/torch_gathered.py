@@ -393,16 +393,16 @@ def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) 
     before = if_any(Ldr, COMPUTE * sum_of(terms, "layer", "aligned"), _first(terms, implementation))
     several = Iverson(Ge(Ler, 2))
     before = several * layer + (1 - several) * before
-    given = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    residual = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
     tables = Integer(0)
     if implementation.choices["rope"] == "cast":
         tables = 2 * product(COMPUTE, *local_shape((SEQUENCE, HEAD_DIM)))
     saved = terms["stage.inner_activations"].symbol
-    own = (1 - rfull) * (given + tables - sum_of(terms, "expert_layer", "saved"))
+    own = (1 - rfull) * (residual + tables - sum_of(terms, "expert_layer", "saved"))
     at_layer = own + BUFFERED * before + gathered_in_the_last_layer(terms, implementation)
     last, gradients = _last(terms, implementation), REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
     others = _all(terms) - last if implementation.choices["reshard"] == "never" else Integer(0)
-    at_end = given + others + BUFFERED * layer + (1 + BUFFERED) * last + gradients
+    at_end = residual + others + BUFFERED * layer + (1 + BUFFERED) * last + gradients
     return Iverson(Ge(Ler, 1)) * (saved + Max(at_layer, at_end))
 
 
