@@ -77,7 +77,8 @@ class TitanLayer(Layer):
         if self.normed:
             query, key = self._normed("q", query), self._normed("k", key)
         turned = self._cast_turn(query, key) if self.choices["rope"] == "cast" else self._complex_turn(query, key)
-        read = self._core(*turned, values, QUERY)
+        query, key = turned
+        read = self._core(query, key, values, QUERY)
         self.tape.name(*turned)
         return self.linear(read, "attention.o_proj.weight", WHOLE)
 
