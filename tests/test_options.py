@@ -53,6 +53,8 @@ _OF_ONE_KIND = {
     **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries", "recomputed_layer"),
                     "layers_at_work has them for each kind of layer of models with experts"),
     "layers_at_work": "dense models without units of FSDP2 have a line for each of its parts",
+    **dict.fromkeys(("layer_forward", "gathered_last"),
+                    "forward passes of dense layers are no moments in torchtitan, as docs/limits.md says"),
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 
