@@ -206,7 +206,8 @@ def cell(
     saved = ESTIMATED if missing else COUNTED
     alive, reason = _peak(implementation, chosen)
     if alive and of_model.get("peak") == "saved":
-        alive, reason = False, "moments of shared experts are not counted: peak = saved"
+        usual = "moments of shared experts are not counted: peak = saved"
+        alive, reason = False, _SAVED_ALONE.get(implementation, usual)
     wanted |= {(field, "true") for field in SWITCHES_OF_MOMENTS if getattr(model, field)}
     axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values(), "rope"))
     unmoved = _untried(family, {pair for pair in wanted if pair[0] in axes}, of_peaks)
@@ -225,6 +226,10 @@ def _untried(family: str, wanted: Iterable[tuple[str, str]], tried: Iterable[Ora
         return [] if SAME_CLASSES.get(family, family) in listed else ["the family"]
     parts = {pair for oracle in tried for pair in oracle.parts}
     return [" = ".join(pair) for pair in sorted(set(wanted) - parts)]
+
+
+#: Why saved tensors alone are the usual peak of models whose moments can be counted.
+_SAVED_ALONE = {"torchtitan": "moments are counted with FSDP2 alone, if asked for: peak = torch"}
 
 
 def _peak(implementation: str, chosen: Mapping[str, str]) -> tuple[bool, str]:
