@@ -39,14 +39,14 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """Return the derived symbols of the pipeline, in computing order, for these choices.
 
     ``framework`` says how many micro-batches pass a chunk in a row where the schedule leaves it open. With an
-    explicit list of layers there are none: a walk through the schedule gives their values.
+    explicit list of layers it is the only one: a walk through the schedule gives the values of the others.
     """
-    if choices["stages"] == "listed":
-        return _windowed_layers(choices)
     schedule = SCHEDULES[choices["schedule"]]
     formulas: dict[str, Expr] = {}
     if schedule.grouped:
         formulas["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
+    if choices["stages"] == "listed":
+        return formulas | _windowed_layers(choices)
     if choices["stages"] == "uneven":
         formulas["Lm"] = MIDDLE_LAYERS
     formulas["Lr"] = _stage_layers(choices)
