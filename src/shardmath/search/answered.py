@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
+from shardmath.search.boxes.branching import branched
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, Found, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
@@ -19,7 +22,7 @@ from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
 from shardmath.search.spaces.questions import of_program
 
-#: Configurations of a part from which a second nest is compiled sooner than one nest answers all questions.
+#: Configurations of a part from which bounds of boxes answer some questions sooner than loops.
 _HUGE = 10**9
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**11
@@ -82,11 +85,22 @@ class Answered:
         return [item for items in groups.values() for item in distinct(sorted(items, key=_keys))[:count]]
 
     def first(self, name: str = "best") -> Configuration | None:
-        """Return the best configuration of a question, if there is one."""
-        return min(self.best(name), key=_keys, default=None)
+        """Return the best configuration of a question, if there is one; of equal ones the first of the spaces."""
+        place = {id(nest.part): place for place, nest in enumerate(self.nests)}
+        return min(self.best(name), key=lambda item: (_keys(item), place[id(item.part)], item.number), default=None)
 
     def front(self, name: str) -> list[Configuration]:
         """Return the Pareto front over all spaces, sorted by the formulas of the question."""
+        if name not in self._fronts:
+            self._fronts[name] = self._front(name)
+        return self._fronts[name]
+
+    @cached_property
+    def _fronts(self) -> dict[str, list[Configuration]]:
+        """The fronts so far, whose configurations know their terms."""
+        return {}
+
+    def _front(self, name: str) -> list[Configuration]:
         every: list[Configuration] = []
         for nest, question, answer in self._answers(name):
             assert isinstance(question, Front)
@@ -104,16 +118,20 @@ class Answered:
 
 def answered(
     spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, within: float = inf,
 ) -> Answered:
-    """Sweep some spaces, with their own or other ``questions``. Raises InputError for too many layouts."""
+    """Sweep some spaces, with their own or other ``questions``.
+
+    Of the best per several axes, those may be left out that are slower than the best of all by more than the share
+    ``within``. Raises InputError for too many layouts.
+    """
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
     size = sum(part.size for part, _ in pairs)
     if size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
         raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
-    return _swept(pairs, progress, asked[0].asked)
+    return _swept(pairs, progress, asked[0].asked, within)
 
 
 def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
@@ -123,35 +141,51 @@ def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Ma
 
 def _swept(
     asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
+    within: float = inf,
 ) -> Answered:
-    nests = [_nests(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
-    size, before, answers = sum(nest.size for some in nests for _, nest in some), 0, list[Answer]()
-    for (_, questions), some in zip(asked, nests, strict=True):
-        by_place: dict[int, Found] = {}
-        for places, nest in some:
-            def report(done: int, _: int, before: int = before) -> None:
-                if progress is not None:
-                    progress(before + done, size)
+    programs = [(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
+    boxed = [_boxed(part, questions, within) for part, questions in programs]
+    nests = [nest_of(part, tuple(item for place, item in enumerate(questions) if place not in places))
+             for (part, questions), places in zip(programs, boxed, strict=True)]
+    size, before, answers = sum(nest.size for nest in nests), 0, list[Answer]()
+    for (part, questions), places, nest in zip(programs, boxed, nests, strict=True):
+        def report(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, size)
 
-            answer = run(nest, progress=report).answer
-            by_place |= zip(places, answer.questions, strict=True)
-            before += nest.size
-        answers.append(replace(answer, questions=tuple(by_place[place] for place in range(len(questions)))))
-    counting = tuple(some[-1][1] for some in nests)
-    return Answered(counting, tuple(questions for _, questions in asked), tuple(answers), named)
+        found = _by_boxes(part, [questions[place] for place in places], within)
+        answer = run(nest, progress=report).answer
+        looped, bounded = iter(answer.questions), iter(found)
+        in_order = tuple(next(bounded if place in places else looped) for place in range(len(questions)))
+        answers.append(replace(answer, questions=in_order))
+        before += nest.size
+    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers), named)
 
 
-def _nests(part: Part, questions: Sequence[Question]) -> list[tuple[Sequence[int], Nest]]:
-    """Return the nests that answer questions to a part, each with the places of its questions.
+def is_huge(part: Part) -> bool:
+    """Tell whether bounds of boxes answer some questions to a part sooner than loops."""
+    return part.size >= _HUGE
 
-    The best of each value of one axis want other loops than fronts: of a huge part both take half the time apart.
+
+def _boxed(part: Part, questions: Sequence[Question], within: float) -> list[int]:
+    """Return the places of questions to a part that bounds of boxes answer sooner than loops.
+
+    Loops count what is legal in any case, so the best alone is left to them, as are the best of each place of one axis.
     """
-    is_split = part.size >= _HUGE and any(isinstance(item, Front) for item in questions)
-    alone = [place for place, item in enumerate(questions)
-             if is_split and isinstance(item, Best) and len(item.per) == 1]
-    others = [place for place in range(len(questions)) if place not in alone]
-    groups = [places for places in (alone, others) if places]
-    return [(places, nest_of(part, tuple(questions[place] for place in places))) for places in groups]
+    if not is_huge(part) or part.sharing is not None or not any(isinstance(item, Front) for item in questions):
+        return []
+    return [place for place, item in enumerate(questions)
+            if isinstance(item, Front) or (isinstance(item, Best) and item.count == 1
+                                           and (not item.per or (len(item.per) > 1 and within < inf)))]
+
+
+def _by_boxes(part: Part, questions: Sequence[Question], within: float) -> list[Found]:
+    """Return the answers of bounds of boxes as loops have them."""
+    if not questions:
+        return []
+    kept, _ = branched([part], questions, within=within)
+    return [FrontAnswer.of(item.keys, item.numbers) if isinstance(item.question, Front)
+            else BestAnswer(item.keys[:, np.newaxis], item.numbers[:, np.newaxis]) for item in kept]
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardmath.search.answered import Answered, answered, asked_again
-from shardmath.search.choosing import PROGRAMS
-from shardmath.search.spaces import Best, Front, Question, Space
+from shardmath.search.answered import Answered, answered, asked_again, is_huge
+from shardmath.search.choosing import PROGRAMS, SLOWER
+from shardmath.search.nests.configurations import Configuration
+from shardmath.search.spaces import Best, Front, Part, Question, Space
 from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.usual import BY_TIME
 
@@ -25,7 +26,7 @@ def _questions(space: Space) -> tuple[Question, ...]:
         *_FASTEST,
         Best("kinds", BY_TIME, 1, per=tuple(name for name in (IMPLEMENTATION, *KINDS) if name in space.axes)),
         *(Best(PROGRAMS, BY_TIME, 1, per=(name,)) for name in (IMPLEMENTATION,) if name in space.axes),
-        *(Best(f"by_{name}", BY_TIME, 1, per=(name,)) for name in ALONE if name in space.axes),
+        *(_best_by(name) for name in ALONE if name in space.axes),
         Front("fitting", TRADED), Front("legal", TRADED, among="legal"),
     )
 
@@ -39,14 +40,32 @@ class Asked:
     @cached_property
     def answers(self) -> Answered:
         """The answers to all questions."""
-        return answered(self.spaces_for(1), _questions)
+        return answered(self.spaces_for(1), _questions, within=SLOWER)
 
-    def with_values(self, values: Mapping[str, int], implementation: str) -> Answered:
+    def with_values(self, values: Mapping[str, int], implementation: str) -> Configuration | None:
         """Return the fastest layout with other values of symbols, of an implementation and of others that have them."""
         parts = (part for part in self.answers.parts
                  if part.evaluator.implementation == implementation or values.keys() <= part.fixed.keys())
-        return asked_again(parts, _FASTEST, values)
+        return asked_again(parts, self._again, values).first(self._again[0].name)
 
-    def with_batch(self, times: int) -> Answered:
+    def with_batch(self, times: int) -> Configuration | None:
         """Return the fastest layout with so many times the batch."""
-        return answered(self.spaces_for(times), lambda _: _FASTEST)
+        return answered(self.spaces_for(times), lambda _: self._again).first(self._again[0].name)
+
+    @cached_property
+    def _again(self) -> tuple[Best, ...]:
+        """The questions of a new search: the first has the fastest layout among its answers.
+
+        Loops of a huge part are there for the best of each value of one axis: they take a third of the time of loops
+        for the fastest alone, as a bound of memory passes over most of their tables.
+        """
+        names = [name for name in ALONE if all(name in _axes(part) for part in self.answers.parts)]
+        return tuple(map(_best_by, names)) if any(map(is_huge, self.answers.parts)) and names else _FASTEST
+
+
+def _axes(part: Part) -> set[str]:
+    return {axis.name for axis in part.axes}
+
+
+def _best_by(name: str) -> Best:
+    return Best(f"by_{name}", BY_TIME, 1, per=(name,))

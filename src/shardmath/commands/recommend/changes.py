@@ -52,9 +52,9 @@ def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
                    if verdict_of(item.peak_bytes, item.part.terms_at({**item.values, "gpu_memory": memory})) == FITS)
         yield _changed(words, first, next(fitting, None))
     for words, values in _of_machine(first):
-        yield _changed(words, first, asked.with_values(values, first.part.evaluator.implementation).first())
+        yield _changed(words, first, asked.with_values(values, first.part.evaluator.implementation))
     yield from _of_layout(asked, first)
-    yield _changed("twice the batch", first, asked.with_batch(2).first(), tokens=2)
+    yield _changed("twice the batch", first, asked.with_batch(2), tokens=2)
 
 
 def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]:

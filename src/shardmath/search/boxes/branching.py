@@ -27,14 +27,16 @@ class Cut:
 
 def branched(
     parts: Sequence[Part], questions: Sequence[Question], *, most: int | None = None, stopped: Stopped = lambda: False,
+    within: float = np.inf,
 ) -> tuple[list[Kept], list[Cut]]:
     """Return the answers of all parts together to questions for the best and for fronts, and how each part was cut.
 
     All parts get first answers before any is cut: an answer of one part closes boxes of the others. No box is cut once
-    about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left.
+    about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left. Groups of a question are
+    those of the only part; ``within`` is told in ``KeptPer``.
     """
-    prepared = [prepared_for(part, questions) for part in parts]
-    answers = kept_for(tuple(questions), np.all([own.whole for own in prepared], axis=0))
+    prepared = [prepared_for(part, questions, within) for part in parts]
+    answers = kept_for(tuple(questions), np.all([own.whole for own in prepared], axis=0), parts[0].axes, within)
     with sharing() as threads:
         bounds = [Bounds(part, own, threads) for part, own in zip(parts, prepared, strict=True)]
         for own in bounds:
@@ -69,6 +71,7 @@ def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, 
     """Take the answers among children, and put the others onto their level, the best bound first."""
     boxes = opened(boxes, answers)
     decided = (boxes.low == boxes.high).all(axis=1) & (boxes.surely | ~boxes.may).all(axis=1)
+    decided &= (boxes.places < bounds.sizes).all(axis=1)  # of the places of a free axis some may be illegal
     if decided.any():
         some = boxes.taken(np.flatnonzero(decided))
         for answer in answers:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
-from shardmath.search.boxes.bounds import Bounds, Boxes
-from shardmath.search.spaces import Best, Front, Question
+from shardmath.search.boxes.bounds import Bounds, Boxes, Places
+from shardmath.search.spaces import Axis, Best, Front, Question
 from shardmath.search.spaces.ties import slack, unbeaten
 
 Floats = NDArray[np.float64]
@@ -63,14 +65,18 @@ class Kept:
         keys = np.concatenate([self.keys, boxes.low[rows][:, self.columns]])
         parts = np.concatenate([self.parts, np.full(len(rows), bounds.part.number)])
         numbers = np.concatenate([self.numbers, bounds.numbers(boxes.places[rows])])
-        if isinstance(self.question, Best):
-            order = np.lexsort(keys.T[::-1])
-            first = np.ones(len(keys), np.bool_)
-            first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-            kept = order[first][: self.question.count]
-        else:
-            kept = unbeaten(keys)
+        kept = self._kept(bounds, keys, parts, numbers)
         self.keys, self.parts, self.numbers = keys[kept], parts[kept], numbers[kept]
+
+    def _kept(self, _: Bounds, keys: Floats, parts: Integers, numbers: Integers) -> Integers:
+        """Return the rows of what is kept of some configurations; of equal keys the first of the space."""
+        if isinstance(self.question, Front):
+            first = np.lexsort((numbers, parts))
+            return first[unbeaten(keys[first])]
+        order = np.lexsort((numbers, parts, *keys.T[::-1]))
+        distinct = np.ones(len(keys), np.bool_)
+        distinct[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+        return order[distinct][: self.question.count]
 
     def gap(self, low: Floats) -> float | None:
         """Return by how much boxes with these bounds may be better than the answers, as a share of keys.
@@ -90,10 +96,54 @@ class Kept:
         room = slack(bound, self.whole)
         before, equal = np.zeros(len(low), np.bool_), np.ones(len(low), np.bool_)
         for column in range(low.shape[1]):
-            before |= equal & (low[:, column] < bound[column] - room[column])
-            equal &= low[:, column] <= bound[column] + room[column]
+            before |= equal & (low[:, column] < bound[..., column] - room[..., column])
+            equal &= low[:, column] <= bound[..., column] + room[..., column]
         # Floats may make of an equal key a smaller one, but not of whole numbers.
         return before | (equal if not self.whole.all() else before)
+
+
+@dataclass
+class KeptPer(Kept):
+    """The best configuration of a part for each combination of places on the axes ``per``, of ``sizes``.
+
+    Groups whose first key is larger than that of the best by more than the share ``within`` may be left out.
+    """
+
+    per: tuple[int, ...]
+    sizes: tuple[int, ...]
+    within: float
+    best: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.best = np.full((prod(self.sizes), self.keys.shape[1]), np.inf)
+
+    def open(self, boxes: Boxes) -> Truths:
+        """See ``Kept``: boxes of several groups may have a better one in some of them."""
+        may, low = boxes.may[:, self.place], boxes.low[:, self.columns]
+        if not len(self.keys):
+            return may
+        most = (1 + self.within) * self.keys[:, 0].min()
+        may = may & (low[:, 0] <= most + slack(most, False))
+        rows = np.flatnonzero(may & (boxes.places[:, self.per] < self.sizes).all(axis=1))
+        best = self.best[self._groups(boxes.places[rows])]
+        known = np.isfinite(best[:, 0])
+        may[rows[known]] = self._before(low[rows[known]], best[known])
+        return may
+
+    def take(self, bounds: Bounds, boxes: Boxes) -> None:
+        """See ``Kept``."""
+        super().take(bounds, boxes)
+        self.best[self._groups(bounds.at(self.numbers))] = self.keys
+
+    def _groups(self, places: Places) -> Integers:
+        groups: Integers = np.ravel_multi_index(tuple(places[:, self.per].T.astype(np.int64)), self.sizes)
+        return groups
+
+    def _kept(self, bounds: Bounds, keys: Floats, parts: Integers, numbers: Integers) -> Integers:
+        groups = self._groups(bounds.at(numbers))
+        order = np.lexsort((numbers, *keys.T[::-1], groups))
+        return order[np.unique(groups[order], return_index=True)[1]]
 
 
 def shares(keys: Floats, low: Floats) -> Floats:
@@ -103,12 +153,21 @@ def shares(keys: Floats, low: Floats) -> Floats:
     return np.where(keys <= low, 0.0, np.where(keys == 0, np.inf, share))
 
 
-def kept_for(questions: tuple[Question, ...], whole: Any) -> list[Kept]:
-    """Return empty answers for all questions of a space."""
-    answers, start = [], 0
+def kept_for(
+    questions: tuple[Question, ...], whole: Any, axes: Sequence[Axis] = (), within: float = np.inf,
+) -> list[Kept]:
+    """Return empty answers for all questions of a space.
+
+    Those with groups are for the only part, which has ``axes``; see ``KeptPer`` for ``within``.
+    """
+    answers, start = list[Kept](), 0
+    sizes = {axis.name: axis.size for axis in axes}
     for place, question in enumerate(questions):
         assert isinstance(question, Best | Front)
         stop = start + len(question.by)
-        answers.append(Kept(question, slice(start, stop), place, np.asarray(whole[start:stop], np.bool_)))
+        common = question, slice(start, stop), place, np.asarray(whole[start:stop], np.bool_)
+        per = question.per if isinstance(question, Best) else ()
+        answers.append(KeptPer(*common, tuple([*sizes].index(name) for name in per),
+                               tuple(sizes[name] for name in per), within) if per else Kept(*common))
         start = stop
     return answers

@@ -26,9 +26,11 @@ _ROUNDS = 8
 _NEIGHBOURS = 64
 
 
-def settled(part: Part, prepared: Prepared, questions: Sequence[Question]) -> Prepared:
+def settled(
+    part: Part, prepared: Prepared, questions: Sequence[Question], within: float = np.inf,
+) -> Prepared:
     """Return what was prepared of a part with the order in which its boxes are to be cut, and its first answers."""
-    answers, order = kept_for(tuple(questions), prepared.whole), prepared.order.tolist()
+    answers, order = kept_for(tuple(questions), prepared.whole, part.axes, within), prepared.order.tolist()
     with sharing() as threads:
         bounds = Bounds(part, prepared, threads)
         for beam, sample in _TRIES:

@@ -16,7 +16,7 @@ from shardmath.compiler.expressions.graph import Node, ordered, ordered_without
 from shardmath.compiler.expressions.intervals import Bounds as Exact
 from shardmath.compiler.nests.order import dependencies, nested_order
 from shardmath.compiler.nests.posing import posed
-from shardmath.compiler.nests.problem import ESTIMATE, Problem
+from shardmath.compiler.nests.problem import ESTIMATE, Best, Problem
 from shardmath.files.cached import keep, kept, key_of, making, source_of
 from shardmath.search.boxes import blocks, bounds, idle, order, prepared, programs, stages, tables
 from shardmath.search.boxes import kept as kept_answers
@@ -33,19 +33,19 @@ from shardmath.search.spaces import Part, Question
 _MODULES = (blocks, bounds, idle, kept_answers, order, prepared, programs, stages, tables)
 
 
-def prepared_for(part: Part, questions: Sequence[Question]) -> Prepared:
+def prepared_for(part: Part, questions: Sequence[Question], within: float = np.inf) -> Prepared:
     """Return what the machine takes for a part and its questions; that of a large part is kept in the cache."""
     posing = posing_of(part, questions, literal=True)
 
     def make() -> Prepared:
         made = prepare(part, posed(posing, evaluator_source(part), verdict_source())[0])
-        return settled(part, made, questions)
+        return settled(part, made, questions, within)
 
     if not is_large(part):
         return make()
     axes = [(axis.name, sorted(axis.values.items())) for axis in part.axes]
     rules = programs._PLAIN, programs._ROUNDED, programs._FOLDED
-    key = key_of(key_in_cache(part, posing), verdict_source(), axes, sorted(part.fixed.items()), rules,
+    key = key_of(key_in_cache(part, posing), verdict_source(), axes, sorted(part.fixed.items()), rules, within,
                  *(source_of(module) for module in _MODULES))
     content = kept("bounds", f"{key}.bin")
     if content is not None:
@@ -94,6 +94,7 @@ class _Preparing:
         """Return all of it as arrays."""
         axes, exact = [axis.name for axis in self.part.axes], Exact(problem.graph, {})
         first, count = nested_order(problem), range(len(self.sizes))
+        grouping = {name for question in problem.questions if isinstance(question, Best) for name in question.per}
         members = np.zeros((len(self._made), 1 + len(self.sizes)), np.int64)
         for number, table in enumerate(self._made):
             members[number, : 1 + len(table.places)] = len(table.places), *table.places
@@ -104,7 +105,8 @@ class _Preparing:
             self._low, self._high, np.concatenate([table.legal for table in self._made]).astype(np.int8),
             np.cumsum([0, *(len(table.legal) for table in self._made)]),
             np.asarray([table.strides(len(self.sizes)) for table in self._made], np.int64), members,
-            tuple(np.asarray(pairs, np.int64).reshape(-1, 2) for pairs in self._idle),
+            tuple(np.asarray(() if axis in grouping else pairs, np.int64).reshape(-1, 2)
+                  for axis, pairs in zip(axes, self._idle, strict=True)),
             tuple(np.asarray([number for number, table in enumerate(self._made) if axis in table.places], np.int64)
                   for axis in count),
             tuple(map(self._stages, count)),

@@ -98,7 +98,7 @@ class FrontAnswer:
         keys = np.concatenate((self.keys[: self.size[0]], other.keys[: other.size[0]]))
         numbers = np.concatenate((self.numbers[: self.size[0]], other.numbers[: other.size[0]]))
         kept = unbeaten(keys, numbers)
-        return FrontAnswer._of(keys[kept], numbers[kept])
+        return FrontAnswer.of(keys[kept], numbers[kept])
 
     def taken(self, keys: Floats, numbers: Integers) -> FrontAnswer:
         """Return the same with some configurations taken into the front: a row of keys and a number for each."""
@@ -106,10 +106,11 @@ class FrontAnswer:
         for own in self.keys[: self.size[0]]:
             left = left[~(keys[left] >= own).all(axis=1) | (keys[left] == own).all(axis=1)]
         kept = left[unbeaten(keys[left], numbers[left])]
-        return self.merged(FrontAnswer._of(keys[kept], numbers[kept]))
+        return self.merged(FrontAnswer.of(keys[kept], numbers[kept]))
 
     @staticmethod
-    def _of(keys: Floats, numbers: Integers) -> FrontAnswer:
+    def of(keys: Floats, numbers: Integers) -> FrontAnswer:
+        """Return a front of some configurations."""
         front = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(numbers))
         front.keys[: len(numbers)], front.numbers[: len(numbers)], front.size[0] = keys, numbers, len(numbers)
         return front
