@@ -1,4 +1,4 @@
-"""Questions about huge parts, answered by two nests, against one nest for all of them."""
+"""Questions about huge parts, answered by bounds of boxes and by loops, against loops for all of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shardmath.commands.recommend.asking import _questions
 from shardmath.models.model import load_model
 from shardmath.search import answered as asking
 from shardmath.search.answered import answered
+from shardmath.search.choosing import SLOWER, seconds_of
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import offered
 
@@ -67,6 +68,23 @@ def test_every_answer_is_that_of_one_nest(name: str, monkeypatch: pytest.MonkeyP
     plain = told()
     monkeypatch.setattr(asking, "_HUGE", 0)
     assert told() == plain
+
+
+@pytest.mark.parametrize("name", ["dense", "experts", "several"])
+def test_kinds_by_bounds_are_those_of_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same best of every kind that is not slower than the best by more than a choice may be."""
+    job = {"gpu": "h100-80gb", "seq_length": 4096, "rank_by": "time", **JOBS[name]}
+    spaces = offered(load_model(job.pop("model")), job.pop("gpu"), job.pop("num_gpus"), **job)
+
+    def near() -> set[object]:
+        kinds = answered(spaces, _questions, within=SLOWER).best("kinds")
+        most = (1 + SLOWER) * min(map(seconds_of, kinds))
+        return {place(item) for item in kinds if seconds_of(item) <= most}
+
+    loops = near()
+    monkeypatch.setattr(asking, "_HUGE", 0)
+    assert near() == loops
+    assert len(loops) > 1
 
 
 def test_an_axis_that_one_implementation_alone_has_ends_no_advice() -> None:

@@ -134,19 +134,23 @@ def answered(
     return _swept(pairs, progress, asked[0].asked, within)
 
 
-def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
-    """Sweep some parts again with other values of fixed symbols."""
-    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {})
+def asked_again(
+    parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int], like: Sequence[Nest] = (),
+) -> Answered:
+    """Sweep some parts again with other values of fixed symbols; ``like`` are their nests so far, if they are known."""
+    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {}, like=like)
 
 
 def _swept(
     asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
-    within: float = inf,
+    within: float = inf, like: Sequence[Nest] = (),
 ) -> Answered:
     programs = [(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
     boxed = [_boxed(part, questions, within) for part, questions in programs]
-    nests = [nest_of(part, tuple(item for place, item in enumerate(questions) if place not in places))
-             for (part, questions), places in zip(programs, boxed, strict=True)]
+    looped = [tuple(item for place, item in enumerate(questions) if place not in places)
+              for (_, questions), places in zip(programs, boxed, strict=True)]
+    nests = [nest_of(part, questions, like[place] if like else None)
+             for place, ((part, _), questions) in enumerate(zip(programs, looped, strict=True))]
     size, before, answers = sum(nest.size for nest in nests), 0, list[Answer]()
     for (part, questions), places, nest in zip(programs, boxed, nests, strict=True):
         def report(done: int, _: int, before: int = before) -> None:
@@ -155,8 +159,8 @@ def _swept(
 
         found = _by_boxes(part, [questions[place] for place in places], within)
         answer = run(nest, progress=report).answer
-        looped, bounded = iter(answer.questions), iter(found)
-        in_order = tuple(next(bounded if place in places else looped) for place in range(len(questions)))
+        swept, bounded = iter(answer.questions), iter(found)
+        in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
         answers.append(replace(answer, questions=in_order))
         before += nest.size
     return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers), named)

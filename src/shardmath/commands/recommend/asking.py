@@ -44,9 +44,9 @@ class Asked:
 
     def with_values(self, values: Mapping[str, int], implementation: str) -> Configuration | None:
         """Return the fastest layout with other values of symbols, of an implementation and of others that have them."""
-        parts = (part for part in self.answers.parts
-                 if part.evaluator.implementation == implementation or values.keys() <= part.fixed.keys())
-        return asked_again(parts, self._again, values).first(self._again[0].name)
+        nests = [nest for nest in self.answers.nests if nest.part.evaluator.implementation == implementation
+                 or values.keys() <= nest.part.fixed.keys()]
+        return asked_again((nest.part for nest in nests), self._again, values, nests).first(self._again[0].name)
 
     def with_batch(self, times: int) -> Configuration | None:
         """Return the fastest layout with so many times the batch."""

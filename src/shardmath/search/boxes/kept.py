@@ -120,11 +120,11 @@ class KeptPer(Kept):
 
     def open(self, boxes: Boxes) -> Truths:
         """See ``Kept``: boxes of several groups may have a better one in some of them."""
-        may, low = boxes.may[:, self.place], boxes.low[:, self.columns]
+        may, low = boxes.may[:, self.place].copy(), boxes.low[:, self.columns]
         if not len(self.keys):
             return may
         most = (1 + self.within) * self.keys[:, 0].min()
-        may = may & (low[:, 0] <= most + slack(most, False))
+        may &= low[:, 0] <= most + slack(most, False)
         rows = np.flatnonzero(may & (boxes.places[:, self.per] < self.sizes).all(axis=1))
         best = self.best[self._groups(boxes.places[rows])]
         known = np.isfinite(best[:, 0])

@@ -17,10 +17,17 @@ from shardmath.search.spaces import Part, Question
 OPERATIONS, OF_LARGE = 4 * 10**8, 10**9
 
 
-def nest_of(part: Part, questions: Sequence[Question]) -> Nest:
-    """Return the nest that answers ``questions`` soonest the first time; which one it is depends on the part alone."""
+def nest_of(part: Part, questions: Sequence[Question], like: Nest | None = None) -> Nest:
+    """Return the nest that answers ``questions`` soonest the first time; which one it is depends on the part alone.
+
+    It is of the kind that is ``like``, if that is given: a nest of the same part with other values of symbols.
+    """
     if part.sharing is not None:
         return ListedNest(part, questions)
+    if isinstance(like, CompiledNest):
+        return CompiledNest(part, questions)
+    if isinstance(like, ColumnNest):
+        return ColumnNest(part, questions)
     nest = ColumnNest(part, questions)
     return CompiledNest(part, questions) if nest.exceeds(OF_LARGE if is_large(part) else OPERATIONS) else nest
 
