@@ -157,9 +157,9 @@ def _swept(
             if progress is not None:
                 progress(before + done, size)
 
-        found = _by_boxes(part, [questions[place] for place in places], within)
+        of_boxes = _by_boxes(part, [questions[place] for place in places], within)
         answer = run(nest, progress=report).answer
-        swept, bounded = iter(answer.questions), iter(found)
+        swept, bounded = iter(answer.questions), iter(of_boxes)
         in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
         answers.append(replace(answer, questions=in_order))
         before += nest.size
