@@ -205,7 +205,7 @@ def test_a_search_that_is_stopped_before_an_answer_has_no_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Stop, "__call__", lambda self: True)
-    monkeypatch.setattr(preparing, "settled", lambda part, made, questions: made)  # no first answers were found
+    monkeypatch.setattr(preparing, "settled", lambda part, made, *_: made)  # no first answers were found
     monkeypatch.setattr(preparing, "is_large", lambda part: False)
     path = tmp_path / "proof.json"
     exit_code(["explore", str(SPACE), "--method", "bounds", "--certificate", str(path)])
