@@ -117,7 +117,7 @@ COMPONENTS = (
       for name, title, place, rows in (
           ("dense_steps", "Step counters of a dense MLP beside experts", Place.DENSE,
            (_counters("matrices", 3, "the MLP's matrices"),)),
-          ("padded_steps", "Step counters of routers and experts", Place.EXPERTS,
+          ("padded_steps", "Step counters of routers and padded experts", Place.EXPERTS,
            (_counters("matrices", 4, "the router and the stacked matrices of all experts"),
             _counters("shared", 3, "shared experts", Iverson(fs > 0)))))),
     *(Component(name, title, 61, place, rows, options={**_TORCH, "router": TRANSFORMERS_ROUTERS, **options})
