@@ -253,7 +253,7 @@ def _above(recipes: Sequence[Least]) -> list[Least]:
 def _lacking(recipes: Sequence[Least]) -> float:
     """Return the share of the memory that Nemotron's recipe needs beyond what the GPU offers."""
     run, = (run for run in recipes if run.run == _NEMOTRON)
-    lacking: float = (run.least + run.beside) / run.memory - OFFERED
+    lacking: float = (run.least + run.beside) / run.memory - float(OFFERED)
     return lacking
 
 
