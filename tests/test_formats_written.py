@@ -198,10 +198,11 @@ def test_torchtitan_has_every_key(layout: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_nemo_is_told_the_square_of_relu() -> None:
-    """Megatron-Bridge has a function for it, which no name of its own recipes imports."""
+def test_nemo_and_bridge_are_told_the_square_of_relu() -> None:
+    """It is a function of Megatron-Core, which a Python file imports."""
     account = shardmath.explain("minitron-8b-base", "h100-80gb", seq_length=2048)
     assert "\n  activation_func: {_target_: megatron.core.activations.squared_relu, _call_: false}\n" in written(
         "nemo", account)
-    with pytest.raises(InputError, match="must be a format that can say mlp = relu2"):
-        written("bridge", account)
+    bridge = written("bridge", account)
+    assert "\nimport megatron.core.activations\nimport torch\n" in bridge
+    assert "\n    cfg.model.activation_func = megatron.core.activations.squared_relu\n" in bridge

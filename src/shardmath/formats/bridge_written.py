@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
 
 _HEAD = """
-import torch
+{imports}
 from megatron.bridge.models.{module} import {provider}
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.config import ConfigContainer
@@ -40,22 +40,30 @@ def recipe(explanation: Explanation, layout: Sequence[int] | None) -> str:
     half = "fp16" in sections["mixed_precision"]
     for key in ("bf16", "fp16"):
         sections["mixed_precision"].pop(key, None)
-    head = _HEAD.format(module="mla_provider" if latent else "gpt_provider", sequence=explanation.inputs["seq_length"],
-                        provider="MLAModelProvider" if latent else "GPTModelProvider", replace=REPLACE,
-                        precision="fp16_mixed" if half else "bf16_mixed")
+    named = [function for keys in sections.values() for value in keys.values() for function in _named(value)]
+    others = sorted({function.rpartition(".")[0] for function in named if not function.startswith("torch.")})
+    imports = "\n".join(f"import {module}" for module in (*others, "torch"))
+    head = _HEAD.format(imports=imports, module="mla_provider" if latent else "gpt_provider",
+                        provider="MLAModelProvider" if latent else "GPTModelProvider",
+                        precision="fp16_mixed" if half else "bf16_mixed",
+                        sequence=explanation.inputs["seq_length"], replace=REPLACE)
     lines = [f"    cfg.{section}.{key} = {_python(value)}" for section, keys in sections.items()
              for key, value in keys.items()]
     return "\n".join((title(explanation), f"# For Megatron-Bridge {RELEASE}. Lines with {REPLACE} are placeholders.",
                       *notes(explanation), head.rstrip("\n"), *lines, "    return cfg", ""))
 
 
+def _named(value: str) -> list[str]:
+    """Return the function that a value names in YAML, if it is one."""
+    return re.findall(r"^\{_target_: ([a-z_.0-9A-Z]+), _call_: false\}", value)
+
+
 def _python(value: str) -> str:
     """Return the expression of Python for a value as YAML writes it, with its comment."""
     value, hash_sign, comment = value.partition("  #")
     behind = f"  #{comment}" if hash_sign else ""
-    target = re.fullmatch(r"\{_target_: ([a-z_.0-9A-Z]+), _call_: false\}", value)
-    if target:
-        return target[1] + behind
+    for function in _named(value):
+        return function + behind
     plain = {"true": "True", "false": "False", "null": "None"}.get(value)
     if plain is not None or re.fullmatch(r"-?[0-9][0-9_.]*(e-?[0-9]+)?", value):
         return (plain or value) + behind
