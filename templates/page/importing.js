@@ -131,7 +131,7 @@ function takeRun(run) {
   const named = changed.map(([axis, option]) => `${axis}=${option}`);
   const isThere = !named.length || kernelKeys(state).includes(kernelKey(Object.fromEntries(changed)));
   if (!isThere && run.title === "Megatron-LM") rest.push(...named);
-  else if (!isThere) throw new Unread(`${named.join(", ")}: not on this page, which has formulas of few kernels together. Type shardmath explain FILE --gpu ${state.gpu}, or make a page with them: `
+  else if (!isThere) throw new Unread(`${named.join(", ")}: must be kernels whose formulas this page has together; it has few. Type shardmath explain FILE --gpu ${state.gpu}, or make a page with them: `
       + `shardmath page ${state.model} --only ${named.map((item) => `--kernel ${item}`).join(" ")} -o page.html.`);
   state.kernels = isThere ? Object.fromEntries(changed) : {};
   settle();
