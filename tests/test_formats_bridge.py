@@ -167,10 +167,10 @@ def test_functions_of_a_checkout_are_followed(file: str, recipe: str, tmp_path: 
     for name, text in CHECKOUT.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = read(tmp_path / "mega" / "recipes" / file, {"recipe": recipe})
-    assert (found.model.num_layers, found.arguments["tensor_parallel"], found.arguments["global_batch_size"],
-            found.arguments["micro_batch_size"]) == (36, 2, 32, 2)
-    assert found.warnings == ()
+    taken = read(tmp_path / "mega" / "recipes" / file, {"recipe": recipe})
+    assert (taken.model.num_layers, taken.arguments["tensor_parallel"], taken.arguments["global_batch_size"],
+            taken.arguments["micro_batch_size"]) == (36, 2, 32, 2)
+    assert taken.warnings == ()
 
 
 @pytest.mark.parametrize(("body", "field"), [
@@ -187,8 +187,8 @@ def test_what_only_running_it_could_tell_is_refused(body: str, field: str, tmp_p
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     assert run(tmp_path, "if args.large:\n    cfg.train.micro_batch_size = 8").warnings == (
         "line 9: the condition `args.large` is not known without running the file: what depends on it is left out",)
-    found = run(tmp_path, "from elsewhere import tune\ntune(cfg)\ncfg.train.train_iters = args.steps")
-    assert found.warnings == (
+    taken = run(tmp_path, "from elsewhere import tune\ntune(cfg)\ncfg.train.train_iters = args.steps")
+    assert taken.warnings == (
         "tune is a function of another file, which is not here: settings that it changes are not read",)
     sized = run(tmp_path, "cfg.train.global_batch_size = args.batch", train__global_batch_size="16")
     assert sized.arguments["global_batch_size"] == 16

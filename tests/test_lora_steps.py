@@ -38,10 +38,10 @@ def test_peaks_of_steps_with_adapters(place: int, tmp_path: Path) -> None:
     missing (docs/limits.md).
     """
     row = ROWS[place]
-    found = account(row, tmp_path)
-    lasting = found.peak_bytes - max(found.peak.moments.values())
-    layers = max(found.peak.moments[site] for site in ("layer_backward", "embedding_backward"))
-    counted = {"peak": found.peak_bytes, "norm": lasting + found.peak.moments["norm_backward"],
+    step = account(row, tmp_path)
+    lasting = step.peak_bytes - max(step.peak.moments.values())
+    layers = max(step.peak.moments[site] for site in ("layer_backward", "embedding_backward"))
+    counted = {"peak": step.peak_bytes, "norm": lasting + step.peak.moments["norm_backward"],
                "layers": lasting + layers}
     is_scaled = (row["family"], row["recompute"]) == ("granite", "full")
     hidden = json.loads(row["config"])["hidden_size"]

@@ -265,6 +265,6 @@ def test_chunks_in_flight_when_the_first_chunk_goes_backward(pipeline: Pipeline)
              {"p": p, "m": m, "V": V, "Gr": group, "r": 0, "G": group}.items()}
     done = actions(schedule, p, m, V, group, 0)
     before = [1, *(sum(each.in_flight) for each in moments(done, V))]
-    found = max(count for count, action in zip(before, done, strict=False)
-                if action.kind == BACKWARD and not action.chunk)
-    assert found == min(ended.xreplace(known), SCHEDULES[schedule].in_flight.xreplace(known))
+    most = max(count for count, action in zip(before, done, strict=False)
+               if action.kind == BACKWARD and not action.chunk)
+    assert most == min(ended.xreplace(known), SCHEDULES[schedule].in_flight.xreplace(known))

@@ -87,9 +87,9 @@ def test_peaks_of_whole_steps() -> None:
     rows = table("torchtitan_expert_steps")
     for row in rows:
         implementation = implementation_of(row, row["recompute"], peak="torch", reshard=row["reshard"])
-        found = values(row, implementation, int(row["N"]), row["recompute"], 1, int(row["micro_batches"]),
+        terms = values(row, implementation, int(row["N"]), row["recompute"], 1, int(row["micro_batches"]),
                        w={"fp32": 4, "bf16": 2}[row["reduce"]])
-        assert found["stage.total"] == int(row["peak"]), row
+        assert terms["stage.total"] == int(row["peak"]), row
     assert {(row["family"], row["recompute"]) for row in rows} == {
         (family, recompute) for family in ("deepseek", "qwen3", "llama4") for recompute in ("none", "each")}
 

@@ -62,8 +62,8 @@ def _python(value: str) -> str:
     """Return the expression of Python for a value as YAML writes it, with its comment."""
     value, hash_sign, comment = value.partition("  #")
     behind = f"  #{comment}" if hash_sign else ""
-    for function in _named(value):
-        return function + behind
+    if named := _named(value):
+        return named[0] + behind
     plain = {"true": "True", "false": "False", "null": "None"}.get(value)
     if plain is not None or re.fullmatch(r"-?[0-9][0-9_.]*(e-?[0-9]+)?", value):
         return (plain or value) + behind

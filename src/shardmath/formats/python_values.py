@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 #: Characters or items of a value, far more than any recipe has, and integers that a power of two bounds.
 _LONGEST, _LARGEST = 10_000, 2**62
@@ -35,14 +35,18 @@ _METHODS: Mapping[type, tuple[str, ...]] = {
 }
 
 
-class Unknown:
+class _Itself:
+    """A value whose copy is itself."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class Unknown(_Itself):
     """A value that is not known without running the file."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
-
-    def __deepcopy__(self, memo: object) -> Unknown:
-        return self
 
 
 UNKNOWN, NOT_HERE = Unknown(), Unknown()
@@ -73,25 +77,19 @@ class Name:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class Function(_Itself):
     """A function of a file, with the names around it."""
 
     node: ast.FunctionDef
     around: dict[str, Any]
 
-    def __deepcopy__(self, memo: object) -> Function:
-        return self
-
 
 @dataclass(frozen=True, eq=False)
-class Class:
+class Class(_Itself):
     """A class of a file, with the names around it."""
 
     node: ast.ClassDef
     around: dict[str, Any]
-
-    def __deepcopy__(self, memo: object) -> Class:
-        return self
 
 
 #: Makes of the name of a function or class of another module, and what is given to it, what it returns.
