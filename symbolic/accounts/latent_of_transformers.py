@@ -51,7 +51,7 @@ def switches(choices: Mapping[str, str]) -> tuple[Expr, ...]:
 def attend(layer: Layer, value: Value) -> Value:
     """Record latent attention and its projections."""
     is_compressed, *viewed = layer.switched[-len(switches(layer.choices)):]
-    whole = _queries(layer, value, is_compressed)
+    whole = queries(layer, value, is_compressed)
     still, turning = layer.split(layer.simple("heads", whole, view=True), STILL, TURNED)
     compressed = layer.linear(value, f"{AT}.kv_down.weight", (*TOKENS, LATENT_KV_ROTARY))
     latent, shared = layer.split(compressed, (*TOKENS, LATENT_KV), OF_ALL)
@@ -67,7 +67,8 @@ def attend(layer: Layer, value: Value) -> Value:
     return layer.linear(read, f"{AT}.o_proj.weight", WHOLE)
 
 
-def _queries(layer: Layer, value: Value, is_compressed: bool) -> Value:
+def queries(layer: Layer, value: Value, is_compressed: bool) -> Value:
+    """Record the projection of queries, or both of compressed ones with the norm between."""
     if is_compressed:
         down = layer.linear(value, f"{AT}.q_down.weight", (*TOKENS, LATENT_Q))
         return layer.linear(layer.norm(down, f"{AT}.q_norm", (*TOKENS, LATENT_Q)), f"{AT}.q_up.weight", QUERY)
@@ -113,10 +114,7 @@ def _joined_keys(layer: Layer, still: Value, turned: Value) -> Value:
 
 def _in_one_kernel(layer: Layer, *read: Value) -> Value:
     """Record attention in one kernel, whose values as wide as keys are copied behind it (MiniCPM3)."""
-    context, sums = Storage(layer.bytes_of(VALUE, LOW)), Storage(layer.bytes_of(VALUE[:-1], HIGH))
-    out = layer.value("core", [*read], VALUE, backward=layer.making(*(each.shape for each in read)),
-                      saved=[*(each.storage for each in read), context, sums])
-    out.storage = context
+    out = layer.core([*read], VALUE)
     if not layer.choices["rope"].startswith("joined"):
         return out
     out = layer.simple("tokens", out, passed=True)

@@ -180,6 +180,14 @@ class Operations:
             scale = self.simple("shift", scale, passed=True)
         return self.multiply(value, scale)
 
+    def core(self, read: list[Value], shape: Shape) -> Value:
+        """Record attention in one kernel, which keeps its inputs, its output and a number of every token and head."""
+        context, sums = Storage(self.bytes_of(shape, LOW)), Storage(self.bytes_of(shape[:-1], HIGH))
+        out = self.value("core", read, shape, backward=self.making(*(each.shape for each in read)),
+                         saved=[*(each.storage for each in read), context, sums])
+        out.storage = context
+        return out
+
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         """Multiply with a matrix, and add a bias, which may be part of one that several projections have.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Integer
+from sympy import Expr, Integer
 
 from ..dimensions import (
     DISPATCHED,
@@ -17,7 +17,6 @@ from ..dimensions import (
     HIDDEN,
     LATENT_KV,
     LATENT_KV_ROTARY,
-    LATENT_Q,
     PADDED_RECEIVED,
     ROUTED,
     SEQUENCE,
@@ -29,13 +28,13 @@ from ..functions import Iverson
 from ..parameters import symbols
 from ..terms import product
 from .autograd import Storage, Value, Walk
-from .latent_of_transformers import AT, BOTH, OF_ALL, STILL, TURNED, VALUE
+from .latent_of_transformers import AT, BOTH, OF_ALL, STILL, TURNED, VALUE, queries
 from .latent_of_transformers import QUERY as LATENT_QUERY
 from .layer_operations import HIGH, LONG, LOW, TOKENS, WHOLE, Shape, sized
 from .layers_of_transformers import KEY, QUERY, Layer
 from .rows import local_shape
 
-q, fs, lq = symbols("q fs lq")
+q, fs = symbols("q fs")
 
 _ALL: Shape = (*TOKENS, ROUTED)
 _CHOSEN: Shape = (*TOKENS, TOPK)
@@ -78,18 +77,9 @@ class TitanLayer(Layer):
             query, key = self._normed("q", query), self._normed("k", key)
         turned = self._cast_turn(query, key) if self.choices["rope"] == "cast" else self._complex_turn(query, key)
         query, key = turned
-        read = self._core(query, key, values, QUERY)
+        read = self.core([query, key, values], QUERY)
         self.tape.name(*turned)
         return self.linear(read, "attention.o_proj.weight", WHOLE)
-
-    def _core(self, query: Value, key: Value, values: Value, shape: Shape) -> Value:
-        """Record the kernel, whose output has heads beside each other."""
-        read = [query, key, values]
-        context, sums = Storage(self.bytes_of(shape, LOW)), Storage(self.bytes_of(shape[:-1], HIGH))
-        out = self.value("core", read, shape, backward=self.making(*(each.shape for each in read)),
-                         saved=[*(each.storage for each in read), context, sums])
-        out.storage = context
-        return out
 
     def _complex_turn(self, *values: Value) -> list[Value]:
         """Record products with complex numbers, of which the backward pass makes the conjugates."""
@@ -123,8 +113,7 @@ class TitanLayer(Layer):
 
     def _latent(self, value: Value) -> Value:
         """Record latent attention, whose queries, keys and values are made from compressed ones."""
-        is_compressed = self.switched[-1]
-        whole = self._queries(value, is_compressed)
+        whole = queries(self, value, self.switched[-1])
         still, turning = self.split(whole, STILL, TURNED)
         query = self.joined(LATENT_QUERY, [still, *self._complex_turn(turning)])
         compressed = self.linear(value, f"{AT}.kv_down.weight", (*TOKENS, LATENT_KV_ROTARY))
@@ -136,18 +125,9 @@ class TitanLayer(Layer):
         heads = self.value("expand", [turned], TURNED, backward=self.making(OF_ALL))
         heads.storage = turned.storage
         key = self.joined(LATENT_QUERY, [key_still, heads])
-        read = self._core(query, key, values, VALUE)
+        read = self.core([query, key, values], VALUE)
         self.tape.name(still, turned)
         return self.linear(read, f"{AT}.o_proj.weight", WHOLE)
-
-    def _queries(self, value: Value, is_compressed: bool) -> Value:
-        if is_compressed:
-            down = self.linear(value, f"{AT}.q_down.weight", (*TOKENS, LATENT_Q))
-            normed = self.norm(down, f"{AT}.q_norm", (*TOKENS, LATENT_Q))
-            return self.linear(normed, f"{AT}.q_up.weight", LATENT_QUERY)
-        name = f"{AT}.q.weight"
-        self.weights[name] = self.weights[name].xreplace({Iverson(Eq(lq, 0)): Integer(1)})
-        return self.linear(value, name, LATENT_QUERY)
 
 
 class TitanExpertLayer(TitanLayer):

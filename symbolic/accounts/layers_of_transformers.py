@@ -165,10 +165,7 @@ class Layer(Operations):
         made = [*turned, values]
         if self.choices["attention"] == "eager":
             return self.linear(self._eager(*made), "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
-        context, sums = Storage(self.bytes_of(QUERY, LOW)), Storage(self.bytes_of(QUERY[:-1], HIGH))
-        out = self.value("core", made, QUERY, backward=self.making(*(each.shape for each in made)),
-                          saved=[*(each.storage for each in made), context, sums])
-        out.storage = context
+        out = self.core(made, QUERY)
         if self.choices["rope"].startswith("joined") and self.choices["attention"] == "sdpa":
             # One head lies after another, and the output projection reads a copy.
             out = self.value("tokens", [out], QUERY, backward=lambda walk, gradients: [walk.share(gradients[0])])
