@@ -34,7 +34,10 @@ class Pattern {
   }
 
   findall(text) {
-    return [...text.matchAll(new RegExp(this.pattern, "g"))].map(([all, group]) => group ?? all);
+    return [...text.matchAll(new RegExp(this.pattern, "g"))].map(([all, ...groups]) => {
+      const seen = groups.map((group) => group ?? "");
+      return seen.length > 1 ? seen : (seen[0] ?? all);
+    });
   }
 
   sub(act, text) {
@@ -281,7 +284,7 @@ const python = {
   Mapping: "Mapping",
   quote: (text) => (text && !/[^\w@%+=:,./-]/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`),
   fullmatch: (pattern, text) => new Pattern(pattern).fullmatch(text),
-  findall: (pattern, text) => text.match(new RegExp(pattern, "g")) ?? [],
+  findall: (pattern, text) => new Pattern(pattern).findall(text),
   finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))].map((match) => Object.assign(match, { start: () => match.index, end: () => match.index + match[0].length })),
   round: Math.round,
 };
