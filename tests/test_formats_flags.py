@@ -233,6 +233,11 @@ def test_a_variable_without_a_value_is_named_where_it_matters() -> None:
         run_of(Options({**words, "tensor-model-parallel-size": (mark("TP"),)}), "m")
     assert str(caught.value) == (
         "--tensor-model-parallel-size = '${TP}': must have a value: give one with --set TP=...")
+    choices = {"TP": ("4", ["7B", "13B"])}
+    with pytest.raises(InputError) as caught:
+        run_of(Options({**words, "tensor-model-parallel-size": (mark("TP"),)}, choices=choices), "m")
+    assert str(caught.value) == (
+        "--tensor-model-parallel-size = '${TP}': must have a value: give one with --set 4=7B, or with 13B")
     found = run_of(Options({**words, "save": (mark("OUT"),), "swiglu": (mark("EXTRA"),)}), "m")
     assert found.warnings == ("${EXTRA} after --swiglu has no value: taken as empty",)
 

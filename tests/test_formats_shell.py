@@ -109,6 +109,23 @@ def test_values_that_are_given_win() -> None:
     assert script.commands == [["python", "p.py", "--tp", "4", "data"]]
 
 
+@pytest.mark.parametrize(("branches", "choices"), [
+    ("if [ $SIZE = 7B ]; then N=32; H=4096; elif [ $SIZE == 13B ]; then N=40; fi", {"N": ["7B", "13B"], "H": ["7B"]}),
+    ('if [[ "$SIZE" == "7B" ]]; then N=32; fi; if [ $SIZE = 1B ]; then N=16; fi', {"N": ["7B", "1B"]}),
+    ("case ${SIZE} in\n 7B) N=32 ;;\n 13B|14B) N=40 ;;\n *x) N=1 ;;\nesac", {"N": ["7B", "13B"]}),
+    ("if [ $SIZE = 7B ]; then N=32; else N=1; fi", {"N": ["7B"]}),
+    ("if [ x$SIZE = x7B ]; then N=32; fi; if [ $SIZE != 7B ]; then echo; fi; if [ $SIZE -gt 1 ]; then N=2; fi", {}),
+    ("if [ $SIZE = $OTHER ]; then N=32; fi; if [ $(date) = 7B ]; then N=2; fi", {}),
+    ("SIZE=13B; if [ $SIZE = 7B ]; then N=32; fi", {}),
+])
+def test_words_that_an_unset_variable_may_be(branches: str, choices: dict[str, list[str]]) -> None:
+    text = branches if branches.startswith("SIZE=") else f"SIZE=$4\n{branches}"
+    script = read_script("script", f"{text}\npython p.py --n $N", {})
+    assert script.choices == {name: ("4", words) for name, words in choices.items()}
+    if choices:
+        assert read_script("script", f"{text}\npython p.py --n $N", {"4": "7B"}).variables["N"] == "32"
+
+
 def test_what_is_left_out_is_said() -> None:
     text = "for i in 1 2; do X=$i; done\nif [ -f file ]; then X=1; fi\nsource other.sh\npython p.py"
     assert read_script("script", text, {}).notes == [

@@ -2,7 +2,7 @@
 
 FSDP2 holds the unit of embedding, final norm and head from the forward pass to the end of the backward pass where it
 does not free it, one layer at work and the next one ahead. All moments get the most that it can be: the ledger has no
-moments of PyTorch's own step with adapters.
+moments of PyTorch's own step with adapters that are shared out. Those of one GPU unpack each matrix at its product.
 """
 
 from __future__ import annotations
@@ -91,5 +91,5 @@ SIZES: tuple[Any, ...] = (
     ("gathered_units", "Gathered parameters, at most", _STEP, gathered, "pytorch",
      {**_ADAPTED, "data_parallel": ("fsdp",)}),
     ("dequantised", "Matrix of 4 bits in bf16 while a product reads it", ("layer_backward",), _dequantised,
-     "bitsandbytes", {**_ADAPTED, "base_weights": ("nf4",)}),
+     "bitsandbytes", {**_ADAPTED, "base_weights": ("nf4",), "peak": ("saved",)}),
 )

@@ -14,6 +14,7 @@ from ..dimension import Dimension
 from ..dimensions import BATCH, HIDDEN, RANK, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import Role
+from ..parallel.nf4 import scales_bytes
 from ..parameters import symbols
 from ..terms import product
 from .autograd import Backward, Size, Storage, Tape, Value, Walk
@@ -191,17 +192,36 @@ class Operations:
     def linear(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         """Multiply with a matrix, and add a bias, which may be part of one that several projections have.
 
-        A frozen matrix saves nothing; what its adapter makes of the same input is scaled and added to the product.
+        A frozen matrix saves nothing; what its adapter makes of the same input is scaled and added to the product. Of a
+        matrix in 4 bits PEFT copies the product.
         """
         if not self.frozen:
             return self._trained(value, weight, shape, bias)
-        result = self.simple(weight, value, shape)
+        in_4_bits = self.choices["base_weights"] == "nf4"
+        result = self._unpacked(value, weight, shape) if in_4_bits else self.simple(weight, value, shape)
         component, _, name = weight.removesuffix(".weight").partition(".")
         first, second = (f"{component}_adapters.{name}.adapter_{side}" for side in "ab")
         if first not in self.weights:
             return result
+        if in_4_bits:
+            result = self.simple("copy", result, passed=True)
         between = self._trained(value, first, (*TOKENS, RANK))
         return self.add(result, self.simple("scaled", self._trained(between, second, shape)))
+
+    def _unpacked(self, value: Value, weight: str, shape: Shape) -> Value:
+        """Multiply with a matrix of 4 bits, which the backward pass unpacks with its scales before the product.
+
+        A forward pass of few tokens reads the codes; one of many unpacks them too, when less is alive than there.
+        """
+        elements = self.weights[weight]
+
+        def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
+            scales, matrix = walk.make(sized(scales_bytes(elements))), walk.make(sized(LOW * elements))
+            walk.drop(scales)
+            made = walk.make(self.bytes_of(value.shape, LOW))
+            walk.drop(matrix)
+            return [made]
+        return self.value(weight, [value], shape, backward=backward)
 
     def _trained(self, value: Value, weight: str, shape: Shape, bias: str = "") -> Value:
         added = self.weights.get(bias, Integer(0)) / self._elements.get(bias, Integer(1)) * product(

@@ -417,7 +417,7 @@ _ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
     "positions": ("rotary",), "normalisation": ("rms",), "precision": ("bf16",),
     "data_parallel": ("ddp",), "adapter_kind": ("lora",), "adapter_precision": ("low",),
-    "base_weights": ("full",), "optimizer_kernel": ("fused", "foreach"),
+    "optimizer_kernel": ("fused", "foreach"),
 }
 
 

@@ -104,6 +104,11 @@ def _state(name: str, size: Expr, meaning: str, count: Callable[[Weight], Expr])
     return State(f"nf4_{name}", Role.WEIGHT, size, meaning, "bitsandbytes", linears(count))
 
 
+def scales_bytes(elements: Expr) -> Expr:
+    """Return bytes of a matrix's scales in fp32, as unpacking reads them."""
+    return 4 * CeilDiv(elements, BLOCK)
+
+
 def dequantised_bytes(elements: Expr) -> Expr:
     """Return bytes of a matrix while a product reads it: in bf16, with its scales in fp32."""
-    return 2 * elements + 4 * CeilDiv(elements, BLOCK)
+    return 2 * elements + scales_bytes(elements)

@@ -9,7 +9,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from shardmath.formats.arithmetic import UnknownError, Value, integer
-from shardmath.formats.expansion import empty_unless_set, text
+from shardmath.formats.expansion import empty_unless_set, marked, text, whole_name
 
 LONGEST_PATTERN = 200
 """Characters of a pattern that is compared; some patterns take time that grows without bound."""
@@ -51,6 +51,19 @@ def below(node: Any) -> Iterator[Any]:
         node_below = waiting.pop()
         yield node_below
         waiting += node_below.named_children
+
+
+def unset_and_compared(condition: Any, known: Mapping[str, Value]) -> tuple[str, str] | None:
+    """Return the name of an unset variable and the word that a condition compares all of it with; None for others."""
+    test = condition.named_children[0] if condition.type == "test_command" and condition.named_children else None
+    if test is None or test.type != "binary_expression":
+        return None
+    left, operator, right = (test.child_by_field_name(name) for name in ("left", "operator", "right"))
+    if left is None or operator is None or right is None or operator.text not in (b"=", b"=="):
+        return None
+    word, other = text(left, known), text(right, known)
+    name = whole_name(word)
+    return (name, other) if name and other and not marked(other) else None
 
 
 def matches(value: str, pattern: str) -> bool:

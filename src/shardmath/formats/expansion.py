@@ -35,6 +35,12 @@ def marked(word: str) -> tuple[str, ...]:
     return tuple(_MARK.findall(word))
 
 
+def whole_name(word: str) -> str:
+    """Return the name of the variable without a value that is all of a word; nothing for other words."""
+    names = marked(word)
+    return names[0] if len(names) == 1 and not names[0].startswith("$") and not _MARK.sub("", word) else ""
+
+
 def unmarked(word: str) -> str:
     """Return the word as somebody wrote it, with ${NAME} for what has no value."""
     return _MARK.sub(lambda match: match[1] if match[1].startswith("$") else f"${{{match[1]}}}", word)

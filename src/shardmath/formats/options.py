@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from shardmath.errors import ABSENT, InputError, nearest_names
@@ -15,12 +15,13 @@ _TRUTH = {"true": True, "false": False}
 class Options:
     """Settings as somebody gave them: the words of each by name, and how to show a name (``--name``).
 
-    ``asked`` collects the names that were asked for, ``warnings`` sentences about what is not as they say.
+    ``asked`` collects the names that were asked for, ``warnings`` sentences about what is not as they say. ``choices``
+    has what a variable without a value follows from: the name of another one, and its possible words.
     """
 
     def __init__(self, words: Mapping[str, tuple[str, ...]], shown: Callable[[str], str] = lambda name: f"--{name}",
-                 source: str = "") -> None:
-        self.words, self.shown, self.source = dict(words), shown, source
+                 source: str = "", choices: Mapping[str, tuple[str, Sequence[str]]] | None = None) -> None:
+        self.words, self.shown, self.source, self.choices = dict(words), shown, source, choices or {}
         self.asked: set[str] = set()
         self.warnings: list[str] = []
 
@@ -53,7 +54,10 @@ class Options:
             return default
         for word in self.words[name]:
             for missing in marked(word):
-                rule = f"must have a value: give one with --set {missing}=..."
+                chosen, (first, *others) = self.choices.get(missing, (missing, ["..."]))
+                rule = f"must have a value: give one with --set {chosen}={first}"
+                if others:
+                    rule = f"{rule}, or with {', '.join(others)}"
                 if missing.startswith("$"):
                     rule = ("must not be the output of a command: give it with --set"
                             f" {self.shown(name).removeprefix('--')}=...")

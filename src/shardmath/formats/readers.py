@@ -142,7 +142,7 @@ def _script(path: str, name: str, content: str, settings: Mapping[str, str]) -> 
         return _refuse_idle(run, asked)
     flags, launch = _flags(asked), launch_of(path, script)
     return _refuse_idle(run_of(
-        Options({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
+        Options({**launch.flags, **_words(flags)}, source=path, choices=script.choices), name, program=launch.program,
         num_gpus=launch.num_gpus, environment=script.variables, notes=(*script.notes, *launch.notes),
     ), flags, "--{}".format)
 

@@ -16,7 +16,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats import expansion
 from shardmath.formats.arithmetic import Value
-from shardmath.formats.conditions import below, branch, holds, matches
+from shardmath.formats.conditions import below, branch, holds, matches, unset_and_compared
 
 #: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
 LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
@@ -30,11 +30,16 @@ _SHELLS, _DEEPEST = ([b"sbatch"], [b"bash"], [b"sh"]), 8
 
 @dataclass
 class Script:
-    """Content of a script: ``variables`` by name, ``commands`` as lists of words, ``notes`` on omitted parts."""
+    """Content of a script: ``variables`` by name, ``commands`` as lists of words, ``notes`` on omitted parts.
+
+    ``choices`` has variables that only branches assign of which none was taken: the unset variable that they compare,
+    and the words that they compare it with.
+    """
 
     variables: dict[str, Value] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    choices: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
 
 
 def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
@@ -53,6 +58,8 @@ def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
          for name, value in script.variables.items()},
         [[_decoded(word) for word in command] for command in script.commands],
         [_decoded(note) for note in script.notes],
+        {_decoded(name): (_decoded(asked), [_decoded(word) for word in words])
+         for name, (asked, words) in script.choices.items()},
     )
 
 
@@ -227,6 +234,8 @@ class _Reader:
                 for part in body:
                     self.statement(part)
                 return
+            elif compared := unset_and_compared(condition[-1], self.script.variables) if condition else None:
+                self.left_to_choose(compared, body)
 
     def _case_statement(self, node: Any) -> None:
         value = expansion.empty_unless_set(expansion.text(node.child_by_field_name("value"), self.script.variables))
@@ -237,10 +246,24 @@ class _Reader:
             if item.type != "case_item":
                 continue
             patterns = item.children_by_field_name("value")
-            if any(matches(value, expansion.text(pattern, self.script.variables)) for pattern in patterns):
+            legal = [expansion.text(pattern, self.script.variables) for pattern in patterns]
+            if any(matches(value, pattern) for pattern in legal):
                 for part in item.named_children[len(patterns):]:
                     self.statement(part)
                 return
+            name = expansion.whole_name(expansion.text(node.child_by_field_name("value"), self.script.variables))
+            if name and not any(sign in legal[0] for sign in "*?["):
+                self.left_to_choose((name, legal[0]), item.named_children[len(patterns):])
+
+    def left_to_choose(self, compared: tuple[str, str], body: list[Any]) -> None:
+        """Keep the word with which an unset variable would have led to assignments."""
+        name, word = compared
+        for inner in (inner for part in body for inner in below(part) if inner.type == "variable_assignment"):
+            target = inner.child_by_field_name("name")
+            key = target.text.decode() if target is not None else ""
+            asked, words = self.script.choices.setdefault(key, (name, []))
+            if asked == name and word not in words:
+                words.append(word)
 
     def left_out(self, *nodes: Any) -> None:
         """Say so where an undecided condition guards assignments."""

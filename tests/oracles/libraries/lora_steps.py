@@ -1,16 +1,19 @@
 """Steps of PEFT's adapters in Transformers on tensors without memory: peaks of the whole step and of its backward pass.
 
-Inputs of the first layer need a gradient, as with recompute.
+Inputs of the first layer need a gradient, as with recompute. Frozen weights are in bf16, or in 4 bits of bitsandbytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
 from oracles.family_steps import recorded
 from oracles.libraries.lora import TARGETS
 from torch import nn
@@ -41,10 +44,66 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
         trained.extend(one for one in model.parameters() if one.requires_grad)
         return model
 
+    def in_4_bits(model: Any, quantised: type[Any]) -> Any:
+        for name, part in list(model.named_modules()):
+            if type(part) is nn.Linear and name != "lm_head":
+                above, _, own = name.rpartition(".")
+                setattr(model.get_submodule(above), own, quantised(part))
+        model.is_loaded_in_4bit = True
+        return adapted(model)
+
     config = {"model_type": row["family"], **json.loads(row["config"])}
     sizes = {name: int(row[name]) for name in ("sequence", "batch", "microbatches")}
-    record = recorded(config, **sizes, full=row["recompute"] == "full", attention=row["attention"],
-                      is_shared=row["data_parallel"] == "ddp", adapted=adapted)
+    record_of = partial(recorded, config, **sizes, full=row["recompute"] == "full", attention=row["attention"],
+                        is_shared=row["data_parallel"] == "ddp")
+    if row["base_weights"] == "nf4":
+        with _quantised() as quantised:
+            record = record_of(adapted=partial(in_4_bits, quantised=quantised))
+    else:
+        record = record_of(adapted=adapted)
     map_on_host = 4 * len(trained) if (row["data_parallel"], row["recompute"]) == ("ddp", "none") else 0
     return {name: size - map_on_host for name, size in (
         ("peak", record.peak), ("norm", record.norm), ("layers", record.layers))}
+
+
+@contextmanager
+def _quantised() -> Iterator[type[Any]]:
+    """Have bitsandbytes' linear layers of 4 bits as modules that hold codes of fake weights too, with their products.
+
+    Its own parameters cannot be fake. Its tables of values have no values here, and every matrix has its own, as on a
+    GPU.
+    """
+    bitsandbytes, functional = import_module("bitsandbytes"), import_module("bitsandbytes.functional")
+
+    class Quantised(bitsandbytes.nn.Linear4bit):  # type: ignore[misc]
+        def __init__(self, part: nn.Linear) -> None:
+            nn.Module.__init__(self)
+            self.in_features, self.out_features, self.bias = part.in_features, part.out_features, part.bias
+            self.compute_dtype, self.training = torch.bfloat16, part.training
+            codes, self.quant_state = functional.quantize_4bit(
+                part.weight.data, compress_statistics=True, quant_type="nf4")
+            self.weight = nn.Parameter(codes, requires_grad=False)
+            self.weight.compress_statistics, self.weight.quant_type = True, "nf4"
+
+        def forward(self, value: Any) -> Any:
+            return bitsandbytes.matmul_4bit(value, self.weight, bias=self.bias, quant_state=self.quant_state)
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name, values in (("get_4bit_type", 16), ("create_dynamic_map", 256)):
+            patched.setattr(functional, name, partial(_table, values))
+        patched.setattr(functional, "name2qmap", _NoTables())
+        yield Quantised
+
+
+class _NoTables(dict[str, Any]):
+    """Tables of values by name, of which none is kept for the next matrix."""
+
+    def __setitem__(self, name: str, table: Any) -> None:
+        super().__setitem__("latest", table)
+
+    def __getitem__(self, name: str) -> Any:
+        return super().pop("latest")
+
+
+def _table(values: int, *arguments: Any, **options: Any) -> Any:
+    return torch.empty(values, dtype=torch.float32)
