@@ -977,7 +977,7 @@ SPENT: dict[str, str] = {
     "slices": "slices that attend to more than others",
     "depth": "gradients over the third tensor axis, at the end of a step",
     "zero": "DeepSpeed's optimizer and parameters on the host",
-    "idle": "other stages",
+    "idle": "pipeline bubbles, and waits for slower stages",
 }
 
 #: Activations that exist at a moment, each fewer than those before.

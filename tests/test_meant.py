@@ -12,10 +12,10 @@ import pytest
 import shardmath
 from shardmath.cli.main import cli, exit_code
 from shardmath.cli.meant import meant_command
-from shardmath.errors import InputError, nearest_by_words, nearest_names
+from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
-from shardmath.input.meant import MEANT, kernel_of, kernels_of, parameter_of, recompute_of
-from shardmath.input.naming import nearest_implementation
+from shardmath.input.meant import MEANT, OPTIONS_MEANT, kernel_of, kernels_of, option_of, parameter_of, recompute_of
+from shardmath.input.naming import LISTED, begun_with, nearest_by_words, nearest_implementation, nearest_terms
 from shardmath.input.parameters import TYPED, meant_integer
 from shardmath.input.quantities import amount, money
 
@@ -165,3 +165,48 @@ def test_names_are_found_by_their_words() -> None:
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "meta-llama/Llama-3.1-8B", "config.json", "train.sh"])
 def test_a_model_in_place_of_a_command_is_answered_with_commands_that_take_one(name: str) -> None:
     assert meant_command(name, list(cli.commands)) == f"`shardmath explain {name}` or `shardmath recommend {name}`"
+
+
+def test_letters_and_numbers_may_be_written_together() -> None:
+    models = ("llama-33b", "llama-3-8b", "llama-3-70b", "llama-3.1-8b", "gpt2", "gpt2-xl")
+    assert begun_with("llama3", models) == ["llama-3-8b", "llama-3-70b"]
+    assert begun_with("gpt-2", models) == ["gpt2"]
+    assert begun_with("", models) == begun_with("llama-4", models) == []
+
+
+@pytest.mark.parametrize(("asked", "nearest"), [
+    ("swiglu.save", "swiglu.saved"), ("step time", "step.time"), ("activation memory", "stage.activation"),
+    ("the activations", "stage.activation"), ("memory", "process.peak"), ("zzz", ""), ("", ""), ("...", ""),
+])
+def test_terms_are_found_by_what_they_mean(asked: str, nearest: str) -> None:
+    terms = {"swiglu.saved": ("bytes", "SwiGLU: tensors saved"), "step.time": ("s", "of one step"),
+             "stage.activation": ("bytes", "rank r: activations"), "process.peak": ("bytes", "of a process")}
+    assert nearest_terms(asked, terms) == nearest
+
+
+def test_a_term_that_nobody_can_guess_is_looked_up_in_the_list() -> None:
+    with pytest.raises(InputError, match=f"nearest legal: {LISTED}$"):
+        shardmath.formula("zzz")
+    with pytest.raises(InputError, match=r"nearest legal: fujii2024\.total "):
+        shardmath.formula("fujii")
+
+
+def test_every_option_of_others_is_one_of_ours() -> None:
+    for axis, options in OPTIONS_MEANT.items():
+        known = CHOICES[axis][1]
+        assert options.keys() <= {*known}
+        others = [name for names in options.values() for name in names.split()]
+        assert len(others) == len({*others})
+        assert not {*others} & {*known}
+        assert option_of(axis, others[0].upper().replace("-", "_")) == next(iter(options))
+    assert option_of("norms", "lora") == ""
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("-tp 4", "No such option '-tp'. Did you mean '--tp'?"), ("tp=4", "'tp=4' is no argument. Give --tp 4."),
+    ("zz=4", "Got unexpected extra argument (zz=4)"), ("-zz 4", "No such option '-z'. A launch script"),
+])
+def test_options_without_hyphens_are_told_apart(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["explain", "llama-3.1-8b", "--gpu", "h100-80gb", *words.split()]) == 2
+    plain, expected = (re.sub("[':]", "", text) for text in (capsys.readouterr().err, f"error: {message}"))
+    assert plain.startswith(expected)

@@ -87,6 +87,9 @@ def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
         ("llama-4-scout", "llama-4-scout-17b-16e"),
         ("deepseek-ai/DeepSeek-V2", "deepseek-v2"),
         ("openai-community/gpt2", "gpt2"),
+        ("gpt-2", "gpt2"),
+        ("Llama3.1-8B", "llama-3.1-8b"),
+        ("qwen-3-8b", "qwen3-8b"),
     ],
 )
 def test_names_that_are_forgiven(given_name: str, name: str) -> None:
@@ -95,7 +98,7 @@ def test_names_that_are_forgiven(given_name: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["llama-3.1-80b", "", "meta-llama/", "gpt-2", "mistral-7b", "mixtral-8x", "a\nb", "x" * 9999, "nul\0", "\udc80"],
+    ["llama-3.1-80b", "", "meta-llama/", "llama3", "mistral-7b", "mixtral-8x", "a\nb", "x" * 9999, "nul\0", "\udc80"],
 )
 def test_unknown_names(name: str) -> None:
     for look_up in (Model.named, load_model):

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_by_words", "nearest_divisors", "nearest_names",
-           "shortened"]
+__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_divisors", "nearest_names", "shortened"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
@@ -158,18 +157,11 @@ def inside(part: str) -> Iterator[None]:
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Join the known names that are spelled most like ``name`` by "or"; list all if none is close and they are few."""
     names, asked = sorted({*known}), name[:COMPARED].lower()
-    close = difflib.get_close_matches(asked, names, n=3) or _with_words(asked, names)
+    close = difflib.get_close_matches(asked, names, n=3) or _with_words(asked, names) or [
+        known for known in names if known and asked.startswith(known)]
     if not close and len(", ".join(names)) > _LISTED:
         close = difflib.get_close_matches(asked, names, n=3, cutoff=0.0)
     return " or ".join(close) if close else ", ".join(names)
-
-
-def nearest_by_words(name: str, known: Iterable[str]) -> str:
-    """Join by "or" the names that begin with the first word of ``name`` and have most others, else as nearest_names."""
-    words, *others = name[:COMPARED].lower().split("-")
-    alike = {key: len({*others} & {*key.split("-")}) for key in known if key.split("-")[0] == words}
-    most = max(alike.values(), default=0)
-    return " or ".join(key for key, count in alike.items() if count == most) or nearest_names(name, known)
 
 
 def _with_words(asked: str, names: Iterable[str]) -> list[str]:

@@ -55,7 +55,7 @@ SHOWN: dict[str, str] = {
     "data": "data-parallel ranks, at the end of a step",
     "optimizer": "the optimizer",
     **{name: words for system in SYSTEMS for name, words in system.spent.items()},
-    "idle": "other stages",
+    "idle": "pipeline bubbles, and waits for slower stages",
 }
 
 

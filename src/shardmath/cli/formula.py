@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,25 +15,29 @@ from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
 from shardmath.reports.waiting import say
 
+if TYPE_CHECKING:
+    from shardmath.commands.formula.run import Listed
+
 
 @click.command(cls=Titled, short_help="Show a formula with its derivation.", examples=(
     "layer.saved --expand --assume 'sequence_parallel, recompute=none, t <= k'",
     "head.saved --implementation torchtitan --latex",
 ), work="deriving")
-@click.argument("term", required=False)
+@click.argument("words", nargs=-1, metavar="[TERM]")
 @implementation_options
 @click.option("--assume", metavar="CONDITIONS", multiple=True, help="Show the formula where these hold, such as"
               " \"sequence_parallel, recompute=none, p > 1, t <= k\".")
 @click.option("--expand", is_flag=True, help="Write out the terms in the formula.")
 @click.option("--parts", is_flag=True, help="Write out the terms as named parts: for long formulas.")
-@click.option("--list", "listing", is_flag=True, help="List all terms, by component, and stop.")
+@click.option("--list", "listing", is_flag=True, help="List all terms by component, or those with the words of TERM,"
+              " and stop.")
 @click.option("--latex", "form", flag_value="latex", help="Print the simplified form as LaTeX.")
 @click.option("--python", "form", flag_value="python", help="Print the simplified form as Python.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the simplified form as Unicode text.")
 @click.option("--bibtex", "form", flag_value="bibtex", help="Print the sources of the formula as BibTeX.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def formula(
-    term: str | None, implementation: str | None, kernels: tuple[str, ...], assume: tuple[str, ...], expand: bool,
+    words: tuple[str, ...], implementation: str | None, kernels: tuple[str, ...], assume: tuple[str, ...], expand: bool,
     parts: bool, listing: bool, form: str | None, json: bool,
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
@@ -42,12 +47,15 @@ def formula(
 
     choices = kernel_choices(kernels)
     implementation = default_implementation(None) if implementation is None else implementation
+    term = " ".join(words)
     if listing:
-        terms = names(implementation, choices)
+        terms = tuple(item for item in names(implementation, choices) if _has(item, words))
+        if not terms:
+            raise InputError("term", term, f"must be words in the name, unit or meaning of a term of {implementation}")
         if json:
             return click.echo(answer("formulas", Formulas(implementation, choices, terms).to_dict()))
         return show_terms(terms)
-    if term is None:
+    if not term:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")
     if form == "bibtex":
         from shardmath.commands.formula.citing import bibliography
@@ -65,3 +73,9 @@ def formula(
         say(text if shows(sys.stdout, text) else derived.steps[-1].form)
     else:
         show(derived)
+
+
+def _has(term: Listed, words: tuple[str, ...]) -> bool:
+    """Tell whether a term has all words in its name, group, unit or meaning."""
+    text = f"{term.name} {term.group} {term.unit} {term.meaning}".lower()
+    return all(word.lower() in text for word in words)

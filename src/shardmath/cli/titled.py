@@ -43,6 +43,17 @@ class Exampled(click.Command):
         except click.MissingParameter:
             values, _, _ = self.make_parser(ctx).parse_args(words)
             raise click.UsageError(_missing(self.params, values), ctx) from None
+        except click.NoSuchOption as error:
+            for word in words:
+                if word.startswith(error.option_name) and f"-{word}" in _options(self.params):
+                    raise click.NoSuchOption(word, possibilities=[f"-{word}"], ctx=ctx) from None
+            raise
+        except click.UsageError as error:
+            for word in words:
+                name, sign, value = word.partition("=")
+                if sign and type(error) is click.UsageError and f"--{name}" in _options(self.params):
+                    raise click.UsageError(f"'{word}' is no argument. Give --{name} {value}.", ctx) from None
+            raise
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the usage line, then the examples."""
@@ -54,6 +65,10 @@ class Exampled(click.Command):
                     f"$ {ctx.command_path} {_held(example)}", formatter.width - 4, subsequent_indent="    ",
                     break_long_words=False, break_on_hyphens=False)]
                 formatter.write("".join(f"  {line} \\\n" for line in lines[:-1]) + f"  {lines[-1]}\n")
+
+
+def _options(parameters: Sequence[click.Parameter]) -> set[str]:
+    return {name for item in parameters for name in item.opts}
 
 
 def _held(example: str) -> str:

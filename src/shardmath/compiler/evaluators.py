@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
-from shardmath.input.naming import nearest_implementation
+from shardmath.input.meant import option_of
+from shardmath.input.naming import LISTED, nearest_implementation, nearest_terms
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -127,7 +128,7 @@ class Evaluator(NamedTuple):
         known = self.times.TERMS if self.is_timed else {}
         if term not in known:
             raise InputError("term", term, f"must be a term of {self.implementation}",
-                             nearest_names(term, [*self.terms.TERMS, *known]))
+                             nearest_terms(term, {**self.terms.TERMS, **known}) or LISTED)
         timed: tuple[str, str] = known[term]
         return timed
 
@@ -269,7 +270,7 @@ def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
         options = CHOICES[axis][1]
         if option not in options:
             raise InputError(f"kernel {axis}", option, f"must be one of {', '.join(options)}",
-                             nearest_names(option, options))
+                             option_of(axis, option) or nearest_names(option, options))
     return kernels
 
 

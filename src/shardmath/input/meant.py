@@ -68,6 +68,22 @@ _WAYS = {
 #: How it is said here, by option.
 MEANT = {option: way for way, options in _WAYS.items() for option in options.split()}
 
+#: Options of kernel axes as other programs call them.
+OPTIONS_MEANT = {
+    "adapters": {"all_linear": "all all-linear lora peft", "q_v": "default"},
+    "attention": {"flash": "fa fa2 fa3"},
+    "base_weights": {"nf4": "4bit bnb int4 qlora"},
+    "optimizer": {"adamw": "fused-adam", "adamw_8bit": "8bit adam8bit paged-adamw-8bit"},
+    "schedule": {"zero_bubble": "zb zbh1", "interleaved": "vpp"},
+}
+
+
+def option_of(axis: str, text: str) -> str:
+    """Return the option of a kernel axis that other programs call ``text``; empty where nobody knows."""
+    name = text.lower().replace("_", "-")
+    return next((own for own, others in OPTIONS_MEANT.get(axis, {}).items() if name in others.split()), "")
+
+
 _ON, _OFF = ("true", "yes", "on", "1", "all"), ("false", "no", "off", "0")
 
 

@@ -12,6 +12,20 @@ from shardmath.errors import COMPARED, InputError, nearest_names
 Entry = TypeVar("Entry")
 #: A number of GPUs before the name of one.
 _COUNTED = re.compile(r"^\s*\d+\s*x\s*")
+#: Letters and numbers, which some write together and others apart.
+_PART = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)*")
+#: Where terms are to be found that have no word of what was asked for.
+LISTED = "those of `shardmath formula --list`"
+#: Words that distinguish no term.
+_FILLING = ("and", "are", "for", "how", "much", "one", "per", "the", "what")
+#: Words for terms that have none of them in their names.
+_ALSO = {"memory": "process peak", "throughput": "tokens second", "vram": "process peak"}
+#: First parts of terms of a whole process, step or layer: of terms with the same words these are meant.
+_WHOLE = ("", "step", "stage", "process", "spent", "layer")
+#: Letters of a word that are compared: endings differ.
+_STEM = 6
+#: How much alike the name of a term must be written, so that its words are not looked for.
+_ALIKE = 0.8
 #: Programs and libraries by the implementation whose kernels they have.
 _PROGRAMS = {
     "huggingface": "hf transformers trainer accelerate deepspeed peft trl axolotl llamafactory llama-factory",
@@ -29,13 +43,60 @@ def by_name(
     entry ``what`` and lists the candidates.
     """
     words = _words(str(name), ignored)
-    candidates = [key for key in known if words and _words(key, ignored)[: len(words)] == words]
+    candidates = [key for key in known if words and _words(key, ignored)[: len(words)] == words] or begun_with(
+        "-".join(words), known, ignored)
     if len(candidates) == 1:
         return known[candidates[0]]
     if candidates:
         raise InputError(field, name, f"must say which {noun} is meant", " or ".join(candidates))
     raise InputError(field, name, f"must be a {noun} of the catalogue",
                      _nearest(_words(_COUNTED.sub("", str(name)), ignored), known, ignored))
+
+
+def begun_with(name: str, known: Iterable[str], ignored: Collection[str] = ()) -> list[str]:
+    """List the names that begin with the letters and numbers of ``name``: ``llama-3-8b`` begins with ``llama3``.
+
+    One with these alone is the only one.
+    """
+    asked = [part for part in _PART.findall(name[:COMPARED].lower()) if part not in ignored]
+    parts = {key: _PART.findall("-".join(_words(key, ignored))) for key in known}
+    begun = [key for key, own in parts.items() if asked and own[: len(asked)] == asked]
+    return [key for key in begun if parts[key] == asked] or begun
+
+
+def nearest_by_words(name: str, known: Iterable[str]) -> str:
+    """Join by "or" the names with the first letters of ``name`` and most of its other parts; else the nearest names."""
+    first, *others = _PART.findall(name[:COMPARED].lower()) or [""]
+    alike = {key: len({*others} & {*rest}) for key in known
+             for begun, *rest in (_PART.findall(key),) if begun == first}
+    most = max(alike.values(), default=0)
+    return " or ".join(key for key, count in alike.items() if count == most) or nearest_names(name, known)
+
+
+def nearest_terms(asked: str, described: Mapping[str, tuple[str, ...]]) -> str:
+    """Join by "or" the terms that are spelled most like ``asked``, else those with most of its words.
+
+    ``described`` has the texts of a term (its unit and meaning) by its name. Empty where no term has a word of it.
+    """
+    text = asked[:COMPARED].lower()
+    if close := difflib.get_close_matches(re.sub(r"\s+", ".", text.strip()), described, n=3, cutoff=_ALIKE):
+        return " or ".join(close)
+    words = [word for word in _stems(_ALSO.get(text.strip(), text)) if word not in _FILLING]
+    ranked = []
+    for name, texts in described.items():
+        own, others = _stems(name), _stems(" ".join(texts))
+        in_name, in_text = ([word for word in words if any(begun.startswith(word) for begun in stems)]
+                            for stems in (own, others))
+        if in_name:
+            first = name.rpartition(".")[0]
+            place = _WHOLE.index(first) if first in _WHOLE else len(_WHOLE)
+            ranked.append((-len({*in_name, *in_text}), -len(in_name), len(own), place, len(name), name))
+    return " or ".join(name for *_, name in sorted(ranked)[:3])
+
+
+def _stems(text: str) -> list[str]:
+    """List the words of a text by what is alike in "activation" and "activations"."""
+    return [word.removesuffix("s")[:_STEM] for word in re.findall("[a-z0-9]+", text.lower())]
 
 
 def nearest_implementation(name: str, known: Iterable[str]) -> str:
@@ -48,7 +109,8 @@ def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -
     """Join by "or" the names that begin with the same words, or with words most like these; all if none does."""
     for number in range(len(words) - 1, 0, -1):
         if same := [key for key in known if _words(key, ignored)[:number] == words[:number]]:
-            others = {key: len({*words} & {*_words(key, ignored)}) for key in same}
+            asked = {*_PART.findall("-".join(words))}
+            others = {key: len(asked & {*_PART.findall("-".join(_words(key, ignored)))}) for key in same}
             return " or ".join(key for key in same if others[key] == max(others.values()))
     beginnings: dict[str, list[str]] = {}
     for key in known:

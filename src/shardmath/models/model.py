@@ -9,9 +9,10 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
-from shardmath.errors import InputError, nearest_by_words
+from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
+from shardmath.input.naming import begun_with, nearest_by_words
 from shardmath.input.records import Record
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.rotary import Factor, RopeScaling
@@ -202,7 +203,8 @@ class Model(Record):
 
         Case does not matter, nor do the organisation before the slash and the ``Meta-`` and ``-hf`` that
         some repository names carry. The first words of a name will do if one name alone begins with them, as
-        ``mixtral-8x7b``. Raises ``InputError`` with the most similar names.
+        ``mixtral-8x7b``, and signs between letters and numbers may be left out, as in ``llama3.1-8b``. Raises
+        ``InputError`` with the most similar names.
 
         Example:
             >>> shardmath.Model.named("meta-llama/Llama-3.1-8B").name
@@ -212,7 +214,7 @@ class Model(Record):
         plain = str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
         if plain in known:
             return known[plain]
-        begun = [key for key in known if key.startswith(f"{plain}-")]
+        begun = [key for key in known if key.startswith(f"{plain}-")] or begun_with(plain, known)
         if len(begun) == 1:
             return known[begun[0]]
         if begun:

@@ -16,8 +16,9 @@ from shardmath.commands.formula.published import CountedTerms, SourceNumber, sou
 from shardmath.commands.formula.stored import stored
 from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
 from shardmath.configuration.fields import FIRST
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
 from shardmath.input.arguments import typed
+from shardmath.input.naming import LISTED, nearest_terms
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -197,7 +198,7 @@ def _derived(
     terms, fixed = home.terms, home.fixed
     if name not in terms:
         of_experts = _is_of_experts(name, implementation, kernels)
-        nearest = f"{name} with --kernel layers=experts" if of_experts else nearest_names(name, terms.terms)
+        nearest = f"{name} with --kernel layers=experts" if of_experts else _nearest(name, home)
         raise InputError("term", name, f"must be a term of {home.name}", nearest)
     steps = _steps(name, implementation, kernels, assumptions, expand)
 
@@ -211,6 +212,15 @@ def _derived(
     uses = {letter: line.doprint(derivation(terms, part, fixed)[-1].expression) for letter, part in record["uses"]}
     item = published_set(home.name)
     return home.name, {**record, "uses": uses, **({} if item is None else of_source(item, name))}
+
+
+def _nearest(name: str, home: Home) -> str:
+    """Return the terms of a set, or of the published ones, that a name or a few words may mean."""
+    from shardmath.symbolic.published import all_published
+
+    own = {term.name: (term.unit, term.meaning) for term in home.terms.terms.values()}
+    others = {term.name: (term.unit, term.meaning) for item in all_published() for term in item.own}
+    return nearest_terms(name, own) or nearest_terms(name, others) or LISTED
 
 
 class LaterForms(Forms):
