@@ -13,6 +13,7 @@ from shardmath.cli.main import exit_code
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 SHOWN = [example for page in PAGES for example in shown(page)]
 
 
@@ -36,6 +37,15 @@ def test_formulas_that_pages_name_are_there(capsys: pytest.CaptureFixture[str]) 
     assert named
     for line in sorted(named):
         assert exit_code(shlex.split(line)) == 0, (line, capsys.readouterr().err)
+
+
+def test_numbers_that_the_tutorial_tells_are_those_that_its_commands_print() -> None:
+    told = re.sub(r"```.*?```|\]\([^)]*\)|^#.*?$", "", TUTORIAL, flags=re.DOTALL | re.MULTILINE)
+    printed = " ".join(re.findall(r"```console\n(.*?)```", TUTORIAL, re.DOTALL))
+    numbers = [number for number in re.findall(r"(?<![\w.,-])[0-9]+(?:[.,][0-9]+)*(?![\w-])", told) if len(number) > 2]
+    assert {"22,160", "80.68"} <= {*numbers}
+    missing = [number for number in numbers if not re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d])", printed)]
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
