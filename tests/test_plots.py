@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardmath import compare, explain, recommend
+from shardmath import compare, explain, explore, recommend
 from shardmath.cli.main import exit_code
 from shardmath.commands.compare import plot as compared
 from shardmath.commands.explain import plot as explained
@@ -255,3 +255,12 @@ def test_a_title_is_broken_between_words_and_never_inside_an_option() -> None:
     assert len(lines) == 2
     assert " ".join(lines) == title
     assert not any(line.endswith(("-", "--zero-stage")) for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "counted"), [("bounds", "cut by bounds"), ("sweep", "legal")])
+def test_fronts_of_a_space_are_drawn_by_either_method(method: str, counted: str, tmp_path: Path) -> None:
+    explored = explore(Path(__file__).resolve().parents[1] / "docs" / "spaces" / "llama-8b-32.toml", method=method)
+    picture = explored.plot(str(tmp_path / "front.svg"))
+    assert f"{explored.size:,} configurations, " in picture.subtitle
+    assert counted in picture.subtitle

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     "layer.saved --expand --assume 'sequence_parallel, recompute=none, t <= k'",
     "head.saved --implementation torchtitan --latex",
 ), work="deriving")
-@click.argument("words", nargs=-1, metavar="[TERM]")
+@click.argument("term", required=False)
+@click.argument("further", nargs=-1, metavar="[WORD]...")
 @implementation_options
 @click.option("--assume", metavar="CONDITIONS", multiple=True, help="Show the formula where these hold, such as"
               " \"sequence_parallel, recompute=none, p > 1, t <= k\".")
 @click.option("--expand", is_flag=True, help="Write out the terms in the formula.")
 @click.option("--parts", is_flag=True, help="Write out the terms as named parts: for long formulas.")
-@click.option("--list", "listing", is_flag=True, help="List all terms by component, or those with the words of TERM,"
+@click.option("--list", "listing", is_flag=True, help="List all terms by component, or those with every WORD,"
               " and stop.")
 @click.option("--latex", "form", flag_value="latex", help="Print the simplified form as LaTeX.")
 @click.option("--python", "form", flag_value="python", help="Print the simplified form as Python.")
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 @click.option("--bibtex", "form", flag_value="bibtex", help="Print the sources of the formula as BibTeX.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def formula(
-    words: tuple[str, ...], implementation: str | None, kernels: tuple[str, ...], assume: tuple[str, ...], expand: bool,
-    parts: bool, listing: bool, form: str | None, json: bool,
+    term: str | None, further: tuple[str, ...], implementation: str | None, kernels: tuple[str, ...],
+    assume: tuple[str, ...], expand: bool, parts: bool, listing: bool, form: str | None, json: bool,
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
     from shardmath.commands.formula.report import in_parts, show, show_terms
@@ -47,6 +48,7 @@ def formula(
 
     choices = kernel_choices(kernels)
     implementation = default_implementation(None) if implementation is None else implementation
+    words = (*([term] if term else []), *further)
     term = " ".join(words)
     if listing:
         terms = tuple(item for item in names(implementation, choices) if _has(item, words))

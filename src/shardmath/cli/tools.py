@@ -19,8 +19,8 @@ from shardmath.input.parameters import limits, nearest_parameter
 LISTS: Mapping[str, str] = {"claims": "prove", "formulas": "formula"}
 #: Options that write a file, print something else than the document, or outlive a call.
 _LEFT_OUT = frozenset({
-    "as_json", "checkpoint", "csv", "dask", "fail_if_nothing_fits", "form", "format", "json", "listing", "output",
-    "parquet", "plot", "resume", "rows", "table",
+    "as_json", "checkpoint", "csv", "dask", "fail_if_nothing_fits", "form", "format", "further", "json", "listing",
+    "output", "parquet", "plot", "resume", "rows", "table",
 })
 #: JSON types of single values.
 _SIMPLE: Mapping[str, str] = {"boolean": "boolean", "float": "number", "integer range": "integer"}

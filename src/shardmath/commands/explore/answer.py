@@ -12,7 +12,7 @@ from pydantic import ConfigDict, GetPydanticSchema, PlainSerializer, with_config
 from pydantic_core.core_schema import any_schema
 from typing_extensions import TypedDict
 
-from shardmath.answers import Answer, Hidden, Label, Reported, alike
+from shardmath.answers import Answer, Drawn, Hidden, Label, alike
 from shardmath.generated.definitions import VERDICTS
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer, HistogramAnswer
@@ -147,7 +147,7 @@ class LeftOut(Answer):
 
 
 @dataclass(frozen=True)
-class Explored(Reported, room="explore"):
+class Explored(Drawn, room="explore"):
     """Answer of a space: counts, and an answer to each question.
 
     With method bounds no configuration is counted: ``broken`` and ``verdicts`` are empty.
@@ -158,7 +158,7 @@ class Explored(Reported, room="explore"):
         >>> axes = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]}
         >>> job = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "fixed": {"num_gpus": 16, "global_batch_size": 64}}
         >>> questions = {"least": {"best": ["peak"], "count": 1}}
-            >>> answer = shardmath.explore({**job, "axes": axes, "questions": questions})
+        >>> answer = shardmath.explore({**job, "axes": axes, "questions": questions})
         >>> answer.size, answer.legal, answer.verdicts["fits"]
         (8, 8, 4)
     """

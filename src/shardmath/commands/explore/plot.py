@@ -20,7 +20,7 @@ _STYLES = ("-", "--", ":")
 _GIB = 2**30
 
 
-def picture(explored: Explored, name: str) -> Picture:
+def picture(explored: Explored, name: str = "Fronts of a space") -> Picture:
     """Return a plot of every front of the space called ``name``: its first formula across, its second up.
 
     Raises InputError if the space asks for no front, or none has a configuration.
@@ -33,10 +33,16 @@ def picture(explored: Explored, name: str) -> Picture:
         raise InputError("plot", name, "must have something to show: the fronts are empty")
     panels = tuple(Panel(partial(_draw, answered=item), _HEIGHT, _said(title, item)) for title, item in shown.items())
     return Picture(
-        name, f"{explored.done:,} configurations, {explored.legal:,} legal, {explored.verdicts[VERDICTS[0][0]]:,} fit",
-        panels,
+        name, _counted(explored), panels,
         tuple(_table(title, item) for title, item in shown.items()),
     )
+
+
+def _counted(explored: Explored) -> str:
+    """Count the configurations, and those that are legal and fit where the method counts these."""
+    if explored.legal is None:
+        return f"{explored.size:,} configurations, cut by bounds"
+    return f"{explored.done:,} configurations, {explored.legal:,} legal, {explored.verdicts[VERDICTS[0][0]]:,} fit"
 
 
 def _said(title: str, answered: Unbeaten) -> str:
