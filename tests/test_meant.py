@@ -171,12 +171,13 @@ def test_letters_and_numbers_may_be_written_together() -> None:
     models = ("llama-33b", "llama-3-8b", "llama-3-70b", "llama-3.1-8b", "gpt2", "gpt2-xl")
     assert begun_with("llama3", models) == ["llama-3-8b", "llama-3-70b"]
     assert begun_with("gpt-2", models) == ["gpt2"]
-    assert begun_with("", models) == begun_with("llama-4", models) == []
+    assert begun_with("\u202ellama3", models) == begun_with("", models) == begun_with("llama-4", models) == []
 
 
 @pytest.mark.parametrize(("asked", "nearest"), [
     ("swiglu.save", "swiglu.saved"), ("step time", "step.time"), ("activation memory", "stage.activation"),
-    ("the activations", "stage.activation"), ("memory", "process.peak"), ("zzz", ""), ("", ""), ("...", ""),
+    ("the activations", "stage.activation"),
+    ("memory", "process.peak"), ("step.tame", "step.time"), ("proces.paek", "process.peak"), ("zzz", ""), ("", ""), ("...", ""),
 ])
 def test_terms_are_found_by_what_they_mean(asked: str, nearest: str) -> None:
     terms = {"swiglu.saved": ("bytes", "SwiGLU: tensors saved"), "step.time": ("s", "of one step"),

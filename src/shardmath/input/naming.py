@@ -14,6 +14,8 @@ Entry = TypeVar("Entry")
 _COUNTED = re.compile(r"^\s*\d+\s*x\s*")
 #: Letters and numbers, which some write together and others apart.
 _PART = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)*")
+#: Signs that no name has: who writes one means something else.
+_OTHER = re.compile(r"[^a-z0-9 ._-]")
 #: Where terms are to be found that have no word of what was asked for.
 LISTED = "those of `shardmath formula --list`"
 #: Words that distinguish no term.
@@ -58,7 +60,8 @@ def begun_with(name: str, known: Iterable[str], ignored: Collection[str] = ()) -
 
     One with these alone is the only one.
     """
-    asked = [part for part in _PART.findall(name[:COMPARED].lower()) if part not in ignored]
+    plain = name[:COMPARED].lower()
+    asked = [] if _OTHER.search(plain) else [part for part in _PART.findall(plain) if part not in ignored]
     parts = {key: _PART.findall("-".join(_words(key, ignored))) for key in known}
     begun = [key for key, own in parts.items() if asked and own[: len(asked)] == asked]
     return [key for key in begun if parts[key] == asked] or begun
@@ -91,7 +94,7 @@ def nearest_terms(asked: str, described: Mapping[str, tuple[str, ...]]) -> str:
             first = name.rpartition(".")[0]
             place = _WHOLE.index(first) if first in _WHOLE else len(_WHOLE)
             ranked.append((-len({*in_name, *in_text}), -len(in_name), len(own), place, len(name), name))
-    return " or ".join(name for *_, name in sorted(ranked)[:3])
+    return " or ".join([name for *_, name in sorted(ranked)[:3]] or difflib.get_close_matches(text, described, n=3))
 
 
 def _stems(text: str) -> list[str]:
