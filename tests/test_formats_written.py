@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import sys
 import tomllib
 from math import prod
 from pathlib import Path
@@ -206,3 +208,15 @@ def test_nemo_and_bridge_are_told_the_square_of_relu() -> None:
     bridge = written("bridge", account)
     assert "\nimport megatron.core.activations\nimport torch\n" in bridge
     assert "\n    cfg.model.activation_func = megatron.core.activations.squared_relu\n" in bridge
+
+
+@pytest.mark.parametrize(("module", "format", "extra"), [("tree_sitter", "megatron", "shell"), ("yaml", "nemo", "yaml")])
+def test_a_reader_that_is_not_installed_is_named(
+    module: str, format: str, extra: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that is written is read again; nobody knows the name that it has then."""
+    run = shardmath.explain("llama-3.2-1b", GPU)
+    monkeypatch.setitem(sys.modules, module, None)
+    message = rf"^write = '{format}': must be .*: pip install '{re.escape(f'shardmath[{extra}]')}'$"
+    with pytest.raises(InputError, match=message):
+        written(format, run)

@@ -75,7 +75,10 @@ def written(format: str | None, explanation: Explanation, layout: Sequence[int] 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
-        run = read(file, beside(explanation))
+        try:
+            run = read(file, beside(explanation))
+        except InputError as error:  # a reader that is not installed: nobody knows the name of that file
+            raise error if error.value != str(file) else InputError("write", format, error.rule) from None
     cluster = explanation.cluster  # files name no machine; measured links and stages of their own are of the cluster
     machine = cluster if cluster.links or explanation.stages else explanation.gpu
     _refuse_another(format, explanation, run, run.explain(machine, **_machine(explanation, run)))

@@ -60,7 +60,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     show_switches(out, advice.switches)
     show_untried(out, advice.untried)
     if launched:
-        out.print(_launched(best), markup=False, soft_wrap=True)
+        _show_launched(out, best)
 
 
 def _choices(choices: Iterable[Choice]) -> FittedTable:
@@ -175,14 +175,16 @@ def _changes(changes: Iterable[Change]) -> FittedTable:
     return table(titles, rows, right=(1, 2, 3), title="Changes of inputs, with a new search each")
 
 
-def _launched(choice: Choice) -> str:
-    """Return the file that launches a choice, or why there is none."""
+def _show_launched(out: Console, choice: Choice) -> None:
+    """Print the file that launches a choice, or why there is none."""
     try:
         text = choice.script()
     except InputError as error:
         unsaid = error.rule.removeprefix("must be a format that can ")
-        return f"No file to launch the first: {error if unsaid == error.rule else f'{error.value} cannot {unsaid}'}"
-    return f"To launch the first (--write prints it alone):\n\n{text}"
+        why = str(error) if unsaid == error.rule else f"{error.value} cannot {unsaid}"
+        out.print(f"No file to launch the first: {why}", markup=False)
+    else:
+        out.print(f"To launch the first (--write prints it alone):\n\n{text}", markup=False, soft_wrap=True)
 
 
 def _seconds(value: float | None) -> str:
