@@ -210,7 +210,9 @@ def test_nemo_and_bridge_are_told_the_square_of_relu() -> None:
     assert "\n    cfg.model.activation_func = megatron.core.activations.squared_relu\n" in bridge
 
 
-@pytest.mark.parametrize(("module", "format", "extra"), [("tree_sitter", "megatron", "shell"), ("yaml", "nemo", "yaml")])
+@pytest.mark.parametrize(("module", "format", "extra"), [
+    ("tree_sitter", "megatron", "shell"), ("yaml", "nemo", "yaml"),
+])
 def test_a_reader_that_is_not_installed_is_named(
     module: str, format: str, extra: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
