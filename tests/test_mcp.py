@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,22 @@ def test_a_client_of_the_protocol_gets_answers_and_errors() -> None:
             assert not (await client.call_tool("models", CALLS["models"])).is_error
 
     anyio.run(talk)
+
+
+#: Answers without any of the extras, in a process of its own: modules that were imported would hide what is missing.
+WITHOUT_EXTRAS = """
+import subprocess
+import sys
+sys.modules |= dict.fromkeys(("matplotlib", "pyarrow", "scipy", "tree_sitter", "tree_sitter_bash", "yaml"))
+from shardmath.cli.main import cli, exit_code
+from shardmath.cli.mcp import server
+from shardmath.schemas import DOCUMENTS
+server(cli, exit_code)
+sys.exit(max(exit_code(["schema", name]) for name in DOCUMENTS))
+"""
+
+
+@pytest.mark.slow
+def test_the_server_and_the_schemas_need_no_other_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

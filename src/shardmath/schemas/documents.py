@@ -10,7 +10,6 @@ from shardmath.account.accounting import Explanation
 from shardmath.answers import Answer, schema_of
 from shardmath.commands.calibrate import Calibration
 from shardmath.commands.compare import Comparison
-from shardmath.commands.evaluate.files import Written
 from shardmath.commands.explore import Explored
 from shardmath.commands.fit import Fits
 from shardmath.commands.formula.run import Formula, Formulas
@@ -29,6 +28,7 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.machines import Gpu, Network
 from shardmath.models.model import Model
 from shardmath.reports.answers import VERSIONS, schema_name
+from shardmath.reports.written import Written
 
 
 @dataclass(frozen=True)

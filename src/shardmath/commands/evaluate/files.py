@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike, fspath
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardmath.answers import Answer
 from shardmath.commands.evaluate.run import ACCEPTED, PASSED_THROUGH
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import VERDICTS
-
-
-@dataclass(frozen=True)
-class Written(Answer):
-    """Summary of a written table."""
-
-    output: str
-    """Path of the Parquet file."""
-    rows: int
-    """Rows of the table."""
-    counts: Mapping[str, int]
-    """Rows by verdict, and ``illegal`` ones that break a rule."""
-    passed_through: tuple[str, ...]
-    """Columns that are no parameters, and were copied."""
-    risk: float | None
-    """Probability of running out of memory below which a row is said to fit; null where a column says it."""
+from shardmath.reports.written import Written
 
 
 def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Written:
