@@ -97,6 +97,16 @@ def known_of(row: dict[str, str], switches: dict[str, int]) -> dict[str, int]:
     return {**DEFAULTS, **defaults, **switches, **sizes, "k": sizes["a"], "d": int(row["dn"]) + sizes["dr"]}
 
 
+def copied(implementation: Implementation, known: dict[str, int]) -> int:
+    """Bytes of the copy for the output projection where values are as wide as keys and a head lies after another.
+
+    So PyTorch's own kernel lays its result; the stand-in of the table lays a token after another. The copy is counted
+    with that kernel in oracles/test_expert_family_bytes.py.
+    """
+    row, = (row for row in rows_of_attention(HUGGING, Role.ACTIVATION) if row.tensor.name == "o_proj.input_of_heads")
+    return value(formula(HUGGING, [row]), known) if implementation is HUGGING else 0
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_saved_bytes_and_tables(variant: str) -> None:
     implementation, switches = VARIANTS[variant]
@@ -105,7 +115,8 @@ def test_parameters_saved_bytes_and_tables(variant: str) -> None:
     for row in found_rows:
         known = known_of(row, switches)
         for column, expression in formulas(implementation).items():
-            assert value(expression, known) == int(row[column]), (column, row)
+            missing = copied(implementation, known) if column == "saved" else 0
+            assert value(expression, known) == int(row[column]) + missing, (column, row)
 
 
 def polynomial_of(row: dict[str, str]) -> Expr:

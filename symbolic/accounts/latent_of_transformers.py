@@ -113,10 +113,8 @@ def _joined_keys(layer: Layer, still: Value, turned: Value) -> Value:
 
 
 def _in_one_kernel(layer: Layer, *read: Value) -> Value:
-    """Record attention in one kernel, whose values as wide as keys are copied behind it (MiniCPM3)."""
+    """Record attention in one kernel, whose values as wide as keys are copied behind it."""
     out = layer.core([*read], VALUE)
-    if not layer.choices["rope"].startswith("joined"):
-        return out
     out = layer.simple("tokens", out, passed=True)
     out.storage = Storage({COPIED * product: number for product, number in layer.bytes_of(VALUE, LOW).items()})
     return out

@@ -172,7 +172,7 @@ def _core() -> tuple[Tensor, ...]:
         saved("o_proj.input_of_heads", "o_proj", _VALUE, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries: by the kernel for"
               " values as wide as keys", when=COPIED,
-              attention=("sdpa",), rope=("joined", "joined_held")),
+              attention=("sdpa",), rope=_OF_TRANSFORMERS),
         *quantised("o_proj.input", "o_proj", (SEQUENCE, BATCH, HEADS), (VALUE_DIM, VALUE_DIM), recipes=ONCE_ONLY,
                    attention=_FLASH),
         saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",

@@ -56,6 +56,20 @@ def kimi_k2(draw: Random) -> Keys:
     }
 
 
+def glm4_moe_lite(draw: Random) -> Keys:
+    """GLM-4.7-Flash, whose file names the kind of every layer or none."""
+    layers, keys = draw.randint(2, 4), kimi_k2(draw)
+    dense = draw.randrange(layers)
+    del keys["first_k_dense_replace"]
+    return {**keys, "num_hidden_layers": layers, "mlp_layer_types": draw.choice(
+        (None, ["dense"] * dense + ["sparse"] * (layers - dense)))}
+
+
+def solar_open(draw: Random) -> Keys:
+    """Solar Open, with and without biases."""
+    return {**sigmoids(draw), "attention_bias": draw.random() < 0.5}
+
+
 def granitemoe(draw: Random) -> Keys:
     """Granite 3 with experts."""
     return {"num_local_experts": draw.randint(2, 6), "num_experts_per_tok": draw.randint(1, 2)}
@@ -82,7 +96,7 @@ def ernie4_5_moe(draw: Random) -> Keys:
 
 
 FAMILIES: tuple[Callable[[Random], Keys], ...] = (
-    glm4_moe, dots1, kimi_k2, granitemoe, granitemoeshared, hunyuan_v1_moe, ernie4_5_moe,
+    glm4_moe, dots1, kimi_k2, glm4_moe_lite, solar_open, granitemoe, granitemoeshared, hunyuan_v1_moe, ernie4_5_moe,
 )
 
 
@@ -90,6 +104,8 @@ FAMILIES: tuple[Callable[[Random], Keys], ...] = (
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_parameters(draw: Random, family: Callable[[Random], Keys], tmp_path: Path) -> None:
     keys = {**common(draw), **family(draw)}
+    if family is glm4_moe_lite:
+        keys["head_dim"] = keys["qk_rope_head_dim"]  # the same key of its class
     if keys.get("moe_topk") and draw.random() < 0.5:
         listed = {**keys, "moe_topk": [keys["moe_topk"]] * keys["num_hidden_layers"]}
     else:

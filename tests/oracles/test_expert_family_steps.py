@@ -115,6 +115,21 @@ def deepseek_v3(draw: Random) -> Keys:
     }
 
 
+def glm4_moe_lite(draw: Random) -> Keys:
+    """GLM-4.7-Flash: as DeepSeek-V3 without groups, with a dense first layer; values as wide as keys or narrower."""
+    keys = deepseek_v3(draw)
+    wide = keys["qk_nope_head_dim"] + keys["qk_rope_head_dim"]
+    return {name: value for name, value in {**keys, "n_group": 1, "v_head_dim": draw.choice((wide, 8))}.items()
+            if name not in ("num_nextn_predict_layers", "first_k_dense_replace")}
+
+
+def solar_open(draw: Random) -> Keys:
+    """Solar Open: as dots.llm1, with experts in every layer and without norms of queries and keys."""
+    keys = {**dots1(draw), "attention_bias": draw.random() < 0.5}
+    del keys["sliding_window"]
+    return keys
+
+
 def deepseek_v2(draw: Random) -> Keys:
     """DeepSeek-V2, whose router has a softmax."""
     return {**deepseek_v3(draw), "n_group": 1, "topk_method": "greedy", "norm_topk_prob": False}
@@ -122,9 +137,10 @@ def deepseek_v2(draw: Random) -> Keys:
 
 FAMILIES: Mapping[str, Callable[[Random], Keys]] = {family.__name__: family for family in (
     mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe, minimax_m2, granitemoe, granitemoeshared,
-    ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2)}
+    ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2, glm4_moe_lite, solar_open)}
 #: Families whose heads share out the residual stream.
-SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2")
+SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2", "glm4_moe_lite")
+LATENT = ("deepseek_v3", "deepseek_v2", "glm4_moe_lite")
 #: Kernels of attention of families that have not all.
 ATTENTION: Mapping[str, tuple[str, ...]] = {"gpt_oss": ("eager",)}
 #: Keys that say which layers are dense, of families that may have such ones first: the layers, or their number.
@@ -144,9 +160,11 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
     """
     k, each, d, layers = draw.choice((1, 2, 4)), draw.choice((1, 2, 4)), draw.choice((16, 32)), draw.randint(1, 4)
     each = 4 if family == "gpt_oss" else each
-    is_latent, sizes = family.startswith("deepseek"), (1, 2, 4, 8)
+    is_latent, sizes = family in LATENT, (1, 2, 4, 8)
     if is_latent:
         k, sizes = max(k, 2), (16, 32)
+    if family == "glm4_moe_lite":  # whose first layer is dense
+        layers = max(layers, 2)
     config = {
         "model_type": family, "hidden_size": k * each * d, "num_attention_heads": k * each, "num_key_value_heads": k,
         "intermediate_size": 32 * draw.randint(1, 30), "num_hidden_layers": layers,

@@ -33,7 +33,7 @@ from shardmath.symbolic.parameters import BY_NAME
 pytestmark = pytest.mark.slow
 
 #: Families with such routers that have oracles of whole steps.
-WIDE = ("glm4_moe", "dots1", "hunyuan_v1_moe", "ernie4_5_moe", "deepseek_v3", "deepseek_v2")
+WIDE = ("glm4_moe", "dots1", "hunyuan_v1_moe", "ernie4_5_moe", "solar_open", "deepseek_v3", "deepseek_v2")
 FAMILIES = {family.__name__: family for family, _ in families.FAMILIES}
 #: Those of DeepSeek-V2, DeepSeek-V3 and Kimi K2, whose file names the classes of DeepSeek-V3.
 LATENT = ("deepseek",)

@@ -188,6 +188,40 @@ class DeepseekV3(DeepseekV2):
         return "sigmoid"
 
 
+class Glm4MoeLite(DeepseekV3):
+    """GLM-4.7-Flash: DeepSeek-V3 whose file names the kind of every layer, or means a dense first one."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {
+        **DeepseekV3.derived_from, "first_dense_layers": "mlp_layer_types",
+    }
+
+    num_kv_heads: Size | None = Field(20, validation_alias=keys("num_key_value_heads"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    norm_topk_prob: Annotated[bool, only(True, why=": other scores are not counted yet")] = True
+    routed_scaling_factor: Factor = 1.8
+    n_group: Count | None = 1
+    topk_group: Count | None = 1
+    q_lora_rank: Size | None = 768
+    first_dense_layers: Annotated[Count, only(1, why=": Transformers reads mlp_layer_types in its place")] = (
+        Field(1, validation_alias=keys("first_k_dense_replace")))
+    mlp_layer_types: list[str] | None = None
+    num_mtp_layers: Count = Field(0, validation_alias=keys("num_nextn_predict_layers", "num_mtp_layers"))
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says. Raises ``InputError`` for dense layers behind experts, and for two rotary parts."""
+        kinds = self.mlp_layer_types
+        if self.head_dim not in (None, self.qk_rope_head_dim):
+            raise InputError("head_dim", self.head_dim, "must be qk_rope_head_dim, for which Transformers takes it",
+                             str(self.qk_rope_head_dim))
+        if kinds is None:
+            return super().fields()
+        first = kinds.index("sparse") if "sparse" in kinds else 0
+        if len(kinds) != self.num_layers or kinds != ["dense"] * first + ["sparse"] * (self.num_layers - first):
+            raise InputError("mlp_layer_types", kinds, "must have one of dense and sparse for every layer, dense ones"
+                             " first, and a sparse one: others are not counted yet")
+        return {**super().fields(), "first_dense_layers": first}
+
+
 def first_layers_without(dense: list[int], num_layers: int, step: int) -> int:
     """Return the number of layers before the first with experts, which every ``step``-th has but for ``dense``.
 
@@ -222,5 +256,6 @@ EXPERTS: Mapping[str, type[Family]] = {
     "deepseek_v2": DeepseekV2,
     "deepseek_v3": DeepseekV3,
     "kimi_k2": DeepseekV3,
+    "glm4_moe_lite": Glm4MoeLite,
 }
 """The families with experts, by ``model_type``."""

@@ -98,6 +98,29 @@ class Dots1(Sigmoid):
         return {**super().fields(), "qk_norm": True}
 
 
+class SolarOpen(Sigmoid):
+    """Solar Open: sigmoids and a shared expert in every layer; nothing is as wide as ``intermediate_size``."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {**Sigmoid.derived_from, "qkv_bias": "attention_bias"}
+
+    ffn_hidden_size: Size = Field(10240, validation_alias=keys("intermediate_size"))
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size = 128
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 1_000_000
+    attention_bias: bool = False
+    n_shared_experts: Count | None = 1
+    norm_topk_prob: Annotated[bool, only(True, why=": other scores are not counted yet")] = True
+    first_dense_layers: Annotated[int, only(0, why=": Transformers has experts in every layer")] = Field(
+        0, validation_alias=keys("first_k_dense_replace"))
+    use_qk_norm: Annotated[bool, only(False, why=": Transformers builds no such norm here")] = False
+    partial_rotary_factor: Annotated[float, only(1.0, why=": parts of heads are not counted yet here")] = 1.0
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; the projection after attention has no bias."""
+        return {**super().fields(), "attention_output_bias": False}
+
+
 class GraniteMoe(_Experts):
     """Granite 3 with experts in every layer, and a shared one where the file gives its width."""
 
@@ -203,5 +226,6 @@ GROUPED_EXPERTS: Mapping[str, type[Family]] = {
     "granitemoe": GraniteMoe,
     "granitemoeshared": GraniteMoeShared,
     "hunyuan_v1_moe": HunyuanMoe,
+    "solar_open": SolarOpen,
 }
 """Later families with experts and grouped heads, by ``model_type``."""

@@ -32,10 +32,12 @@ _GEMMA4 = Missing("gemma3_text", "norms of values, heads of another width in lay
 
 #: By ``model_type``.
 UNREAD: Mapping[str, Missing] = {"gemma4": _GEMMA4, "gemma4_text": _GEMMA4, **{name: Missing(*why) for name, why in {
+    "afmoe": ("qwen3_moe", "a gate of attention's output, norms on both sides, and sigmoid scores"),
     "bamba": ("llama", f"{_MAMBA} in most layers"),
     "dbrx": ("mixtral", "LayerNorm without a shift, clipped queries, keys and values, and experts in a loop"),
     "deepseek_v32": ("deepseek_v3", _INDEXER),
     "deepseek_v4": ("deepseek_v3", f"compressed keys and values, and {_INDEXER}"),
+    "exaone_moe": ("dots1", "windows in most layers, and no rotary embedding in the others"),
     "falcon_h1": ("llama", f"{_MAMBA} beside attention"),
     "falcon_mamba": ("llama", "state-space layers (Mamba)"),
     "gemma3n": ("gemma3_text", "embeddings of each layer, shared keys and values, alternating updates"),
@@ -48,8 +50,10 @@ UNREAD: Mapping[str, Missing] = {"gemma4": _GEMMA4, "gemma4_text": _GEMMA4, **{n
     "kimi_linear": ("deepseek_v3", "linear attention (Kimi delta attention) in most layers"),
     "lfm2": ("llama", "short convolutions in place of attention"),
     "lfm2_moe": ("qwen3_moe", "short convolutions in place of attention"),
+    "longcat_flash": ("deepseek_v3", "two attentions and two MLPs in a layer, and experts that pass tokens on"),
     "mamba": ("llama", "state-space layers (Mamba)"),
     "mamba2": ("llama", _MAMBA),
+    "mimo_v2_flash": ("glm4_moe", "more keys, and sinks, in layers with windows, and values narrower than keys"),
     "ministral3": ("mistral", "a scale of queries by position, which every layer keeps"),
     "minimax": ("mixtral", "linear attention (lightning attention) in most layers"),
     "mpt": ("gpt2", "positions as a slope of the scores (ALiBi)"),
