@@ -86,7 +86,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "pipeline_parallel": ("p", "ranks", 1, None, "layout", "pipeline-parallel size (PP)"),
     "sequence_slices": ("sn", "slices", 1, None, "layout", "slices of a sequence, which pass the pipeline one after another"),
     "data_parallel": ("D", "ranks", 1, None, "layout", "data-parallel size (DP), without context parallelism"),
-    "expert_parallel": ("e", "ranks", 1, None, "layout", "expert-parallel size (EP); divides c t D"),
+    "expert_parallel": ("e", "ranks", 1, None, "layout", "expert-parallel size (EP); divides CP x TP x DP"),
     "expert_tensor_parallel": ("et", "ranks", 1, None, "layout", "tensor-parallel size of routed experts (ETP)"),
     "micro_batch_size": ("b", "sequences", 1, None, "layout", "sequences of one micro-batch"),
     "sequence_parallel": ("sp", "0 or 1", 0, 1, "layout", "norms and residuals are sharded over TP (SP)"),

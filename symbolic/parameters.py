@@ -259,7 +259,7 @@ PARAMETERS: tuple[Parameter, ...] = (
               Kind.LAYOUT, latex="n_{q}", default=1, short="slices"),
     Parameter("D", "data_parallel", "ranks", 1, "data-parallel size (DP), without context parallelism",
               Kind.LAYOUT, short="DP"),
-    Parameter("e", "expert_parallel", "ranks", 1, "expert-parallel size (EP); divides c t D", Kind.LAYOUT,
+    Parameter("e", "expert_parallel", "ranks", 1, "expert-parallel size (EP); divides CP x TP x DP", Kind.LAYOUT,
               default=1, short="EP"),
     Parameter("et", "expert_tensor_parallel", "ranks", 1, "tensor-parallel size of routed experts (ETP)",
               Kind.LAYOUT, latex="t_{e}", default=1, short="ETP"),

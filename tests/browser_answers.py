@@ -26,16 +26,20 @@ ACCOUNTS = """async (links) => {
   }
   return told;
 }"""
-#: One search after the other, without the worker.
+#: One search after the other, without the worker; ``sooner`` are the answers of a search that passes over slow layouts.
 SEARCH = """async (link) => {
   fromLink(link);
   const parts = partsOf(state);
   await Promise.all(parts.map((part) => load(part.evaluator)));
-  const answers = searched(state);
+  await loadedFrom(nestsFor(state));
+  const [answers, sooner] = [searched(state), searched(state, () => {}, 0)];
   const plain = ({ role, values, labels, part, seconds, peak }) =>
     ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });
   const [excluded, byRule] = [excludedBy(answers), byRule80(answers, state)];
+  const shown = (found) => [choose(found).map(plain), distinct(found.best, 10).map(plain),
+    excludedBy(found)?.order, byRule80(found, state)?.order, found.best.map(({ order }) => order)];
   return {
+    whole: shown(answers), sooner: shown(sooner), passed: sooner.slow, counted: sooner.legal + sooner.refused,
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(plain),
     excluded: excluded && plain(excluded), by_rule_80: byRule ? plain(byRule) : null,
     front: answers.everything.entries.map(({ seconds, peak }) => [seconds, peak]),

@@ -2,23 +2,26 @@
 const TOP = 200; // entries that the list of the fastest is made from; copies are dropped when it is shown
 const KINDS = ["tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel"];
 
+// Of layouts with the same numbers the first one counts.
 function precedes(left, right) {
-  for (let place = 0; place < left.length; place++) if (left[place] !== right[place]) return left[place] < right[place];
-  return false;
+  for (let place = 0; place < left.keys.length; place++)
+    if (left.keys[place] !== right.keys[place]) return left.keys[place] < right.keys[place];
+  return left.order < right.order;
 }
 
 // Layouts of which none is faster and smaller than another, from the fastest to the smallest.
 class Front {
   entries = [];
 
-  add(seconds, peak, make) {
+  add(seconds, peak, order, make) {
     let [low, high] = [0, this.entries.length];
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.entries[middle].seconds <= seconds) low = middle + 1;
       else high = middle;
     }
-    if (low && this.entries[low - 1].peak <= peak) return;
+    const next = this.entries[low - 1];
+    if (next?.peak <= peak && !(next.seconds === seconds && next.peak === peak && order < next.order)) return;
     let start = low;
     while (start && this.entries[start - 1].seconds === seconds) start--;
     let end = low;
@@ -30,32 +33,51 @@ class Front {
 class Answers {
   legal = 0;
   refused = 0; // beyond what doubles hold
+  slow = 0; // too slow to be shown, so that nobody asks for their memory
   verdicts = [0, 0, 0];
+  bound = Infinity; // seconds from which a layout is too slow
+  ahead = null; // answers of layouts that were looked at before the others
   best = [];
   kinds = new Map();
   fitting = new Front();
   everything = new Front();
 
-  add({ peak, process, seconds, verdict }, values, labels, part) {
+  // The answers to show now: of a search that goes on those that were looked at before, if they have a better one.
+  get shown() {
+    const other = this.ahead?.best[0];
+    return other && (!this.best.length || precedes(other, this.best[0])) ? this.ahead : this;
+  }
+
+  // Pass over a layout that is slower than all that fit and are kept, and than those worth trying.
+  passes(seconds) {
+    if (seconds <= this.bound) return false;
+    this.legal++;
+    this.slow++;
+    return true;
+  }
+
+  add({ peak, process, seconds, verdict }, values, labels, part, order = this.legal) {
     this.legal++;
     this.verdicts[verdict]++;
     let made = null;
     const evaluator = shardmath[part.evaluator];
-    const make = () => (made ??= { keys, peak, seconds, verdict, values: { ...values }, labels: { ...labels }, part,
+    const own = { keys: ranking({ __proto__: values, step_time: seconds, peak }), order };
+    const make = () => (made ??= { ...own, peak, seconds, verdict, values: { ...values }, labels: { ...labels }, part,
       rule: evaluator.rule80(peak, values.gpu_memory),
       probability: evaluator.runOutProbability(peak, process, values.gpu_memory) });
-    const keys = ranking({ ...values, step_time: seconds, peak });
-    this.everything.add(seconds, peak, make);
+    this.everything.add(seconds, peak, order, make);
     if (verdict !== 0) return;
-    this.fitting.add(seconds, peak, make);
+    this.fitting.add(seconds, peak, order, make);
     const kind = KINDS.map((name) => labels[name] ?? "").join();
     const known = this.kinds.get(kind);
-    if (!known || precedes(keys, known.keys)) this.kinds.set(kind, make());
-    if (this.best.length === TOP && !precedes(keys, this.best[TOP - 1].keys)) return;
+    if (!known || precedes(own, known)) this.kinds.set(kind, make());
+    if (this.best.length === TOP && !precedes(own, this.best[TOP - 1])) return;
     let place = this.best.length;
-    while (place && precedes(keys, this.best[place - 1].keys)) place--;
+    while (place && precedes(own, this.best[place - 1])) place--;
     this.best.splice(place, 0, make());
     this.best.length = Math.min(this.best.length, TOP);
+    if (this.best.length === TOP)
+      this.bound = Math.min(this.bound, Math.max(this.best[TOP - 1].seconds, (1 + DATA.choosing.slower) * this.best[0].seconds));
   }
 }
 
@@ -80,7 +102,7 @@ function choose({ best, kinds, fitting, everything }) {
     const close = fitting.entries.filter((item) => item.seconds <= (1 + slower) * first.seconds);
     const least = close.reduce((one, other) => (other.peak < one.peak ? other : one));
     const roomy = least.peak < (1 - smaller) * first.peak ? [{ ...least, role: "the most room" }] : [];
-    for (const item of [...kinds.values()].sort((left, right) => (precedes(left.keys, right.keys) ? -1 : 1))) {
+    for (const item of [...kinds.values()].sort((left, right) => (precedes(left, right) ? -1 : 1))) {
       if (chosen.length + roomy.length >= most || item.seconds > (1 + slower) * first.seconds || seen.size > others) break;
       if (seen.has(kindOf(item)) || apart.some((other) => near(item, other))) continue;
       seen.add(kindOf(item));

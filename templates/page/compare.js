@@ -1,4 +1,5 @@
 // Two layouts side by side: one that is kept, and the one that is chosen.
+const BROKEN = "not a layout"; // the row of a rule that one of them breaks, over all columns
 function metricsOf(own) {
   const { values, broken, accounts, time } = examined(own);
   const peak = largest(accounts);
@@ -8,7 +9,7 @@ function metricsOf(own) {
     ["SP", values.sequence_parallel ? "on" : "off"], ["recompute", own.recompute], ["order of passes", scheduleName(own, values)],
     ...Object.keys({ ...own.kernels, ...state.kernels, ...kept?.kernels }).map((axis) => [axis, own.kernels[axis] ?? "usual"]),
     ...[...new Set([own, state, kept ?? own].flatMap((side) => Object.keys(side.settings)))].map((word) => [label(word), values[word], String])];
-  if (broken) return [...rows, ["not a layout", broken]];
+  if (broken) return [...rows, [BROKEN, broken]];
   const timed = time.unknown ? [["step, s", "unknown"]] : [
     ["step, s", time.seconds, seconds, -1], ...Object.entries(time.spent).map(([part, value]) => [`${part}, s`, value, seconds, 0]),
     ["tokens/s", time.tokensPerSecond, count, 1], ["MFU", time.mfu, percent, 1],
@@ -45,6 +46,8 @@ function showComparison() {
       if (isTitle(name)) return element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: 4 }, name));
       const [left, right] = [before.get(name), after.get(name)];
       const differs = shown(left) !== shown(right);
+      if (name === BROKEN) return element("tr", { class: "differs" }, element("th", { scope: "row" }, name),
+        element("td", { class: "words", colspan: 3 }, [left && `kept: ${left[0]}`, right && `this layout: ${right[0]}`].filter(Boolean).join("; ")));
       return element("tr", differs ? { class: "differs" } : {}, element("th", { scope: "row", class: isPart(name) ? "part" : undefined }, name),
         element("td", {}, shown(left)), element("td", {}, shown(right)),
         element("td", {}, ...(differs ? changeOf(left?.[0], right?.[0], right?.[2]) : [])));

@@ -1,6 +1,10 @@
 // The map: the peak over two axes, all else as chosen.
+// Sizes of an axis around the chosen one; those that cannot divide the GPUs are left out.
+const DIVIDING = ["tensor_parallel", "context_parallel", "pipeline_parallel"];
 function axisValues(name) {
-  const values = [...new Set([...CANDIDATES[name](state.numbers), state.numbers[name]])].sort((a, b) => a - b);
+  const isFree = !DIVIDING.includes(name) || state.across === "num_gpus" || state.down === "num_gpus";
+  const able = CANDIDATES[name](state.numbers).filter((size) => isFree || divides(size, state.numbers.num_gpus));
+  const values = ascending(able, state.numbers[name]);
   const here = values.indexOf(state.numbers[name]);
   const start = Math.max(0, Math.min(here - 6, values.length - 12));
   return values.slice(start, start + 12);

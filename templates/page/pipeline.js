@@ -53,7 +53,7 @@ function showPipeline(values, accounts, time) {
   const most = Math.max(...ranks.flatMap(inFlight));
   const shown = ranks.length <= 16 ? [...ranks.keys()] : Array.from({ length: 16 }, (_, place) => (place < 8 ? place : p - 16 + place));
   byId("pipeline-hint").textContent = `Schedule ${schedule}${V > 1 ? ` with ${V} chunks on each rank` : ""}: ${m < all ? `the first ${m} of ` : ""}`
-    + `${count(all)} micro-batches. Dark is forward, light is backward; the bars below are ${V > 1 ? "chunks" : "micro-batches"} in flight, `
+    + `${count(all)} micro-batches. Full colours are forward, faded ones backward; the grey bars below are ${V > 1 ? "chunks" : "micro-batches"} in flight, `
     + "with the most at the right.";
-  byId("lanes").replaceChildren(...shown.map((rank) => pipelineRow(rank, ranks[rank], scale, most)));
+  byId("lanes").replaceChildren(...rowsOfRanks(shown, (rank) => pipelineRow(rank, ranks[rank], scale, most)));
 }

@@ -67,16 +67,24 @@ function setStale(stale) {
   byId("ranking").inert = stale;
 }
 
-function showSearch({ share = 1, done = false, legal = 0, verdicts = [0, 0, 0], refused = 0, stopped = "" }) {
+// Seconds that a search takes yet, in words.
+function timeLeft(time) {
+  if (time === undefined) return "";
+  return `about ${time < 90 ? `${5 * Math.ceil(time / 5)} s` : `${Math.round(time / 60)} min`} left`;
+}
+
+function showSearch({ share = 1, left, done = false, legal = 0, verdicts = [0, 0, 0], refused = 0, slow = 0, stopped = "" }) {
   byId("best").setAttribute("aria-busy", !done && !stopped);
   byId("ranking").classList.toggle("searching", !done && !stopped);
   byId("progress").value = share;
-  for (const id of ["progress", "stop"]) byId(id).hidden = Boolean(done || stopped);
+  byId("left").textContent = timeLeft(left);
+  for (const id of ["progress", "left", "stop"]) byId(id).hidden = Boolean(done || stopped);
   byId("again").hidden = !stopped || Boolean(timeUnknown(state, valuesOf(state)));
   byId("best-count").classList.toggle("stopped", Boolean(stopped));
   const beyond = done && refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
-  byId("best-count").textContent = stopped
-    || `${done ? "" : "Searching: "}${count(legal)} legal layouts, ${count(verdicts[0])} fit.${beyond}`;
+  const counted = !slow ? `, ${count(verdicts[0])} fit` : done ? `, ${count(slow)} of them slower than all of these` : "";
+  byId("best-count").textContent = stopped || (done && !legal ? "No layout of this job is legal. shardmath recommend says why."
+    : `${done ? "" : "Searching: "}${count(legal)} legal layouts${counted}.${beyond}`);
 }
 
 function isChosen({ values, labels }) {
@@ -107,7 +115,7 @@ const MEASURES = [
   ["peak", "GiB", ({ peak, verdict }) => element("span", {}, element("span", { class: `badge ${VERDICT_CLASS[verdict]}` },
     VERDICT_SIGN[verdict] + gib(peak)), unseen(verdictName(verdict)))],
   ["runs out", "", ({ probability }) => chance(probability)],
-  ["80 %", "rule", ({ rule }) => verdictName(rule)],
+  ["80 %", "rule", ({ rule }) => verdictName(rule), "rule"],
 ];
 
 // Those of them that are known: cost needs a price.

@@ -1,4 +1,8 @@
-// Every layout of a job, in the order of the spaces that `shardmath recommend` searches.
+// Every layout of a job. Its number is its place in the spaces that `shardmath recommend` searches: of equal layouts the first
+// one counts. Recompute is the innermost loop here, as it changes the fewest terms.
+const INNERMOST = "recompute";
+// Places of parts from which what is slower than all that can be shown is passed over.
+const HUGE = 1e7;
 
 // Steps at each axis: derived symbols that are known then, and the rules and constraints that can be decided.
 function planOf(part, evaluator, values) {
@@ -10,9 +14,12 @@ function planOf(part, evaluator, values) {
     ...evaluator.TESTS,
   ];
   const isKnown = (names) => names.every((name) => !open.has(name));
-  return part.axes.map(([name, rule]) => {
+  const sizes = part.axes.map(([, rule]) => candidatesOf(rule, values).length);
+  const strides = new Map(part.axes.map(([name], place) => [name, sizes.slice(place + 1).reduce((all, size) => all * size, 1)]));
+  const axes = [...part.axes].sort(([left], [right]) => (left === INNERMOST) - (right === INNERMOST));
+  return axes.map(([name, rule]) => {
     for (const symbol of symbolsOf(name)) open.delete(symbol);
-    const step = { name, symbols: symbolsOf(name), candidates: candidatesOf(rule, values), derived: [], tests: [] };
+    const step = { name, symbols: symbolsOf(name), candidates: candidatesOf(rule, values), stride: strides.get(name), derived: [], tests: [] };
     const decide = () => {
       step.tests.push(...tests.filter(([names]) => isKnown(names)).map(([, test]) => test));
       tests = tests.filter(([names]) => !isKnown(names));
@@ -29,51 +36,88 @@ function planOf(part, evaluator, values) {
   });
 }
 
-// Call `visit` with the values of every legal layout, and `report` now and then with the share that is done.
-function everyLegal(part, base, visit, report) {
-  const evaluator = shardmath[part.evaluator];
-  const values = { ...base };
-  const steps = planOf(part, evaluator, values);
+// Walk through the loops of a part, and call `visit` with the values of each combination of the outer ones that breaks no rule
+// so far; of all loops that is every legal layout. `entering` is told how many loops have a value, each time that one changed.
+function everyLegal(part, steps, values, visit, entering = () => {}, depths = steps.length) {
   const labels = {};
   const met = (tests) => {
     for (const test of tests) if (!test(values)) return false;
     return true;
   };
-  const walk = (depth, start, share) => {
-    if (depth === steps.length) return visit(values, labels, evaluator);
-    const { name, symbols, candidates, before, derived, after } = steps[depth];
-    const each = share / candidates.length;
-    for (const [place, candidate] of candidates.entries()) {
+  const walk = (depth, number) => {
+    entering(depth);
+    if (depth === depths) return visit(values, labels, number);
+    const { name, symbols, candidates, stride, before, derived, after } = steps[depth];
+    for (let place = 0; place < candidates.length; place++) {
+      const candidate = candidates[place];
       labels[name] = candidate;
       if (name === "recompute") for (const symbol of symbols) values[symbol] = Number(part.modes[candidate].includes(symbol));
       else values[name] = candidate;
-      if (depth < 3) report(start + place * each);
       if (!met(before)) continue;
       for (const [symbol, formula] of derived) values[symbol] = formula(values);
-      if (met(after)) walk(depth + 1, start + place * each, each);
+      if (met(after)) walk(depth + 1, number + place * stride);
     }
     return undefined;
   };
-  walk(0, 0, 1);
+  walk(0, 0);
 }
 
-// The layouts of all parts, asked for what `choose` needs. `timed` is false where no time is known.
-function searched(state, report = () => {}) {
+// Of modes of recompute the one of least memory, and of switches of stages the first.
+function thinned(step) {
+  if (step.name === INNERMOST) return { ...step, candidates: step.candidates.includes("full") ? ["full"] : step.candidates.slice(-1) };
+  const most = step.name.startsWith("account_for") ? 1 : step.name === "micro_batch_size" ? 3 : Infinity;
+  return { ...step, candidates: step.candidates.slice(0, most) };
+}
+
+// The script of the loops of a job, which a search needs.
+function nestsFor(state) {
   const parts = partsOf(state);
+  return nestsOf(parts, parts.map((part) => baseOf(state, part)));
+}
+
+// The layouts of all parts, asked for what `choose` needs; `report` is told now and then which share is done. In parts of more
+// than `huge` places the memory of layouts is not computed that are slower than all that can be shown.
+function searched(state, report = () => {}, huge = HUGE) {
   const answers = new Answers();
-  for (const [number, part] of parts.entries()) {
-    const base = baseOf(state, part);
-    everyLegal(part, base, (values, labels, evaluator) => {
+  let [before, walked, all] = [0, 0, 0];
+  const parts = partsOf(state).map((part, place) => {
+    const evaluator = shardmath[part.evaluator];
+    const values = baseOf(state, part);
+    const steps = planOf(part, evaluator, values);
+    const outer = steps.findIndex(({ name }) => name === "micro_batch_size") + 1;
+    everyLegal(part, steps, { ...values }, () => { all++; }, () => {}, outer);
+    return { part, evaluator, values, steps, outer, ...shardmath.nests[place] };
+  });
+  const weighed = ({ part, evaluator, values, steps, memory, time }, isHuge, found, entered = () => {}) => {
+    const visit = (_, labels, number) => {
       try {
-        const { peak, process, limits } = evaluator.judgedOf(values);
-        const verdict = evaluator.verdict(peak, ...limits);
-        answers.add({ peak, process, seconds: evaluator.secondsOf(values), verdict }, values, labels, part);
+        const seconds = time.of(values);
+        if (isHuge && found.passes(seconds)) return;
+        const { peak, process, limits } = memory.of(values);
+        found.add({ peak, process, seconds, verdict: evaluator.verdict(peak, ...limits) }, values, labels, part, before + number);
       } catch (error) {
         if (!(error instanceof RangeError)) throw error;
-        answers.refused++;
+        found.refused++;
       }
-    }, (share) => report((number + share) / parts.length, answers));
+    };
+    everyLegal(part, steps, values, visit, (depth) => {
+      memory.changed(depth);
+      time.changed(depth);
+      entered(depth);
+    });
+  };
+  for (const known of parts) {
+    const { steps, outer } = known;
+    const size = steps.reduce((product, { candidates }) => product * candidates.length, 1);
+    if (size > huge) { // some layouts before the others: those of them that fit say what is too slow from the start on
+      answers.ahead = new Answers();
+      weighed({ ...known, steps: steps.map(thinned) }, true, answers.ahead, (depth) => { if (depth === outer) report(walked / all, answers); });
+      answers.bound = Math.min(answers.bound, answers.ahead.bound);
+    }
+    weighed(known, size > huge, answers, (depth) => { if (depth === outer) report(walked++ / all, answers); });
+    before += size;
   }
+  answers.ahead = null;
   return answers;
 }
 

@@ -33,14 +33,21 @@ function shownRanks(accounts) {
     || kept.includes(rank));
 }
 
+// Rows of ranks; where some between two are left out, a line says which.
+function rowsOfRanks(ranks, rowOf) {
+  return ranks.flatMap((rank, place) => {
+    const [first, last] = [place ? ranks[place - 1] + 1 : rank, rank - 1];
+    const gap = first < last ? `ranks ${first} to ${last} are left out` : `rank ${first} is left out`;
+    return [...(first <= last ? [element("p", { class: "gap" }, gap)] : []), rowOf(rank)];
+  });
+}
+
 function showChart(values, accounts, chosen) {
   const scale = 1.01 * Math.max(values.gpu_memory, ...accounts.map((account) => account.total));
-  byId("chart").replaceChildren(...shownRanks(accounts).map((account) => element(
-    "button",
-    { type: "button", "data-rank": account.rank, "aria-pressed": account.rank === chosen.rank },
-    element("span", {}, `rank ${account.rank}`), bar(account.byRole, scale, values.gpu_memory, account.limit),
-    element("span", { class: "number" }, gib(account.total), unseen(` GiB, ${account.verdict}`)),
-  )));
+  const rowOf = (rank) => element("button", { type: "button", "data-rank": rank, "aria-pressed": rank === chosen.rank },
+    element("span", {}, `rank ${rank}`), bar(accounts[rank].byRole, scale, values.gpu_memory, accounts[rank].limit),
+    element("span", { class: "number" }, gib(accounts[rank].total), unseen(` GiB, ${accounts[rank].verdict}`)));
+  byId("chart").replaceChildren(...rowsOfRanks(shownRanks(accounts).map(({ rank }) => rank), rowOf));
   byId("legend").replaceChildren(
     ...DATA.roles.filter((role) => accounts.some((account) => account.byRole[role])).map((role) => element(
       "li", {}, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), `${role} `,

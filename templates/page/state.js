@@ -1,6 +1,7 @@
 // The state: its options and candidates, and the link that holds it.
 const POWERS = (most) => Array.from({ length: Math.log2(most) + 1 }, (_, place) => 2 ** place);
 const STEPS = (step, most) => Array.from({ length: most / step }, (_, place) => step * (place + 1));
+const ascending = (...lists) => [...new Set(lists.flat())].sort((left, right) => left - right);
 // Candidates of every slider; a number that is typed may be another.
 const CANDIDATES = {
   num_gpus: () => [...POWERS(16384), ...POWERS(512).map((power) => 24 * power)],
@@ -9,7 +10,8 @@ const CANDIDATES = {
   cents_per_gpu_hour: () => [0, ...STEPS(10, 1000)],
   tensor_parallel: (numbers) => divisors(numbers.num_attention_heads),
   context_parallel: () => POWERS(128),
-  pipeline_parallel: (numbers) => divisors(numbers.num_layers),
+  pipeline_parallel: (numbers) => ascending(divisors(numbers.num_layers),
+    divisors(numbers.num_gpus).filter((size) => size <= numbers.num_layers)), // stages may differ in layers
   virtual_pipeline: (numbers) => divisors(Math.max(1, Math.floor(numbers.num_layers / numbers.pipeline_parallel))),
   expert_parallel: (numbers) => divisors(Math.max(1, numbers.num_experts)),
   expert_tensor_parallel: () => [0, ...POWERS(16)],

@@ -8,20 +8,27 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
       costPerToken: numbers["step.cost_per_token"] } };
   };
   // The answers so far, with rates of the layouts that are shown.
-  const plain = (answers) => ({
-    legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(rated),
-    fastest: distinct(answers.best, 10).map(rated),
-    nearest: answers.best.length ? [] : answers.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(answers),
-    byRule80: byRule80(answers, state), front: answers.everything.entries,
-  });
+  const counts = ({ legal, verdicts, refused, slow }) => ({ legal, verdicts, refused, slow });
+  const plain = (answers) => {
+    const { shown } = answers;
+    return { ...counts(answers), choices: choose(shown).map(rated), fastest: distinct(shown.best, 10).map(rated),
+      nearest: shown.best.length ? [] : shown.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(shown),
+      byRule80: byRule80(shown, state), front: shown.everything.entries };
+  };
+  const script = URL.createObjectURL(new Blob([nestsFor(state)], { type: "text/javascript" }));
+  importScripts(script);
+  URL.revokeObjectURL(script);
   let [last, shown] = [performance.now(), performance.now() - 1700]; // the first rows come soon
+  let begun = last;
   const answers = searched(state, (share, sofar) => {
     const now = performance.now();
+    if (!share) begun = now;
     if (now - last < 100) return;
     last = now;
     const full = now - shown > 2000;
     if (full) shown = now;
-    postMessage({ share, ...(full ? plain(sofar) : { legal: sofar.legal, verdicts: sofar.verdicts }) });
+    const left = now - begun > 3000 ? ((now - begun) * (1 - share)) / share / 1000 : undefined;
+    postMessage({ share, left, ...(full ? plain(sofar) : counts(sofar)) });
   });
   postMessage({ share: 1, done: true, ...plain(answers) });
 };

@@ -15,10 +15,12 @@ from shardmath.generated.definitions import ROLES
 LINKS = {
     "fits": "", "uncertain": "#model=llama-3.1-70b&tensor_parallel=4",
     "out of memory": "#model=llama-3.1-405b&rank=2", "no layout": "#pipeline_parallel=3",
-    "many ranks": "#num_gpus=1024&pipeline_parallel=80&tensor_parallel=1&num_gpus=1040&rank=40",
+    "many ranks": "#num_gpus=1040&global_batch_size=1040&pipeline_parallel=80&tensor_parallel=1&rank=40",
     "notice": "#colour=red", "loss": "#pipeline_parallel=1&recompute=full&tensor_parallel=8",
     "torchtitan": "#implementation=torchtitan&term=stage.passed_layers.layer_backward&pipeline_parallel=1",
     "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
+    "beside no layout": "#model=llama-3.1-405b&num_gpus=64&global_batch_size=64&pipeline_parallel=2&price=2.1"
+    "&against=model%3Dllama-3.1-405b%26num_gpus%3D64",
     "two layouts": "#price=2.1&tensor_parallel=4&against=model%3Dllama-3.1-70b%26recompute%3Dfull",
     "sequences": "#across=seq_length&down=global_batch_size",
 }
@@ -83,6 +85,22 @@ def test_every_text_can_be_read_at_every_width(state: str, opened: Opener) -> No
           && node.getBoundingClientRect().right > innerWidth + 0.5
         ).map((node) => node.outerHTML.slice(0, 80))""")
         assert outside == [], width
+
+
+def test_every_column_of_two_layouts_is_seen(opened: Opener) -> None:
+    """From the width of a small tablet on, also where a rule that one of them breaks is a sentence."""
+    tab = opened(LINKS["beside no layout"], (768, 900))
+    rule = "pipeline_parallel = 4: must divide the layers that are left for the stages between first and last"
+    tab.locator("#compared").scroll_into_view_if_needed()
+    assert tab.text_content("#compared .words") == f"kept: {rule}"
+    assert tab.evaluate("(([box]) => box.scrollWidth - box.clientWidth)([compared.parentElement])") == 0
+
+
+def test_ranks_that_are_left_out_are_named(opened: Opener) -> None:
+    tab = opened(LINKS["many ranks"])
+    for name, ranks in (("chart", ["6 to 39", "41 to 73"]), ("lanes", ["8 to 71"])):
+        said = tab.locator(f"#{name} .gap").all_text_contents()
+        assert said == [f"ranks {some} are left out" for some in ranks]
 
 
 def test_every_column_of_the_ranking_is_seen(opened: Opener) -> None:

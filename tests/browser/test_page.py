@@ -107,6 +107,15 @@ def test_a_number_out_of_range_is_not_taken_over(opened: Callable[..., Any]) -> 
     assert tab.inner_text("#headline") == before
 
 
+def test_sizes_of_the_map_divide_the_number_of_gpus(opened: Callable[..., Any]) -> None:
+    """Unless that is an axis; stages may differ in layers, so sizes need not divide these."""
+    tab = opened("#num_gpus=96&global_batch_size=96&tensor_parallel=4&pipeline_parallel=5")
+    rows = tab.locator("#map tbody th").all_inner_texts()
+    assert rows == ["1", "2", "3", "4", "5", "6", "8", "12", "16", "24", "32", "48"]  # the chosen one too
+    tab = opened("#num_gpus=96&across=num_gpus&down=pipeline_parallel")
+    assert {"5", "20"} < {*tab.locator("#map tbody th").all_inner_texts()}
+
+
 def test_everything_works_by_keyboard(opened: Callable[..., Any]) -> None:
     tab = opened()
     tab.focus("[data-slider=tensor_parallel]")
