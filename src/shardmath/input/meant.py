@@ -62,7 +62,7 @@ _WAYS = {
     f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora --quantization --quantize --4bit",
     "--rank-by": "--sort --sort-by --order-by --objective",
     "--csv FILE or --parquet FILE": "--output --out --output-file --export --save",
-    "--implementation": "--framework --backend --engine --library",
+    "--implementation": "--impl --framework --backend --engine --library",
     _LENGTH: "--train-iters --train-samples --max-steps --steps --training-steps --epochs --num-train-epochs",
 }
 #: How it is said here, by option.
