@@ -35,6 +35,16 @@ def counted() -> list[Implementation]:
     return [implementation_of(row, row["recompute"]) for row in table("torchtitan_experts")]
 
 
+def of_step(row: dict[str, str]) -> Implementation:
+    """The choices of a row's whole step, with its moments."""
+    return implementation_of(row, row["recompute"], peak="torch", reshard=row["reshard"])
+
+
+def stepped() -> list[Implementation]:
+    """The implementations of all rows of whole steps."""
+    return [of_step(row) for row in table("torchtitan_expert_steps")]
+
+
 def numbers(row: dict[str, str], ranks: int, recompute: str = "none", replicas: int = 1) -> Any:
     """All terms for a row on ``ranks`` GPUs; one micro-batch makes a step."""
     return values(row, implementation_of(row, recompute), ranks, recompute, replicas)
@@ -86,8 +96,7 @@ def test_peaks_of_whole_steps() -> None:
     """Every moment of the second step under torchtitan's own FSDP plan, with and without full recompute."""
     rows = table("torchtitan_expert_steps")
     for row in rows:
-        implementation = implementation_of(row, row["recompute"], peak="torch", reshard=row["reshard"])
-        terms = values(row, implementation, int(row["N"]), row["recompute"], 1, int(row["micro_batches"]),
+        terms = values(row, of_step(row), int(row["N"]), row["recompute"], 1, int(row["micro_batches"]),
                        w={"fp32": 4, "bf16": 2}[row["reduce"]])
         assert terms["stage.total"] == int(row["peak"]), row
     assert {(row["family"], row["recompute"]) for row in rows} == {

@@ -27,7 +27,7 @@ from ..systems import SYSTEMS, refusals
 from ..systems.system import Aspect
 from .optimizers import DEALT, IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
-from .walked_layers import not_walked
+from .walked_layers import has_experts_of_torchtitan, not_walked
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
@@ -218,7 +218,7 @@ def _of_unknown_moments(choices: Mapping[str, str], special: str) -> str:
         return ""
     kinds = {axis: choices[axis] for axis in ("layers", "heads", "mlp")}
     others = [f"{axis} = {kind}" for axis, kind in kinds.items() if kind not in ("dense", "grouped", "swiglu")]
-    if choices["router"] == "torchtitan" and choices["layers"] == "experts":
+    if has_experts_of_torchtitan(choices):
         return unwalked
     if choices["router"] in TRANSFORMERS_ROUTERS:
         return unwalked if others or special or choices["attention"] == "eager" else ""

@@ -42,10 +42,15 @@ OF_TORCHTITAN: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def has_experts_of_torchtitan(choices: Mapping[str, str]) -> bool:
+    """Tell whether layers are torchtitan's with experts."""
+    return choices["router"] == "torchtitan" and choices["layers"] == "experts"
+
+
 def not_walked(choices: Mapping[str, str]) -> str:
     """Name the first choice with which a layer's backward pass is not walked; "" if there is none."""
     options = OF_EXPERTS if choices["layers"] == "experts" else WALKED
-    if choices["router"] == "torchtitan" and choices["layers"] == "experts":
+    if has_experts_of_torchtitan(choices):
         options = OF_TORCHTITAN
     if choices["heads"] == "latent" and choices["attention"] == "flash":
         return "heads = latent and attention = flash"

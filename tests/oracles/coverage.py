@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import NamedTuple
 
 import test_experts_counted
@@ -286,7 +287,7 @@ def tables() -> str:
         "|---|---|---|---|---|---|",
         *(f"| {', '.join(f'`{family}`' for family in families)} | {' | '.join(each[:4])} | {each.why or '-'} |"
           for each, families in lines),
-        "", f"Saved bytes: {_files(tried[name])}. Peak: {_files(of_peaks[name])}.",
+        "", fill(f"Saved bytes: {_files(tried[name])}. Peak: {_files(of_peaks[name])}.", 120, break_on_hyphens=False),
     )) for name, lines in found.items())
 
 

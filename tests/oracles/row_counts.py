@@ -124,6 +124,7 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
                 "stage.activation", "stage.loss.after_forward", "stage.loss.loss_forward", "stage.total")),
             Oracle(test_torchtitan_experts, tuple(dict.fromkeys(test_torchtitan_experts.counted())), (
                 *stage, "stage.expert_parameters", "stage.loss.after_forward", "stage.padded_experts.buffer")),
+            Oracle(test_torchtitan_experts, tuple(dict.fromkeys(test_torchtitan_experts.stepped())), ("stage.total",)),
         ),
         # All that a rank keeps between steps, and the peak of the passes.
         "nanotron": (Oracle(test_nanotron_runs, (NANOTRON,), sums=lambda every: [kept_rows(every)]),),
