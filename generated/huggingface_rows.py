@@ -401,6 +401,10 @@ ROWS = {
     "loss.value_fp32": ("loss", "LAST", "transient", "SITE", "loss", ('after_forward', 'loss_forward', 'loss_backward'), False),
 }
 
+#: Weights without gradients and optimizer states.
+FROZEN = (
+)
+
 #: Events at the points of a step.
 SCRIPTS = {
     "step_begin": (

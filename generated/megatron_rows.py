@@ -517,6 +517,10 @@ ROWS = {
     "head_workspace.backward": ("head_workspace", "LAST", "buffer", "SHARED", "workspace", (), False),
 }
 
+#: Weights without gradients and optimizer states.
+FROZEN = (
+)
+
 #: Events at the points of a step.
 SCRIPTS = {
     "step_begin": (

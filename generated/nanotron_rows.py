@@ -470,6 +470,10 @@ ROWS = {
     "thread_workspace.backward": ("thread_workspace", "STAGE", "buffer", "SHARED", "workspace", (), False),
 }
 
+#: Weights without gradients and optimizer states.
+FROZEN = (
+)
+
 #: Events at the points of a step.
 SCRIPTS = {
     "step_begin": (

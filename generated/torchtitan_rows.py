@@ -488,6 +488,10 @@ ROWS = {
     "last_steps.embedding_gradient": ("last_steps", "LAST", "transient", "SITE", "embedding", ('embedding_backward',), False),
 }
 
+#: Weights without gradients and optimizer states.
+FROZEN = (
+)
+
 #: Events at the points of a step.
 SCRIPTS = {
     "step_begin": (

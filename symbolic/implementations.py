@@ -210,8 +210,7 @@ HUGGINGFACE = Implementation(
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
-        "attention": ("sdpa",), "adapters": ("none",),
-        "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"),
+        "attention": ("sdpa",), "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"), "base_weights": ("full",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )

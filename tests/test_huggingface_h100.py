@@ -59,7 +59,7 @@ def test_gradients_of_the_scores_are_those_of_the_trace(tmp_path: Path) -> None:
 
 def test_peak_of_the_replay_is_the_ledgers() -> None:
     for case in CASES:
-        if case.group in (huggingface.NONE, huggingface.FULL):
+        if case.group != huggingface.EAGER:
             assert case.model is not None
             account = replayed(configured(case.model, case.gpu, **case.arguments))
             assert account.replay is not None

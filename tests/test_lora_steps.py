@@ -10,7 +10,7 @@ from counted import table
 from families import read_config
 
 from shardmath.account.accounting import Explanation, explanation
-from shardmath.account.configured import configured
+from shardmath.account.configured import Configuration, configured
 from shardmath.errors import InputError
 
 pytestmark = pytest.mark.slow
@@ -18,17 +18,22 @@ pytestmark = pytest.mark.slow
 ROWS = table("lora_steps")
 
 
-def account(row: dict[str, str], folder: Path) -> Explanation:
-    """Account for the step of a row. Rows with DistributedDataParallel have the buckets of several ranks."""
+def configuration(row: dict[str, str], folder: Path) -> Configuration:
+    """Return the run of a row. Rows with DistributedDataParallel have the buckets of several ranks."""
     ranks = 2 if row["data_parallel"] == "ddp" else 1
     kernels = {axis: row[axis] for axis in ("adapters", "attention", "base_weights")}
     batch = int(row["batch"])
-    return explanation(configured(
+    return configured(
         read_config(folder, {"model_type": row["family"], **json.loads(row["config"])}), "b300",
         implementation="huggingface", seq_length=int(row["sequence"]), micro_batch_size=batch, data_parallel=ranks,
         global_batch_size=batch * int(row["microbatches"]) * ranks, recompute=row["recompute"],
         lora_rank=int(row["rl"]), torch_workspace_bytes=0,
-        kernels={"loss": "huggingface_freed", **kernels}))
+        kernels={"loss": "huggingface_freed", **kernels})
+
+
+def account(row: dict[str, str], folder: Path) -> Explanation:
+    """Account for the step of a row."""
+    return explanation(configuration(row, folder))
 
 
 @pytest.mark.parametrize("place", range(len(ROWS)))

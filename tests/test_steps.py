@@ -250,7 +250,7 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     others = {case.id: case for case in (*torchtitan.read(), *huggingface.read(), *one_h100.read())
               if case.id in stored}
     assert len(measured) == 1127
-    assert len(others) == 12 + 23 + 13
+    assert len(others) == 12 + 26 + 13
     assert stored.keys() == measured.keys() | others.keys()
     for case in [*measured.values(), *others.values()][::50 if not FULL else 1]:
         total = shardmath.explain(case.model, case.gpu, **case.arguments).ranks[0].total

@@ -95,9 +95,9 @@ def _of_layers() -> tuple[Tensor, ...]:
     )
 
 
-def _of_adapters(name: str, projections: int, *adapters: str) -> tuple[Tensor, ...]:
+def _of_adapters(name: str, projections: int, *adapters: str, words: str = "") -> tuple[Tensor, ...]:
     """Return the counters of the adapters of some projections: two matrices each."""
-    return (_counters(f"adapters_of_{name}", 2 * projections, f"adapters of {name}", adapters=adapters),)
+    return (_counters(f"adapters_of_{name}", 2 * projections, f"adapters of {words or name}", adapters=adapters),)
 
 
 COMPONENTS = (
@@ -125,11 +125,12 @@ COMPONENTS = (
           ("layer_part_steps", "Step counters of a layer's parts", Place.LAYER, _of_layers(), _TRAINED),
           ("mlp_steps", "Step counters of a dense MLP", Place.DENSE, _of_mlps(), _TRAINED),
           ("adapter_steps", "Step counters of adapters of attention", Place.LAYER, (
-              *_of_adapters("q and v", 2, *ADAPTED),
+              *_of_adapters("q_v", 2, *ADAPTED, words="q and v"),
               *_of_adapters("k", 1, *(option for option in ADAPTED if option != "q_v")),
-              *_of_adapters("the output projection", 1, "attention", "all_linear")), {"adapters": ADAPTED}),
+              *_of_adapters("o_proj", 1, "attention", "all_linear", words="the output projection")),
+           {"adapters": ADAPTED}),
           ("mlp_adapter_steps", "Step counters of adapters of a dense MLP", Place.DENSE,
-           _of_adapters("gate, up and down projection", 3, "all_linear"), {"adapters": ("all_linear",)}),
+           _of_adapters("mlp", 3, "all_linear", words="gate, up and down projection"), {"adapters": ("all_linear",)}),
           ("expert_steps", "Step counters of routers and experts", Place.EXPERTS, _of_experts(),
            {"layers": ("experts",)}))),
     Component(

@@ -14,6 +14,7 @@ from ..orders.fsdp import SAME_MEMORY
 from ..orders.step import births, joined, modules, scripts, walked
 from ..orders.words import Birth
 from ..parallel.data import states
+from ..parallel.groups import is_frozen
 from .evaluator import as_written, evaluator
 
 
@@ -33,6 +34,8 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
              "module": row.tensor.module, "sites": row.tensor.sites, "of_layer": is_layer_input(row.component)}
             for row in rows
         ],
+        "frozen": [f"{row.component.name}.{row.tensor.name}" for row in rows
+                   if row.tensor.role is Role.WEIGHT and is_frozen(row.component, choices)],
         "scripts": scripts(choices),
         "modules": [name for name in modules(choices) if name in names],
         "joined": {name: parts for name, parts in joined(choices).items() if names.issuperset(parts)},

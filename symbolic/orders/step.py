@@ -84,7 +84,7 @@ def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
 
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
-    return transformers.MODULES if fits(transformers.LAYERS, choices) else ()
+    return transformers.MODULES if fits(transformers.ANY, choices) else ()
 
 
 def parameters(shape: tuple[Dimension, ...], choices: Mapping[str, str]) -> tuple[Dimension, ...]:

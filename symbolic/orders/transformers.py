@@ -10,14 +10,16 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr
 
+from ..choices import ADAPTED
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, VOCAB
 from ..functions import Iverson
 from ..parallel.data import SEEKS_UNUSED
 from ..parameters import symbols
+from . import adapted
 from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
-p, qkn, rfull, tied = symbols("p qkn rfull tied")
+a, k, p, qkn, rfull, tied = symbols("a k p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
@@ -29,35 +31,55 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
 }
 #: With FSDP2: every layer is a unit, and the model with all that is outside of them another.
 _SHARDED: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("fsdp",)}
+#: The same, and with adapters of PEFT beside frozen weights of 16 bits.
+ANY: Mapping[str, tuple[str, ...]] = {
+    **LAYERS, "adapters": ("none", *ADAPTED), "adapter_kind": ("lora",), "adapter_precision": ("low",),
+    "base_weights": ("full",), "expert_adapters": ("none",),
+}
+_FROZEN: Mapping[str, tuple[str, ...]] = {**ANY, "data_parallel": ("ddp",), "precision": ("bf16",)}
 _TOKENS = (SEQUENCE, BATCH)
 _TIED = tied * Iverson(Eq(p, 1))
 
 
+def _modules(component: str, *names: str) -> tuple[str, ...]:
+    """Return the weights of projections, each with the matrices of its adapter behind it."""
+    return tuple(row for name in names for row in (
+        f"{component}.{name}.weight", *(["attention.qkv.bias"] if name == "q" else []),
+        f"{component}_adapters.{name}.adapter_a", f"{component}_adapters.{name}.adapter_b"))
+
+
 #: Parameters of a layer in the order of its modules. Biases of queries, keys and values are one row.
 MODULES = (
-    "attention.q.weight", "attention.qkv.bias", "attention.k.weight", "attention.v.weight", "attention.o_proj.weight",
-    "attention.q_norm.weight", "attention.k_norm.weight", "swiglu.gate.weight", "swiglu.up.weight",
-    "swiglu.down.weight", "attention_norm.weight", "ffn_norm.weight",
+    *_modules("attention", "q", "k", "v", "o_proj"), "attention.q_norm.weight", "attention.k_norm.weight",
+    *_modules("swiglu", "gate", "up", "down"), "attention_norm.weight", "ffn_norm.weight",
 )
 
 
 def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2) -> Passing:
-    return Passing(name, shape, bytes, meaning, "transformers", when, LAYERS)
+    return Passing(name, shape, bytes, meaning, "transformers", when, ANY)
 
 
-def _of_norm(name: str, tokens: tuple[Dimension, ...], width: Dimension, when: Expr = ONE) -> tuple[Passing, ...]:
-    shape = (*tokens, width)
+def _of_norm(
+    name: str, tokens: tuple[Dimension, ...], width: Dimension, when: Expr = ONE, heads: Expr | None = None,
+) -> tuple[Passing, ...]:
+    """Return the tensors of a norm, of a number of ``heads`` if it is one of each head."""
+    shape, several = (*tokens, width), ONE if heads is None else Iverson(heads > 1)
     return (
         _layers(f"{name}.fp32", shape, "fp32 temporary of a norm", when, 4),
         _layers(f"{name}.sum", shape, "fp32 gradient of a norm's input, summed over its two paths", when, 4),
         _layers(f"{name}.statistic", tokens, "fp32 number of each token", when, 4),
         _layers(f"{name}.gradient", shape, "gradient of the normalised input", when),
         _layers(f"{name}.weighted", shape, "product whose sum is the gradient of a norm's weight", when),
-        _layers(f"{name}.input_gradient", shape, "gradient of a norm's input", when),
+        _layers(f"{name}.input_gradient", shape, "gradient of a norm's input", when * several),
+        *(() if heads is None else (
+            _layers(f"{name}.input_gradient_alone", shape, "the same of one head", when * (1 - several)),)),
+        _layers(f"{name}.narrow", shape, "normalised input, which a frozen weight does not save", when),
     )
 
 
-def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...]) -> tuple[Passing, ...]:
+def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...], number: Expr) -> tuple[Passing, ...]:
+    """Return the tensors of ``number`` heads; those of one head lie side by side as they are."""
+    several = Iverson(number > 1)
     return (
         _layers(f"{name}.linear", shape, "output of a projection, before its norm", qkn),
         _layers(f"{name}.projected", shape, "before RoPE"),
@@ -67,18 +89,19 @@ def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...]) -> tuple
         _layers(f"{name}.sine", shape, "product with sines"),
         _layers(f"{name}.slice", shape, "gradient of half of each head among zeros"),
         _layers(f"{name}.gradient", shape, "gradient after RoPE"),
-        _layers(f"{name}.turned_back", shape, "gradient before RoPE", 1 - qkn),
+        _layers(f"{name}.turned_back", shape, "gradient before RoPE", (1 - qkn) * several),
+        _layers(f"{name}.turned_back_alone", shape, "the same of one head", (1 - qkn) * (1 - several)),
         _layers(f"{name}.normed_gradient", shape, "gradient before RoPE, of the output of a norm", qkn),
-        _layers(f"{name}.joined", shape, "gradient before RoPE, heads side by side"),
+        _layers(f"{name}.joined", shape, "gradient before RoPE, heads side by side", several),
     )
 
 
 PASSING: tuple[Passing, ...] = (
     Passing("copied", (), 1, "1 where DistributedDataParallel looks for unused parameters and copies what is returned",
             "pytorch", SEEKS_UNUSED, {**_HEAD, "data_parallel": ("ddp",)}),
-    *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn),
-    *_of_norm("k_norm", (*_TOKENS, KV_HEADS), HEAD_DIM, qkn),
-    *_rotated("q", HEADS, QUERY), *_rotated("k", KV_HEADS, KEY),
+    *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn, a),
+    *_of_norm("k_norm", (*_TOKENS, KV_HEADS), HEAD_DIM, qkn, k),
+    *_rotated("q", HEADS, QUERY, a), *_rotated("k", KV_HEADS, KEY, k),
     _layers("output", WHOLE, "output of a layer, which the next one keeps where it is recomputed", rfull),
     _layers("hidden", WHOLE, "output of a layer, until the next one has added to it", 1 - rfull),
     _layers("positions", (SEQUENCE,), "numbers of positions, which the model holds and recompute saves", 1 - rfull, 8),
@@ -86,6 +109,9 @@ PASSING: tuple[Passing, ...] = (
     _layers("o_proj.output", WHOLE, "output of attention, before it is added"),
     _layers("attention.sum", WHOLE, "the layer's input with it"),
     _layers("down.output", WHOLE, "output of the MLP, before it is added"),
+    _layers("mlp.input", WHOLE, "input of an MLP without adapters, which frozen matrices do not save"),
+    _layers("mlp.product", adapted.INNER, "input of its down projection"),
+    _layers("head.read", WHOLE, "input of a frozen head, which the model holds"),
     _layers("head.input_gradient", WHOLE, "gradient of the head's input"),
     _layers("residual.gradient", WHOLE, "gradient of the residual stream", _TIED),
     _layers("residual.gradient_apart", WHOLE, "the same where the head is no embedding", 1 - _TIED),
@@ -93,27 +119,35 @@ PASSING: tuple[Passing, ...] = (
     _layers("tied.embedding_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the embedding has it", _TIED),
     *(_layers(*row) for row in GRADIENTS),
     _layers("input.sum", WHOLE, "sum of all of them"),
+    *adapted.passing(ANY),
 )
 
 
-def _norm(row: str, output: str, kind: str = "norm") -> str:
-    """Return the words of an eager norm whose saved tensors begin with ``row``."""
+def _norm(row: str, output: str, kind: str = "norm", frozen: bool = False) -> str:
+    """Return the words of an eager norm whose saved tensors begin with ``row``; a frozen one does not save its output.
+
+    ``output`` makes the output times the weight.
+    """
+    normalised = "+{kind}.narrow {output} -{kind}.narrow" if frozen else (
+        "save:{row}.normalised {output} drop:{row}.normalised")
     return (f"save:{row}.input_fp32 +{kind}.fp32 +{kind}.statistic -{kind}.fp32 +{kind}.statistic save:{row}.rms"
-            f" -{kind}.statistic +{kind}.fp32 drop:{row}.rms drop:{row}.input_fp32 save:{row}.normalised {output}"
-            f" drop:{row}.normalised -{kind}.fp32 -{kind}.statistic")
+            f" -{kind}.statistic +{kind}.fp32 drop:{row}.rms drop:{row}.input_fp32"
+            f" {normalised.format(kind=kind, row=row, output=output)} -{kind}.fp32 -{kind}.statistic")
 
 
-def _norm_backward(row: str, freed: str, result: str, kind: str = "norm") -> str:
-    """Return the words of its backward pass: ``freed`` frees the gradient of its output."""
-    return (f"+{kind}.gradient +{kind}.weighted grad:{row}.weight -{kind}.weighted added {freed} free:{row}.normalised"
+def _norm_backward(
+    row: str, freed: str, result: str, kind: str = "norm", frozen: bool = False, last: str = "",
+) -> str:
+    """Return the words of its backward pass: ``freed`` frees the gradient of its output, ``last`` what goes with all.
+
+    ``result`` makes the gradient of its input.
+    """
+    weight = "" if frozen else f" +{kind}.weighted grad:{row}.weight -{kind}.weighted added"
+    return (f"+{kind}.gradient{weight} {freed}{'' if frozen else f' free:{row}.normalised'}"
             f" +{kind}.fp32 -{kind}.gradient +{kind}.fp32 +{kind}.sum +{kind}.statistic -{kind}.fp32 -{kind}.fp32"
             + 3 * f" +{kind}.statistic" + 3 * f" -{kind}.statistic"
             + f" free:{row}.rms +{kind}.fp32 -{kind}.statistic" + 3 * f" +{kind}.fp32" + 3 * f" -{kind}.fp32"
-            + f" free:{row}.input_fp32 -{kind}.fp32 {result} -{kind}.sum")
-
-
-def _projected(name: str) -> str:
-    return f"+{name}.linear {_norm(f'attention.{name}_norm', f'+{name}.projected', f'{name}_norm')} -{name}.linear"
+            + f" free:{row}.input_fp32{last} -{kind}.fp32 {result} -{kind}.sum")
 
 
 def _rope(name: str) -> str:
@@ -123,60 +157,200 @@ def _rope(name: str) -> str:
 
 def _rope_backward(name: str) -> str:
     """Return the words after which ``turned_back`` or ``normed_gradient`` is the gradient of what was turned."""
-    return (f"+{name}.sine +{name}.half +{name}.turned_back +{name}.normed_gradient -{name}.half +{name}.slice"
+    return (f"+{name}.sine +{name}.half +{name}.turned_back +{name}.turned_back_alone"
+            f" +{name}.normed_gradient -{name}.half +{name}.slice"
             f" -{name}.sine -{name}.slice"
             f" +{name}.cosine -{name}.gradient -{name}.cosine")
 
 
-def _normed_backward(name: str) -> str:
-    normed = _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", f"+{name}_norm.input_gradient",
-                            f"{name}_norm")
-    return f"{normed} +{name}.joined -{name}.turned_back -{name}_norm.input_gradient grad:attention.{name}.weight"
+#: Words that free gradients before RoPE, of several heads or of one.
+_TURNED_BACK = {name: f"-{name}.joined -{name}.turned_back_alone -{name}_norm.input_gradient_alone" for name in "qk"}
 
 
+class _Layer:
+    """The words of a layer in which ``names`` have adapters; without any, all weights are trained."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names, self._frozen = names, bool(names)
+        self._mlp_input, self._mlp_output = "save:swiglu.gate_up.input", "save:swiglu.down.input"
+        self._qkv_input = "save:attention.qkv.input"
+        if names:
+            self._qkv_input = "save:attention_adapters.qkv.adapter_input"
+            adapted = "down" in names
+            self._mlp_input = "save:swiglu_adapters.gate_up.adapter_input" if adapted else "+mlp.input"
+            self._mlp_output = "save:swiglu_adapters.down.adapter_input" if adapted else "+mlp.product"
+
+    def norm(self, row: str, output: str) -> str:
+        """Return the words of a norm of hidden states."""
+        return _norm(row, output, frozen=self._frozen)
+
+    def norm_backward(self, row: str, freed: str, result: str, last: str = "") -> str:
+        """Return the words of its backward pass."""
+        return _norm_backward(row, freed, result, frozen=self._frozen, last=last)
+
+    def forward(self) -> str:
+        """Return the words of the forward pass."""
+        # Autograd holds the input of the first frozen layer, a leaf.
+        freed, read = ("later:-hidden", " -mlp.product -mlp.input") if self._frozen else ("-hidden", "")
+        return (
+            f"save:layer_input {self.norm('attention_norm', self._qkv_input)} {self._turned('q')} {self._turned('k')}"
+            f" {self._linear('v', 'save:attention.v')} {_rope('q')} {_rope('k')} -q.projected -k.projected"
+            " save:attention.context save:attention.logsumexp drop:attention.logsumexp"
+            f" {self._linear('o_proj', '+o_proj.output')} drop:all"
+            f" +attention.sum -o_proj.output {self.norm('ffn_norm', self._mlp_input)}"
+            f" {self._linear('gate', 'save:swiglu.gate')} save:swiglu.silu drop:swiglu.gate"
+            f" {self._linear('up', 'save:swiglu.up')} {self._mlp_output} drop:swiglu.silu drop:swiglu.up"
+            f" {self._down()}{read} drop:all =hidden next -down.output -attention.sum {freed}")
+
+    def _down(self) -> str:
+        if "down" in self._names:
+            return adapted.forward("down", "+down.output", self._names, last=True)
+        return "end +down.output"
+
+    def _linear(self, name: str, output: str) -> str:
+        return adapted.forward(name, output, self._names)
+
+    def _turned(self, name: str) -> str:
+        """Return the words of queries or keys before RoPE: a projection and a norm, if the model has that."""
+        normed = _norm(f"attention.{name}_norm", f"+{name}.projected", f"{name}_norm", self._frozen)
+        return f"{adapted.forward(name, f'+{name}.linear', self._names, normed)} -{name}.linear"
+
+    def backward(self) -> str:
+        """Return the words of the backward pass."""
+        return (
+            f"{self._down_backward()} +up.gradient +silu.gradient {self._freed('down')} free:swiglu.up"
+            f" free:swiglu.silu {self._up_backward()} +gate.gradient -silu.gradient"
+            f" free:swiglu.gate {self._gate_backward()}"
+            f" {self.norm_backward('ffn_norm', '-input.sum', '+norm.input_gradient')}"
+            f" -norm.input_gradient {self._attended_backward()} +q.gradient +k.gradient"
+            f" +v.gradient {self._freed('o_proj')} free:attention.k free:attention.q free:attention.v"
+            " free:attention.logsumexp"
+            f" free:attention.context {_rope_backward('k')} {_rope_backward('q')} {self._v_backward()}"
+            f" {self._normed_backward('k')} {self._k_backward()} {self._normed_backward('q')} {self._q_backward()} "
+            + self.norm_backward("attention_norm", "-input.sum", "+norm.input_gradient",
+                                 " free:layer_input" * self._frozen)
+            + " -norm.input_gradient free")
+
+    def _freed(self, name: str) -> str:
+        """Return the word that frees the gradient of the only input of a projection."""
+        if name in self._names:
+            return f"-{name}.input_sum"
+        return {"down": "-down.input_gradient", "o_proj": "-context.gradient"}[name]
+
+    def _alone(self, name: str, freed: str, started: str = "") -> str:
+        """Return the words of a projection with an adapter whose input no other one has."""
+        matrices = adapted.of_matrices(name, freed, scaled=not started)
+        return (f"{started} {matrices} +{name}.frozen_gradient +{name}.input_sum -{name}.adapter_gradient"
+                f" -{name}.frozen_gradient").strip()
+
+    def _first(self, name: str, gradient: str) -> str:
+        """Return the words of the projection with an adapter that first makes a gradient of a common input."""
+        return (f"{adapted.of_matrices(name)} +input.gradient -{gradient} +input.sum -{name}.adapter_gradient"
+                " -input.gradient")
+
+    def _later(self, name: str, gradient: str, freed: str = "") -> str:
+        """Return the words of one that adds gradients of its input, in place, to what there is.
+
+        ``gradient`` frees that of its output, ``freed`` its input.
+        """
+        matrices = f"{adapted.of_matrices(name, freed)} -{name}.adapter_gradient " if name in self._names else ""
+        return f"{matrices}+input.gradient {gradient} -input.gradient"
+
+    def _down_backward(self) -> str:
+        if "down" in self._names:
+            started = "+down.scaled_gradient again:kept -down.base -attention.sum"
+            return self._alone("down", "free:swiglu_adapters.down.adapter_input", started)
+        again = "again:kept -mlp.product -mlp.input -attention.sum" if self._frozen else "again:kept -attention.sum"
+        weight = "" if self._frozen else " grad:swiglu.down.weight"
+        return f"{again}{weight} +down.input_gradient" + ("" if self._frozen else " free:swiglu.down.input added")
+
+    def _up_backward(self) -> str:
+        if "up" in self._names:
+            return self._first("up", "up.gradient")
+        if self._frozen:
+            return "+input.gradient -up.gradient"
+        return "grad:swiglu.up.weight +input.gradient -up.gradient added"
+
+    def _gate_backward(self) -> str:
+        if "gate" in self._names:
+            return self._later("gate", "-gate.gradient", "free:swiglu_adapters.gate_up.adapter_input")
+        added = "+input.gradient -gate.gradient{} +input.sum -input.gradient -input.gradient"
+        if self._frozen:
+            return added.format("")
+        return f"grad:swiglu.gate.weight {added.format(' free:swiglu added')}"
+
+    def _attended_backward(self) -> str:
+        if "o_proj" in self._names:
+            return self._alone("o_proj", "")
+        return "+context.gradient" if self._frozen else "grad:attention.o_proj.weight +context.gradient added"
+
+    def _v_backward(self) -> str:
+        if self._frozen:
+            return self._first("v", "v.gradient")
+        return "grad:attention.v.weight +input.gradient -v.gradient added"
+
+    def _normed_backward(self, name: str) -> str:
+        result = f"+{name}_norm.input_gradient +{name}_norm.input_gradient_alone"
+        normed = _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", result, f"{name}_norm",
+                                self._frozen)
+        weight = "" if self._frozen else f" grad:attention.{name}.weight"
+        return f"{normed} +{name}.joined -{name}.turned_back -{name}_norm.input_gradient{weight}"
+
+    def _k_backward(self) -> str:
+        if self._frozen:
+            return self._later("k", _TURNED_BACK["k"])
+        return (f"grad:attention.qkv.bias +input.gradient {_TURNED_BACK['k']} +input.sum -input.gradient"
+                " -input.gradient added")
+
+    def _q_backward(self) -> str:
+        if self._frozen:
+            later = self._later("q", _TURNED_BACK["q"], "free:attention_adapters.qkv.adapter_input")
+            return f"{later} free:attention"
+        return f"+input.gradient {_TURNED_BACK['q']} free:attention added -input.gradient"
+
+
+def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
+    """Return the scripts of a model in which some projections have adapters, or without any all weights are trained."""
+    layer, frozen = _Layer(names), bool(names)
+    final = layer.norm_backward("final_norm", "-head.input_gradient",
+                                "=residual.gradient =residual.gradient_apart")
+    read, passed = ("=head.read", " -next") if frozen else ("save:head.input", "")
+    embedded = "" if frozen else "=hidden "
+    head = ("=last_steps.loss use:step_workspace.backward +head.input_gradient -last_steps.logits_gradient" if frozen
+            else "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
+            " +head.input_gradient -last_steps.logits_gradient free:head.input added")
+    embedding = ("unshare -residual.gradient -residual.gradient_apart free -last_steps.loss" if frozen
+                 else "unshare +tied.embedding_gradient -residual.gradient grad:embedding"
+                 " -residual.gradient_apart -tied.gradient -tied.embedding_gradient added free -last_steps.loss")
+    return (
+        Script("step_begin", "", options),
+        # The first product of a forward pass is that of RoPE's angles.
+        Script("embedding_forward", f"save {embedded}next share use:step_workspace.forward", options),
+        Script("layer_forward", layer.forward(), options),
+        Script("head_forward", f"{layer.norm('final_norm', read)} end -hidden{passed} =loss.held_by_caller"
+               " =loss.logits_in_model", options),
+        *((Script("loss_forward", f"{_LOGITS} -head.read {_RETURNED}", options),) if frozen else ()),
+        Script("head_backward", f"{head} {final} free", options),
+        Script("norm_backward", "", options),
+        Script("layer_backward", layer.backward(), options),
+        Script("embedding_backward", embedding, options),
+        Script("backward_end", "-loss.held_by_caller sum", options),
+        Script("optimizer_step", "+* -* -all", options),
+    )
+
+
+#: Words of the loss's forward pass, and behind it: the model returns its logits when it has its loss, and the caller
+#: holds them until its next forward pass, or does not.
+_LOGITS = "+loss.logits_fp32 +loss.padded_labels save +* -*"
+_RETURNED = "copied:loss.held_by_caller copied:loss.logits_in_model -loss.logits_in_model"
 _UNSHARDED: tuple[Script, ...] = (
-    # The model returns its logits when it has its loss; the caller holds them until its next forward pass, or does not.
     Script("head_forward", "save =loss.held_by_caller =loss.logits_in_model", _HEAD),
-    Script("loss_forward", "+loss.logits_fp32 +loss.padded_labels save +* -* copied:loss.held_by_caller"
-           " copied:loss.logits_in_model -loss.logits_in_model", _HEAD),
+    Script("loss_forward", f"{_LOGITS} {_RETURNED}", _HEAD),
     Script("loss_backward", "+loss.gradient_log_softmax +* -loss.gradient_log_softmax free =last_steps.logits_gradient"
            " -*", _HEAD),
     Script("head_backward", "+* free:head -last_steps.logits_gradient -*", _HEAD),
     Script("norm_backward", "free +* -*", _HEAD),
-    Script("step_begin", "", LAYERS),
-    # The first product of a forward pass is that of RoPE's angles.
-    Script("embedding_forward", "save =hidden next share use:step_workspace.forward", LAYERS),
-    Script("layer_forward", f"save:layer_input {_norm('attention_norm', 'save:attention.qkv.input')}"
-           f" {_projected('q')} {_projected('k')} save:attention.v {_rope('q')} {_rope('k')} -q.projected -k.projected"
-           " save:attention.context save:attention.logsumexp drop:attention.logsumexp +o_proj.output drop:all"
-           f" +attention.sum -o_proj.output {_norm('ffn_norm', 'save:swiglu.gate_up.input')}"
-           " save:swiglu.gate save:swiglu.silu drop:swiglu.gate save:swiglu.up save:swiglu.down.input"
-           " drop:swiglu.silu drop:swiglu.up end +down.output drop:all =hidden next -down.output -attention.sum"
-           " -hidden", LAYERS),
-    Script("head_forward", f"{_norm('final_norm', 'save:head.input')} end -hidden =loss.held_by_caller"
-           " =loss.logits_in_model", LAYERS),
-    Script("head_backward", "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
-           " +head.input_gradient -last_steps.logits_gradient free:head.input added "
-           + _norm_backward("final_norm", "-head.input_gradient", "=residual.gradient =residual.gradient_apart")
-           + " free", LAYERS),
-    Script("norm_backward", "", LAYERS),
-    Script("layer_backward", "again:kept -attention.sum grad:swiglu.down.weight +down.input_gradient"
-           " free:swiglu.down.input added +up.gradient +silu.gradient -down.input_gradient free:swiglu.up"
-           " free:swiglu.silu grad:swiglu.up.weight +input.gradient -up.gradient added +gate.gradient -silu.gradient"
-           " free:swiglu.gate grad:swiglu.gate.weight +input.gradient -gate.gradient free:swiglu added +input.sum"
-           f" -input.gradient -input.gradient {_norm_backward('ffn_norm', '-input.sum', '+norm.input_gradient')}"
-           " -norm.input_gradient grad:attention.o_proj.weight +context.gradient added +q.gradient +k.gradient"
-           " +v.gradient -context.gradient free:attention.k free:attention.q free:attention.v free:attention.logsumexp"
-           f" free:attention.context {_rope_backward('k')} {_rope_backward('q')} grad:attention.v.weight"
-           f" +input.gradient -v.gradient added {_normed_backward('k')} grad:attention.qkv.bias +input.gradient"
-           f" -k.joined +input.sum -input.gradient -input.gradient added {_normed_backward('q')} +input.gradient"
-           " -q.joined free:attention added -input.gradient "
-           + _norm_backward("attention_norm", "-input.sum", "+norm.input_gradient")
-           + " -norm.input_gradient free", LAYERS),
-    Script("embedding_backward", "unshare +tied.embedding_gradient -residual.gradient grad:embedding"
-           " -residual.gradient_apart -tied.gradient -tied.embedding_gradient added free -last_steps.loss", LAYERS),
-    Script("backward_end", "-loss.held_by_caller sum", LAYERS),
-    Script("optimizer_step", "+* -* -all", LAYERS),
+    *_scripts((), LAYERS),
 )
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
@@ -202,11 +376,13 @@ _EVENTS = {item.point: item.events for item in _UNSHARDED}
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
     *(_sharded(point, _EVENTS.get(point, "")) for point in dict.fromkeys((*_EVENTS, *_OF_UNITS))),
+    *(script for option, names in adapted.ADAPTERS.items() if names
+      for script in _scripts(names, {**_FROZEN, "adapters": (option,)})),
 )
 
 #: Sums of terms whose parts these scripts make one by one.
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
-    (LAYERS, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
+    (ANY, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
     (_SHARDED, ("gathered", "gathered_forward", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start",
                 "layers_at_work", "gathered_embedding", "reduced_last", "head_gradients", "made_before_norm",

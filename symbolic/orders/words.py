@@ -15,8 +15,8 @@ events at the points of a step. An event is a word:
 * ``use:NAME``: a buffer, or all of a component, the last first: made at the first use, and kept.
 * ``=NAME``: a tensor that later points free by ``-NAME``, the oldest first.
 * ``added``: such gradients of a later micro-batch have been added to those of the first; ``sum`` ends a micro-batch.
-* ``next``: the input of the next instance, which ``save`` takes over; ``drop`` frees what nothing saves but the last
-  such tensor, ``drop:all`` all, ``drop:NAME`` one.
+* ``next``: the input of the next instance, which ``save`` takes over, or ``-next`` frees; ``drop`` frees what nothing
+  saves but the last such tensor, ``drop:all`` all, ``drop:NAME`` one.
 * ``copied:NAME``: a copy of such a tensor takes its place, where what a model returns is copied.
 * ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
 * ``share``: tensors that all layers save together are made; ``unshare`` frees them.
@@ -26,6 +26,7 @@ events at the points of a step. An event is a word:
   ``unbind`` in its next forward pass.
 * ``on:exchange``: what follows is made on the stream of context parallelism, where ranks are that; ``on:`` ends it.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
+* ``first:NAME`` makes a tensor that passes behind the first layer alone; ``later:EVENT`` is an event of all others.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
   and reduces the gradients that were made.

@@ -77,7 +77,7 @@ class Player {
     this.moments = Object.fromEntries(Object.keys(this.scripts).map((name) => [name, rows.transients(name)]));
     this.walksLayers = rows.replay.scripts.layer_forward.some((word) => word.startsWith("drop"));
     this.forward = rows.saved(rows.inLayer, false);
-    this.weights = rows.every.filter(({ role }) => role === "weight");
+    this.weights = rows.every.filter(({ role, name }) => role === "weight" && !rows.replay.frozen.includes(name));
     this.kept = new Map(); // names of the rows that a point saves, by its list of rows
     this.words = {
       save: (name, point) => this.save(name, point),
@@ -97,6 +97,7 @@ class Player {
       share: () => { this.shared = rows.shared.map((row) => this.make(row)); },
       unshare: (name) => { if (!name || this.bound.isFirst) { trace.freeAll(this.shared); this.shared = []; } },
       first: (name, point) => { if (this.bound.isFirst) this.event("=", name, point); },
+      later: (event, point) => { if (!this.bound.isFirst) this.event(event[0], event.slice(1), point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already
       receive: () => {}, on: () => {}, // streams have no bytes
@@ -188,15 +189,14 @@ class Player {
     for (const row of dropped) this.release(this.unsaved, row);
   }
 
-  // The tensor that the instance before made for this one, if it is of this size.
+  // The tensor that the instance before made for this one, if it is of this size; a script may say when another is freed.
   handedOver(size) {
     const { next } = this;
     this.next = null;
-    if (next && next.size !== size) {
-      this.trace.free(next);
-      return null;
-    }
-    return next;
+    if (!next || next.size === size) return next;
+    if (this.scripts[this.point].some(([word, name]) => word === "-" && name === "next")) this.passing.set("next", [next]);
+    else this.trace.free(next);
+    return null;
   }
 
   // Save rows; those of a recomputed layer that its checkpoint does not keep wait to be dropped.

@@ -39,9 +39,9 @@ def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
 
 def run_of(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1,
-    sharding: Sharding | None = None,
+    sharding: Sharding | None = None, lora_rank: int = 0, kernels: dict[str, str] | None = None,
 ) -> Configuration:
-    kernels = {} if sharding is None else {
+    kernels = kernels or {} if sharding is None else {
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
         "reshard": {True: "always", None: "default", False: "never"}[sharding.reshard]}
     ranks = ranks if sharding is None else sharding.ranks
@@ -53,7 +53,8 @@ def run_of(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
         global_batch_size=shape["b"] * microbatches * ranks, recompute="full" if full else "none", data_parallel=ranks,
         gradients=None if sharding is None else {2: "bf16", 4: "fp32"}[sharding.reduced], torch_workspace_bytes=0,
-        kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed", **kernels})
+        kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed", **kernels},
+        **({"lora_rank": lora_rank} if lora_rank else {}))
 
 
 def steps_of(run: Configuration) -> Steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -33,17 +33,20 @@ def one_rank() -> Iterator[None]:
 @one_rank()
 def recorded(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
-    is_shared: bool = False,
+    is_shared: bool = False, adapted: Callable[[Any], Any] = lambda model: model,
+    kind: Callable[..., Recorder] = Recorder,
 ) -> Recorder:
     """Record training steps in bf16 with sdpa and fused AdamW; ``holds`` keeps what the model returns until the end.
 
     ``full`` recomputes every layer. Peaks begin when the model is there. ``is_shared``: in DistributedDataParallel as
-    Transformers' trainer makes it, on tensors with memory in a group of one rank.
+    Transformers' trainer makes it, on tensors with memory in a group of one rank. ``adapted`` adds adapters to a
+    model; ``kind`` of a recorder.
     """
-    recorder = Recorder(are_fake=not is_shared)
+    recorder = kind(are_fake=not is_shared)
     with _recording(recorder, family):
         model: Any = causal_lm(family, shape, "sdpa")
         _recompute(model, full)
+        model = adapted(model)
         whole = _shared(model, seeks_unused=not full) if is_shared else model
         _train(recorder, whole, shape, holds, microbatches, steps)
     return recorder
@@ -105,7 +108,7 @@ def _recompute(model: Any, full: bool) -> None:
 
 
 def _train(recorder: Recorder, whole: Any, shape: Shape, holds: bool, microbatches: int, steps: int) -> None:
-    optimizer = torch.optim.AdamW(whole.parameters(), fused=True)
+    optimizer = torch.optim.AdamW([one for one in whole.parameters() if one.requires_grad], fused=True)
     recorder.peak = recorder.now
     for _ in range(steps):
         for place in range(microbatches):

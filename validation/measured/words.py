@@ -220,9 +220,10 @@ def _huggingface(cases: Sequence[Case]) -> list[str]:
         f"""{near} of {len(missing)} runs without adapters need less than {_NEAR >> 20} MiB more than the ledger has, of
         which two workspaces of cuBLAS are a part, 32 MiB for each thread that calls products. {more} need more than
         {_MORE >> 20} MiB: blocks of more than a MiB that are not split, as two recorded traces show.""",
-        f"""{len(replayed)} runs are replayed in the order that the traces have: reserved memory is {own.median:.2%} off
-        in the median, {len(replayed) - len(off)} are within {OUTLIER:.0%}, and the worst is {own.worst:.1%}. With all
-        temporaries of a layer at once it was 2.0% in the median and 25% at worst. {len(far)} are more than
+        f"""{len(replayed)} runs are replayed in the order that the traces have, those with adapters in that of PEFT on
+        tensors without memory: reserved memory is {own.median:.2%} off in the median,
+        {len(replayed) - len(off)} are within {OUTLIER:.0%}, and the worst is {own.worst:.1%}. With all temporaries of
+        a layer at once it was 2.0% in the median and 25% at worst, without adapters. {len(far)} are more than
         {_BLOCK:.0%} off, each low by about one block of 16-bit logits. Of one of them there is a trace:
         which of equal free blocks lies lowest decides it. The traces of six runs, replayed with the addresses that the
         driver gave, have PyTorch's reserved memory to the byte (`tests/data/snapshots`); with ascending ones that of

@@ -45,10 +45,9 @@ class Buckets:
         """Broadcast the parameters, and make the buckets of the first step."""
         if not self._each:
             return
-        rows = self._rows
-        sizes = [self._each * count for experts in (False, True) for count in rows.weights(experts, rows.modules)]
+        sizes, everything = self._of_parameters(frozen=False), self._of_parameters(frozen=None)
         on_the_way: deque[int] = deque()
-        for piece in cut(sizes, [PIECE]):
+        for piece in cut(everything, [PIECE]):
             if len(on_the_way) == ON_THE_WAY:
                 self._trace.free(on_the_way.popleft())
             size = sum(piece) if len(piece) > 1 else 0  # a single parameter is no copy
@@ -61,6 +60,12 @@ class Buckets:
             self._trace.allocate(used, NAME)
         else:
             self._whole = [self._trace.allocate(sum(sizes), NAME)]
+
+    def _of_parameters(self, frozen: bool | None) -> list[int]:
+        """Return the bytes of parameters in the order of modules: of those that are trained, or with None of all."""
+        rows = self._rows
+        return [self._each * count for experts in (False, True)
+                for count in rows.weights(experts, rows.modules, frozen)]
 
     def remake(self, elements: Sequence[int]) -> None:
         """Make the buckets of the second step anew, of gradients with so many ``elements`` in their order."""

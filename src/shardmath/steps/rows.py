@@ -56,6 +56,8 @@ class Rows:
     """Rows in the memory of others, which full recompute keeps."""
     modules: tuple[str, ...]
     """Parameters of a layer in the order of its modules, where that is not the order of the rows."""
+    frozen: frozenset[str]
+    """Weights without gradients and optimizer states."""
     dropped: tuple[Row, ...]
     """Saved tensors of layers that selective recompute drops and makes again."""
 
@@ -75,7 +77,7 @@ class Rows:
         others = {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}
         dropped = tuple(_rows(module, others, tensors))
         return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
-                   evaluator.choices, module.SAME, module.MODULES, dropped)
+                   evaluator.choices, module.SAME, module.MODULES, frozenset(module.FROZEN), dropped)
 
     @cached_property
     def roles(self) -> Mapping[str, str]:
@@ -140,12 +142,13 @@ class Rows:
                           for piece in range(count)}
         return parts
 
-    def weights(self, experts: bool, modules: Sequence[str] = ()) -> list[int]:
+    def weights(self, experts: bool, modules: Sequence[str] = (), frozen: bool | None = False) -> list[int]:
         """List the elements of every parameter of the rank, or of its experts, in the order of the model.
 
-        ``modules`` orders those of a layer.
+        ``modules`` orders those of a layer. ``frozen`` ones alone, those that are trained, or with None all.
         """
-        rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts]
+        rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts
+                and frozen in (None, row.name in self.frozen)]
         if modules:
             rows.sort(key=self.in_modules)
         layers = {kind: [size for row in rows if row.place in places for size in self._parameters(row)]

@@ -17,6 +17,8 @@ Held = dict[str, int]
 END = "end"
 #: Event of a recomputed layer's output, which its checkpoint holds.
 OUTPUT = "+recomputed.output"
+#: Name of what an instance makes for the next one.
+NEXT = "next"
 #: Streams by name, the usual one without.
 _STREAMS = {"": 0, "exchange": EXCHANGE}
 #: Sums of a layer's forward pass that are not there when it is recomputed.
@@ -65,7 +67,7 @@ class Player:
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
-            "first": self._first, "on": self._enter_stream,
+            "first": self._first, "later": self._later, "on": self._enter_stream,
             "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -131,7 +133,7 @@ class Player:
     def _make_gradients(self, name: str, point: _Point) -> None:
         kept = self._rows.sizes["state.kept_gradient"]
         for row in self._rows.every if point.here_too else ():
-            if row.role == "weight" and name in (row.component, row.name):
+            if row.role == "weight" and name in (row.component, row.name) and row.name not in self._rows.frozen:
                 self.gradients.append(row.size)
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
                 if self.units is not None:
@@ -154,6 +156,11 @@ class Player:
         if self.bound.is_first:
             self._event(f"={name}", point)
 
+    def _later(self, event: str, point: _Point) -> None:
+        """Run an event, but not behind the first layer."""
+        if not self.bound.is_first:
+            self._event(event, point)
+
     def _unshare(self, name: str, point: _Point) -> None:
         """Free what all layers share; with the name ``first`` behind the first layer alone."""
         if name and not self.bound.is_first:
@@ -174,15 +181,21 @@ class Player:
         self._trace.free_all([self._unsaved.pop(row) for row in dropped])
 
     def _hand_over(self, name: str, point: _Point) -> None:
-        self._next = self._trace.allocate(self._rows.sizes["passing.output"], "next")
+        self._next = self._trace.allocate(self._rows.sizes["passing.output"], NEXT)
 
     def _handed_over(self, size: int) -> int | None:
-        """Return the tensor that the instance before made for this one, if it is of this size."""
+        """Return the tensor that the instance before made for this one, if it is of this size.
+
+        Another one is freed, or passes where the point's script says when it is freed.
+        """
         key, self._next = self._next, None
-        if key is not None and self._trace.size(key) != size:
+        if key is None or self._trace.size(key) == size:
+            return key
+        if f"-{NEXT}" in self._rows.scripts[self._layer]:
+            self._passing[NEXT] = [key]
+        else:
             self._trace.free(key)
-            return None
-        return key
+        return None
 
     def _save(self, name: str, point: _Point) -> None:
         """Save rows; those of a recomputed layer that its checkpoint does not keep wait to be dropped."""

@@ -11,6 +11,8 @@ from shardmath.steps.rows import Row, Rows
 from shardmath.steps.trace import Trace
 
 WORKSPACE = "workspace"
+#: Prefix of parameters that have no states but themselves, and are made before the others.
+FROZEN = "frozen_"
 
 
 class States:
@@ -22,7 +24,8 @@ class States:
 
     def __init__(self, rows: Rows, trace: Trace, shard: int = 0) -> None:
         self._rows, self._trace, self._place = rows, trace, shard
-        groups = {"": rows.weights(experts=False), "expert_": rows.weights(experts=True)}
+        groups = {FROZEN: rows.weights(experts=False, frozen=True), "": rows.weights(experts=False),
+                  "expert_": rows.weights(experts=True)}
         self._groups = {prefix: elements for prefix, elements in groups.items() if elements}
         used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
                 if event.startswith("use:")}
@@ -118,9 +121,10 @@ class States:
             yield size
             return
         kind = "shard" if role == "optimizer" else "buffer"
-        shares = [self._rows.account.get(f"stage.{prefix}{kind}_elements", 1) for prefix in self._groups]
+        groups = {prefix: elements for prefix, elements in self._groups.items() if prefix != FROZEN or role == "weight"}
+        shares = [self._rows.account.get(f"stage.{prefix}{kind}_elements", 1) for prefix in groups]
         before, start = Fraction(0), 0
-        for (prefix, elements), share in zip(self._groups.items(), shares, strict=True):
+        for (prefix, elements), share in zip(groups.items(), shares, strict=True):
             before += share
             end = int(size * before / sum(shares, Fraction(0)))
             if piece == "shard":

@@ -155,6 +155,7 @@ def _replay(evaluator: Evaluator) -> dict[str, Any] | str:
             "limits": [limit._asdict() for limit in even],
             "limits_of_uneven": [limit._asdict() for limit in uneven],
             "units": has_units(rows.SCRIPTS), "reshard": choices["reshard"], "modules": rows.MODULES,
+            "frozen": rows.FROZEN,
             "experts": choices["layers"] == "experts",
             "places": PLACES, "parts": PARTS, "forward": OF_FORWARD}
 
