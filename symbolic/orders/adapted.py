@@ -38,7 +38,7 @@ _NORMED = ("q", "k")
 
 def passing(options: Mapping[str, tuple[str, ...]]) -> tuple[Passing, ...]:
     """Return the tensors that only pass, with each set of adapters beside these options."""
-    found = []
+    tensors = []
     for name, (_, outputs) in PROJECTIONS.items():
         own = {**options, "adapters": tuple(option for option, names in ADAPTERS.items() if name in names)}
 
@@ -46,10 +46,10 @@ def passing(options: Mapping[str, tuple[str, ...]]) -> tuple[Passing, ...]:
                 name: str = name, own: Mapping[str, tuple[str, ...]] = own) -> Passing:
             return Passing(f"{name}.{part}", shape, 2, meaning, "peft", when, own)
         for kind, when in (("", qkn), ("_unnormed", 1 - qkn)) if name in _NORMED else (("", ONE),):
-            found += [one(f"base{kind}", outputs, "output of the frozen matrix", when),
+            tensors += [one(f"base{kind}", outputs, "output of the frozen matrix", when),
                       one(f"scaled{kind}", outputs, "scaled output of the adapter", when)]
         inputs = _INPUTS.get(name, WHOLE)
-        found += [
+        tensors += [
             one("added", outputs, "output of the adapter"),
             one("scaled_gradient", outputs, "scaled gradient of the adapter's output"),
             one("between_gradient", (SEQUENCE, BATCH, RANK), "gradient of the output of the first matrix"),
@@ -57,7 +57,7 @@ def passing(options: Mapping[str, tuple[str, ...]]) -> tuple[Passing, ...]:
             one("frozen_gradient", inputs, "gradient of the input from the frozen matrix"),
             one("input_sum", inputs, "sum of both"),
         ]
-    return tuple(found)
+    return tuple(tensors)
 
 
 def forward(name: str, output: str, names: tuple[str, ...], normed: str = "", last: bool = False) -> str:
