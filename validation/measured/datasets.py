@@ -144,7 +144,7 @@ DATASETS: tuple[Dataset, ...] = (
         `validation/programs/on_gpu.py`, which needs torch and transformers alone. The loss is kept and the logits are
         freed before the backward pass. Peaks are those of `torch.cuda.max_memory_allocated` and
         `max_memory_reserved` after three to five steps. Reserved memory is replayed where the order of allocations is
-        known; elsewhere it stands against allocated memory. Adapters have the moments of a step, and no replay.""",
+        known; elsewhere it stands against allocated memory.""",
         huggingface.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(
