@@ -36,8 +36,8 @@ SEARCH = """async (link) => {
   const plain = ({ role, values, labels, part, seconds, peak }) =>
     ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });
   const [excluded, byRule] = [excludedBy(answers), byRule80(answers, state)];
-  const shown = (found) => [choose(found).map(plain), distinct(found.best, 10).map(plain),
-    excludedBy(found)?.order, byRule80(found, state)?.order, found.best.map(({ order }) => order)];
+  const shown = (found) => [choose(found).map(plain), distinct(found.best, FASTEST).map(plain),
+    excludedBy(found)?.order, byRule80(found, state)?.order, distinct(found.best, FASTEST).map(({ order }) => order)];
   return {
     whole: shown(answers), sooner: shown(sooner), passed: sooner.slow, counted: sooner.legal + sooner.refused,
     legal: answers.legal, verdicts: answers.verdicts, refused: answers.refused, choices: choose(answers).map(plain),

@@ -1,5 +1,6 @@
 // The questions of `shardmath recommend`: the best layouts, those of every kind, and what nothing beats.
 const TOP = 200; // entries that the list of the fastest is made from; copies are dropped when it is shown
+const FASTEST = 10; // layouts that the list shows
 const KINDS = ["tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel"];
 
 // Of layouts with the same numbers the first one counts.
@@ -36,6 +37,8 @@ class Answers {
   slow = 0; // too slow to be shown, so that nobody asks for their memory
   verdicts = [0, 0, 0];
   bound = Infinity; // seconds from which a layout is too slow
+  inserted = 0; // layouts that were among the best, and as many when the bound was computed
+  tightened = 0;
   ahead = null; // answers of layouts that were looked at before the others
   best = [];
   kinds = new Map();
@@ -48,7 +51,14 @@ class Answers {
     return other && (!this.best.length || precedes(other, this.best[0])) ? this.ahead : this;
   }
 
-  // Pass over a layout that is slower than all that fit and are kept, and than those worth trying.
+  // Layouts slower than the fastest that are shown and than those worth trying are too slow; not anew for each layout.
+  tighten() {
+    if (this.inserted - this.tightened < FASTEST) return;
+    this.tightened = this.inserted;
+    const last = distinct(this.best, FASTEST)[FASTEST - 1];
+    if (last) this.bound = Math.min(this.bound, Math.max(last.seconds, (1 + DATA.choosing.slower) * this.best[0].seconds));
+  }
+
   passes(seconds) {
     if (seconds <= this.bound) return false;
     this.legal++;
@@ -76,8 +86,7 @@ class Answers {
     while (place && precedes(own, this.best[place - 1])) place--;
     this.best.splice(place, 0, make());
     this.best.length = Math.min(this.best.length, TOP);
-    if (this.best.length === TOP)
-      this.bound = Math.min(this.bound, Math.max(this.best[TOP - 1].seconds, (1 + DATA.choosing.slower) * this.best[0].seconds));
+    this.inserted++;
   }
 }
 

@@ -55,5 +55,6 @@ function showPipeline(values, accounts, time) {
   byId("pipeline-hint").textContent = `Schedule ${schedule}${V > 1 ? ` with ${V} chunks on each rank` : ""}: ${m < all ? `the first ${m} of ` : ""}`
     + `${count(all)} micro-batches. Full colours are forward, faded ones backward; the grey bars below are ${V > 1 ? "chunks" : "micro-batches"} in flight, `
     + "with the most at the right.";
+  byId("lanes").classList.toggle("fine", ranks[0].length > 48); // lines between passes would hide them
   byId("lanes").replaceChildren(...rowsOfRanks(shown, (rank) => pipelineRow(rank, ranks[rank], scale, most)));
 }

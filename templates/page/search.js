@@ -95,6 +95,7 @@ function searched(state, report = () => {}, huge = HUGE) {
         if (isHuge && found.passes(seconds)) return;
         const { peak, process, limits } = memory.of(values);
         found.add({ peak, process, seconds, verdict: evaluator.verdict(peak, ...limits) }, values, labels, part, before + number);
+        if (isHuge) found.tighten();
       } catch (error) {
         if (!(error instanceof RangeError)) throw error;
         found.refused++;

@@ -11,7 +11,7 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
   const counts = ({ legal, verdicts, refused, slow }) => ({ legal, verdicts, refused, slow });
   const plain = (answers) => {
     const { shown } = answers;
-    return { ...counts(answers), choices: choose(shown).map(rated), fastest: distinct(shown.best, 10).map(rated),
+    return { ...counts(answers), choices: choose(shown).map(rated), fastest: distinct(shown.best, FASTEST).map(rated),
       nearest: shown.best.length ? [] : shown.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(shown),
       byRule80: byRule80(shown, state), front: shown.everything.entries };
   };
