@@ -325,8 +325,9 @@ LAYOUT_PARAMETERS = tuple(name for name in OTHERS
 #: Options that restrict the layouts of a search.
 axis_options = _apply([
     under("Job and layout", *_field_options(Layouts, *(
-        name for name in names_of(Layouts) if name not in (*names_of(Training), *ABSENT_RANKS, "top")))),
-    under("Rarely set", *_field_options(Layouts, *ABSENT_RANKS),
+        name for name in names_of(Layouts)
+        if name not in (*names_of(Training), *ABSENT_RANKS, "top", "every_switch")))),
+    under("Rarely set", *_field_options(Layouts, "every_switch", *ABSENT_RANKS),
           lambda command: parameter_options(command, LAYOUT_PARAMETERS)),
 ])
 

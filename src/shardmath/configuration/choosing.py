@@ -40,7 +40,7 @@ _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoi
 #: Where Transformers sends tokens to the experts of other ranks.
 _SENT = "huggingface_sent"
 #: Full recompute layer by layer; other methods take layers in groups.
-_EACH_LAYER = "each"
+EACH_LAYER = "each"
 #: Parameters that only the precision-aware optimizer has.
 _MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
 
@@ -76,7 +76,7 @@ def evaluator_for(
         chosen["dropout"] = "masks"
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = next((name for name in options_of(implementation, "recompute_method")
-                                           if name != _EACH_LAYER), "uniform")
+                                           if name != EACH_LAYER), "uniform")
     chosen |= {axis: option for name, (axis, option) in ASKED.items() if values[name] != DEFAULTS[name]}
     if any(name in asked for name in _MOMENTS):
         chosen["optimizer"] = "precision_aware"

@@ -138,6 +138,9 @@ class Layouts(Training):
     expert_tensor_parallel: int | Sequence[int] | None = declared(absent="all inside a node")
     virtual_pipeline: Sequence[int] | None = declared(absent="all that divide the layers")
     recompute: Sequence[str] | None = declared("recompute modes", absent="every distinct set of modules, and full")
+    every_switch: bool = declared(
+        "try every switch that leaves the numbers of a training as they are, by bounds, which count no layouts",
+        default=False)
     top: int = declared("layouts to keep", default=10)
 
 

@@ -20,11 +20,18 @@ TITLES = {
     **{name: SHORT[name] for name in (
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel")},
     "recompute": "recompute",
+    "recompute_num_layers": "layers", "microbatch_group": "group",
+    "distributed_optimizer": "distributed optimizer", "overlap_grad_reduce": "overlapped reduction",
+    "overlap_param_gather": "overlapped gathers", "optimizer_offload_percent": "% on host",
+    "data_parallel_replicas": "replicas",
 }
 _RARE: Mapping[str, int] = {"virtual_pipeline": 1, **dict.fromkeys(ABSENT_DEGREES, 1), "expert_parallel": 1,
                             "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}
 
+#: Sizes that are on or off, and how that is said.
+_SWITCHED = ("sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+_ON = ("off", "on")
 #: Characters of a list of layers that a line has; a longer one is left out.
 _LONG = 40
 
@@ -43,14 +50,15 @@ def title(name: str) -> str:
 
 def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
     """Check if a size is one that nobody mentions."""
-    if name == "pipeline_layout":
+    if name not in layout or name == "pipeline_layout":
         return not layout.get(name)
     return layout[name] in USUAL_SCHEDULES if name == "schedule" else name in _RARE and layout[name] == _RARE[name]
 
 
 def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]:
-    """Return some sizes of a layout as text."""
-    return [("on" if layout[name] else "off") if name == "sequence_parallel" else str(layout[name]) for name in names]
+    """Return some sizes of a layout as text; nothing for one that it does not have."""
+    return [str(_ON[bool(layout[name])] if name in _SWITCHED and name in layout else layout.get(name, ""))
+            for name in names]
 
 
 def model_parallel(layout: Mapping[str, int]) -> tuple[int, int]:
@@ -71,6 +79,11 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     named = [f"{title(name)} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)
              if name in always or name not in usual or layout[name] != usual[name]]
     return ", ".join(named)
+
+
+def in_space(legal: int | None, size: int) -> str:
+    """Return how many layouts were looked at: the legal ones, or all of a space that bounds answered."""
+    return f"{size:.2g} layouts by bounds".replace("e+", " x 10^") if legal is None else f"{legal:,} legal layouts"
 
 
 def best_in_words(

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.errors import InputError
+from shardmath.account.judged import NAMES
 from shardmath.search.boxes.branching import branched
+from shardmath.search.boxes.kept import Kept, Within
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, Found, FrontAnswer
-from shardmath.search.nests.chosen import nest_of
+from shardmath.search.nests.chosen import nest_of, refuse_loops
 from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
@@ -24,42 +25,52 @@ from shardmath.search.spaces.questions import of_program
 
 #: Configurations of a part from which bounds of boxes answer some questions sooner than loops.
 _HUGE = 10**9
-#: More layouts than this take long; a person who asks for them most likely meant fewer.
+#: Configurations of a job from which bounds of boxes answer all questions: loops that count them take minutes.
 _MANY = 10**11
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The nests of the spaces of one job, one for each part, with the questions that were asked of it, and its answers.
+    """The parts of the spaces of one job, with the questions that were asked of each, and its answers.
 
-    ``asked`` is what the first space says, by name.
+    ``nests`` has the loops of each part; none where bounds of boxes alone answered, which count nothing. ``asked`` is
+    what the first space says, by name.
     """
 
+    parts: tuple[Part, ...]
     nests: tuple[Nest, ...]
     questions: tuple[Sequence[Question], ...]
     answers: tuple[Answer, ...]
     asked: Mapping[str, Any]
 
     @property
+    def counted(self) -> bool:
+        """Tell whether legal layouts were counted."""
+        return bool(self.nests)
+
+    @property
     def verdicts(self) -> NDArray[np.int64]:
-        """Legal layouts by verdict."""
+        """Legal layouts by verdict; all 0 where they were not counted."""
         counts: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)
         return counts
 
     @property
-    def legal(self) -> int:
-        """Layouts that break no rule."""
-        return int(self.verdicts.sum())
+    def legal(self) -> int | None:
+        """Layouts that break no rule; None where they were not counted."""
+        return int(self.verdicts.sum()) if self.counted else None
+
+    @property
+    def any_legal(self) -> bool:
+        """Tell whether a layout breaks no rule, where questions are about legal ones or they were counted."""
+        if self.counted:
+            return bool(self.legal)
+        return any(self.front(item.name) if isinstance(item, Front) else self.best(item.name)
+                   for item in self.questions[0] if isinstance(item, Best | Front))
 
     @property
     def size(self) -> int:
         """Layouts that were tried."""
-        return sum(nest.size for nest in self.nests)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """Results of the nests."""
-        return tuple(nest.part for nest in self.nests)
+        return sum(part.size for part in self.parts)
 
     @property
     def programs(self) -> tuple[Part, ...]:
@@ -75,18 +86,18 @@ class Answered:
         """Return the best configurations of a question, as many for each group as were asked for."""
         groups: dict[tuple[int | str, ...], list[Configuration]] = {}
         count = 0
-        for nest, question, answer in self._answers(name):
+        for part, question, answer in self._answers(name):
             assert isinstance(question, Best)
             assert isinstance(answer, BestAnswer)
             count = question.count
             for keys, numbers in zip(answer.keys, answer.numbers, strict=True):
-                for item in configurations(nest.part, question, keys, numbers):
+                for item in configurations(part, question, keys, numbers):
                     groups.setdefault(tuple(item.labels[axis] for axis in question.per), []).append(item)
         return [item for items in groups.values() for item in distinct(sorted(items, key=_keys))[:count]]
 
     def first(self, name: str = "best") -> Configuration | None:
         """Return the best configuration of a question, if there is one; of equal ones the first of the spaces."""
-        place = {id(nest.part): place for place, nest in enumerate(self.nests)}
+        place = {id(part): place for place, part in enumerate(self.parts)}
         return min(self.best(name), key=lambda item: (_keys(item), place[id(item.part)], item.number), default=None)
 
     def front(self, name: str) -> list[Configuration]:
@@ -102,42 +113,38 @@ class Answered:
 
     def _front(self, name: str) -> list[Configuration]:
         every: list[Configuration] = []
-        for nest, question, answer in self._answers(name):
+        for part, question, answer in self._answers(name):
             assert isinstance(question, Front)
             assert isinstance(answer, FrontAnswer)
             size = int(answer.size[0])
-            every += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
+            every += configurations(part, question, answer.keys[:size], answer.numbers[:size])
         return front_of(every)
 
-    def _answers(self, name: str) -> Iterator[tuple[Nest, Question, object]]:
-        for nest, questions, answer in zip(self.nests, self.questions, self.answers, strict=True):
+    def _answers(self, name: str) -> Iterator[tuple[Part, Question, object]]:
+        for part, questions, answer in zip(self.parts, self.questions, self.answers, strict=True):
             for question, item in zip(questions, answer.questions, strict=True):
                 if question.name == name:
-                    yield nest, question, item
+                    yield part, question, item
 
 
 def answered(
     spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
     progress: Progress | None = None, within: float = inf,
 ) -> Answered:
-    """Sweep some spaces, with their own or other ``questions``.
+    """Answer the questions of some spaces, their own or other ``questions``.
 
     Of the best per several axes, those may be left out that are slower than the best of all by more than the share
-    ``within``. Raises InputError for too many layouts.
+    ``within``. Of very many layouts nothing is counted. Raises InputError for a question that then has no answer.
     """
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
-    size = sum(part.size for part, _ in pairs)
-    if size > _MANY:
-        rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
-        raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
     return _swept(pairs, progress, asked[0].asked, within)
 
 
 def asked_again(
     parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int], like: Sequence[Nest] = (),
 ) -> Answered:
-    """Sweep some parts again with other values of fixed symbols; ``like`` are their nests so far, if they are known."""
+    """Ask some parts again with other values of fixed symbols; ``like`` are their nests so far, if they are known."""
     return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {}, like=like)
 
 
@@ -146,6 +153,8 @@ def _swept(
     within: float = inf, like: Sequence[Nest] = (),
 ) -> Answered:
     programs = [(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
+    if sum(part.size for part, _ in asked) > _MANY:
+        return _bounded(programs, named, [questions for _, questions in asked], within, progress)
     boxed = [_boxed(part, questions, within) for part, questions in programs]
     looped = [tuple(item for place, item in enumerate(questions) if place not in places)
               for (_, questions), places in zip(programs, boxed, strict=True)]
@@ -157,13 +166,34 @@ def _swept(
             if progress is not None:
                 progress(before + done, size)
 
-        of_boxes = _by_boxes(part, [questions[place] for place in places], within)
+        of_boxes, = _by_boxes([part], [questions[place] for place in places], Within(within))
         answer = run(nest, progress=report).answer
         swept, bounded = iter(answer.questions), iter(of_boxes)
         in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
         answers.append(replace(answer, questions=in_order))
         before += nest.size
-    return Answered(tuple(nests), tuple(questions for _, questions in asked), tuple(answers), named)
+    return Answered(tuple(part for part, _ in asked), tuple(nests), tuple(questions for _, questions in asked),
+                    tuple(answers), named)
+
+
+def _bounded(
+    programs: Sequence[tuple[Part, Sequence[Question]]], named: Mapping[str, Any],
+    questions: Sequence[Sequence[Question]], within: float, progress: Progress | None,
+) -> Answered:
+    """Return the answers of bounds of boxes alone."""
+    parts, size, before = tuple(part for part, _ in programs), sum(part.size for part, _ in programs), 0
+    refuse_loops(parts, method="bounds")
+    answers, alike = dict[int, Answer](), dict[str, list[int]]()
+    for place, (part, asked) in enumerate(programs):
+        alike.setdefault(repr([part.axes, asked]), []).append(place)
+    for places in alike.values():
+        of_boxes = _by_boxes([parts[place] for place in places], programs[places[0]][1], Within(within, within))
+        for place, own in zip(places, of_boxes, strict=True):
+            answers[place] = Answer(np.zeros(0, np.int64), np.zeros(len(NAMES), np.int64), tuple(own))
+            before += parts[place].size
+        if progress is not None:
+            progress(before, size)
+    return Answered(parts, (), tuple(questions), tuple(answers[place] for place in range(len(parts))), named)
 
 
 def is_huge(part: Part) -> bool:
@@ -183,13 +213,20 @@ def _boxed(part: Part, questions: Sequence[Question], within: float) -> list[int
                                            and (not item.per or (len(item.per) > 1 and within < inf)))]
 
 
-def _by_boxes(part: Part, questions: Sequence[Question], within: float) -> list[Found]:
-    """Return the answers of bounds of boxes as loops have them."""
+def _by_boxes(parts: Sequence[Part], questions: Sequence[Question], within: Within) -> list[list[Found]]:
+    """Return the answers of bounds of boxes as loops have them, for each of some parts with equal axes."""
     if not questions:
-        return []
-    kept, _ = branched([part], questions, within=within)
-    return [FrontAnswer.of(item.keys, item.numbers) if isinstance(item.question, Front)
-            else BestAnswer(item.keys[:, np.newaxis], item.numbers[:, np.newaxis]) for item in kept]
+        return [[] for _ in parts]
+    kept, _ = branched([replace(part, number=number) for number, part in enumerate(parts)], questions, within=within)
+    return [[_found(item, number) for item in kept] for number in range(len(parts))]
+
+
+def _found(item: Kept, number: int) -> Found:
+    """Return what was found in one part."""
+    own = np.flatnonzero(item.parts == number)
+    keys, numbers = item.keys[own], item.numbers[own]
+    return (FrontAnswer.of(keys, numbers) if isinstance(item.question, Front)
+            else BestAnswer(keys[:, np.newaxis], numbers[:, np.newaxis]))
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

@@ -14,6 +14,7 @@ from shardmath.configuration.fields import shown, with_degrees
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.generated.definitions import ABSENT_DEGREES, num_microbatches
 from shardmath.input.parameters import UNEVEN
+from shardmath.search.further import switched
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
@@ -104,6 +105,8 @@ class Layout(Answer):
     """Kernels by axis, of which several options were tried."""
     implementation: str | None = None
     """Framework where several were tried; null elsewhere."""
+    switches: Mapping[str, int] = field(default_factory=dict)
+    """Other parameters that are not as usual, where every switch was tried."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -127,7 +130,7 @@ def layout_of(configuration: Configuration) -> Layout:
         num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
         kernels={name: option for name, option in labels.items() if name != IMPLEMENTATION},
-        implementation=labels.get(IMPLEMENTATION),
+        implementation=labels.get(IMPLEMENTATION), switches=switched(configuration),
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict,
         pipeline_layout=",".join(map(str, configuration.layers)), host_bytes=ceil(terms.get(OFFLOADED, 0)), **timed,
     )

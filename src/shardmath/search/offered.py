@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from shardmath.account.time import time_unknown
@@ -23,6 +24,7 @@ from shardmath.generated.definitions import (
 from shardmath.input.parameters import checked
 from shardmath.machines.files import any_cluster
 from shardmath.models.model import Model
+from shardmath.search.further import further_kernels, with_switches
 from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes
 from shardmath.search.spaces import Space
@@ -50,14 +52,20 @@ def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
     known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
     """
     programs = programs_of(search)
+    if search.every_switch:
+        if rank_by == "memory":
+            rule = "must be time where every switch is tried: some change time alone"
+            raise InputError("rank_by", rank_by, rule, "time")
+        search, rank_by = replace(search, kernels=_kernels(search)), "time"
     if not programs:
         return _ranked(_spaces(search), search, rank_by)
 
     def make(options: dict[str, str]) -> list[Space]:
+        spaces = _spaces(_with(search, options))
         named = {axis: (option,) for axis, option in options.items()}
         program = {name: named.pop(name) for name in (IMPLEMENTATION,) if name in named}
         return [replace(space, axes={**program, **space.axes}, kernels={**space.kernels, **named})
-                for space in _spaces(_with(search, options))]
+                for space in spaces]
 
     return _ranked(combined(programs, make)[0], search, rank_by)
 
@@ -67,10 +75,15 @@ def programs_of(search: Search) -> dict[str, tuple[str, ...]]:
 
     Raises InputError for those that are there twice.
     """
-    several = {f"kernels.{axis}": options for axis, options in (search.kernels or {}).items()}
+    several = {f"kernels.{axis}": options for axis, options in _kernels(search).items()}
     return {field.removeprefix("kernels."): options_from(field, options)
             for field, options in {IMPLEMENTATION: search.implementation, **several}.items()
             if options is not None and not isinstance(options, str)}
+
+
+def _kernels(search: Search) -> Mapping[str, str | Sequence[str]]:
+    """Return the options of kernels that are asked for, and those that a search of every switch tries."""
+    return {**(search.kernels or {}), **further_kernels(search)}
 
 
 def left_out(search: Search) -> tuple[LeftOut, ...]:
@@ -78,7 +91,28 @@ def left_out(search: Search) -> tuple[LeftOut, ...]:
     programs = programs_of(search)
     if len(programs) < 2:
         return ()
+    if search.every_switch:
+        return tuple(_uncounted(search, programs))
     return combined(programs, lambda options: _spaces(_with(search, options))[0].parts())[1]
+
+
+def _uncounted(search: Search, programs: Mapping[str, Sequence[str]]) -> Iterator[LeftOut]:
+    """Yield the programs that are not counted of a search that tries every switch, each with the reason."""
+    for names in product(*programs.values()):
+        options, refused = dict(zip(programs, names, strict=True)), dict[str, InputError]()
+        _spaces(_with(search, options), refused)
+        for schedule, error in refused.items():
+            yield LeftOut({**options, **({"schedule": schedule} if schedule else {})}, error.rule)
+
+
+def _is_counted(space: Space, refused: dict[str, InputError]) -> bool:
+    """Tell whether a space has formulas; if not, the reason is put down under its schedule."""
+    try:
+        space.parts()
+    except InputError as error:
+        refused[space.schedule or ""] = error
+        return False
+    return True
 
 
 def _with(search: Search, options: Mapping[str, str]) -> Search:
@@ -99,8 +133,11 @@ def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tup
     return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in spaces)
 
 
-def _spaces(search: Search) -> list[Space]:
-    """Return the spaces of a search with one implementation, and one option for each axis of kernels."""
+def _spaces(search: Search, refused: dict[str, InputError] | None = None) -> list[Space]:
+    """Return the spaces of a search with one implementation, and one option for each axis of kernels.
+
+    Of one that tries every switch those are left out that are not counted; the reasons go to ``refused``.
+    """
     model, cluster = as_model(search.model), any_cluster(search.gpu, search.network)
     implementation, = implementations_of(search)
     changed_choices(implementation)
@@ -114,9 +151,12 @@ def _spaces(search: Search) -> list[Space]:
         for mode in _kinds_of_recompute(search, implementation, pipeline.get("schedule")):
             experts = _experts(search, model, search.node_size or cluster.node_size, implementation)
             space = space_of(replace(search, **{**experts, **pipeline, **mode}))
+            if search.every_switch and not _is_counted(space, {} if refused is None else refused):
+                continue
             if pipeline["virtual_pipeline"] != (1,) or pipeline["pipeline_parallel"] != (1,):
                 space = with_uneven(space) if has_uneven(implementation, search) else space
-            spaces.append(space if mode else _with_modes(space, search))
+            space = space if mode else _with_modes(space, search)
+            spaces.append(with_switches(space, search) if search.every_switch else space)
     return spaces
 
 

@@ -32,7 +32,7 @@ def refusal(answers: Answered) -> InputError | None:
 
     None where a layout is legal, and where no layout is left to be judged by the rules.
     """
-    if answers.legal:
+    if answers.any_legal:
         return None
     return _of_hosts(answers) or refusal_of(answers.parts, answers.asked)
 
@@ -48,7 +48,7 @@ def refusal_of(parts: Sequence[Part], asked: Mapping[str, Any]) -> InputError | 
 
 def _of_hosts(answers: Answered) -> InputError | None:
     """Return the refusal of the layout that offloads least of those that hosts alone refuse."""
-    refused = [nest.part for nest, answer in zip(answers.nests, answers.answers, strict=True)
+    refused = [nest.part for nest, answer in zip(answers.nests, answers.answers, strict=answers.counted)
                if HOST in nest.conditions and answer.broken[nest.conditions.index(HOST)]]
     if not refused:
         return None

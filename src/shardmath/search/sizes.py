@@ -7,6 +7,7 @@ from typing import Any
 
 from shardmath.generated.definitions import ABSENT_DEGREES, CHOICES
 from shardmath.input.parameters import UNEVEN
+from shardmath.search.further import SWITCHES, switched
 from shardmath.search.layout import schedule_of
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces.declared import IMPLEMENTATION
@@ -14,6 +15,8 @@ from shardmath.search.spaces.declared import IMPLEMENTATION
 #: Sizes that tell layouts apart, in the usual order; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
+#: Sizes that are on or off.
+_SWITCHED = ("sequence_parallel", "distributed_optimizer")
 #: How layers are shared out, 0 where all stages have as many, and the order of passes.
 FOLLOWING = (*UNEVEN, "schedule")
 
@@ -24,7 +27,9 @@ def sizes_of(configuration: Configuration) -> dict[str, int | str]:
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
     sizes = {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
     layers = ",".join(map(str, configuration.layers))
-    sizes |= configuration.part.labels
+    sizes |= {**switched(configuration), **configuration.part.labels}
+    if SWITCHES.keys() & {axis.name for axis in configuration.part.axes}:  # kernels that nobody asked for
+        sizes = {name: size for name, size in sizes.items() if not _is_idle(name, sizes)}
     return {**sizes, "pipeline_layout": layers} if layers else sizes
 
 
@@ -49,4 +54,12 @@ def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
         arguments["kernels"] = kernels
     if layout["pipeline_parallel"] == 1:
         arguments.pop("schedule", None)
-    return {**arguments, "sequence_parallel": bool(layout["sequence_parallel"])}
+    return {**arguments, **{name: bool(layout[name]) for name in _SWITCHED if name in layout}}
+
+
+def _is_idle(axis: str, layout: Mapping[str, Any]) -> bool:
+    """Tell whether a layout has nothing that an axis of kernels chooses: it is then as without it."""
+    if axis == "recompute_method":
+        groups = layout.get("recompute_num_layers", 1)
+        return bool(layout["recompute"] != "full" or (layout[axis] == "uniform" and groups == 1))
+    return axis == "context" and bool(layout["context_parallel"] == 1)

@@ -51,7 +51,8 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     own = [item for item in parts[0].untried if all(item in part.untried for part in parts)]
     yield from (Untried(*item) for item in own)
     stages = () if own else options_of(implementation, "stages")
-    uneven = pipelines and "uneven" in stages and not has_own_pipeline(implementation)
+    uneven = (pipelines and "uneven" in stages and not has_own_pipeline(implementation)
+              and "first_stage_layers" not in axes)
     if uneven and not axes & {*ACCOUNTED}:
         yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))
     elif uneven:
@@ -61,11 +62,12 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
         yield Untried("an explicit list of layers per stage", "explain --pipeline-layout")
     if "virtual_pipeline" in axes:
         yield Untried("chunks per rank beside the divisors of the layers", "--vpp")
-        if "interleaved" in options_of(implementation, "schedule") and not has_own_pipeline(implementation):
+        if ("interleaved" in options_of(implementation, "schedule") and not has_own_pipeline(implementation)
+                and "microbatch_group" not in axes):
             yield Untried("groups of micro-batches other than one per stage", _flag("microbatch_group"))
     if "expert_tensor_parallel" in axes:
         yield Untried("experts split over more ranks than a node has", "--etp")
-    if len(options_of(implementation, "recompute_method")) > 1:
+    if len(options_of(implementation, "recompute_method")) > 1 and "recompute_num_layers" not in axes:
         yield Untried("full recompute of some layers, or of groups of layers",
                       f"{_flag('recompute_num_layers')}, --kernel recompute_method=...")
     yield _OTHERS

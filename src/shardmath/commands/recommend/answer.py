@@ -117,8 +117,8 @@ class Advice(Drawn, room="recommend", table="choices"):
     """Sequences of a step."""
     seq_length: int
     """Tokens of a sequence."""
-    legal: int
-    """Legal layouts that were looked at."""
+    legal: int | None
+    """Legal layouts that were looked at; null where bounds answered, which count none."""
     risk: float
     """Probability of running out of memory below which a layout is said to fit."""
     choices: tuple[Choice, ...]
@@ -138,6 +138,8 @@ class Advice(Drawn, room="recommend", table="choices"):
     by_rule_80: Excluded | None = None
     """The fastest layout that fits by the published 80 % rule, where it is faster than a first choice that fits by more
     than the error of times; null elsewhere."""
+    size: int = 0
+    """Layouts of the space, legal or not."""
 
 
 def choice_of(

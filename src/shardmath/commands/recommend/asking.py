@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,26 +21,31 @@ _FASTEST = (Best("best", BY_TIME, 1),)
 TRADED, PEAK = ("step.time", "peak"), "peak"
 
 
-def _questions(space: Space) -> tuple[Question, ...]:
+def _questions(space: Space, alone: Sequence[str] = ALONE) -> tuple[Question, ...]:
     return (
         *_FASTEST,
         Best("kinds", BY_TIME, 1, per=tuple(name for name in (IMPLEMENTATION, *KINDS) if name in space.axes)),
         *(Best(PROGRAMS, BY_TIME, 1, per=(name,)) for name in (IMPLEMENTATION,) if name in space.axes),
-        *(_best_by(name) for name in ALONE if name in space.axes),
+        *(_best_by(name) for name in alone if name in space.axes),
         Front("fitting", TRADED), Front("legal", TRADED, among="legal"),
     )
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A job for advice; ``spaces_for`` gives its spaces with so many times the batch."""
+    """A job for advice; ``spaces_for`` gives its spaces with so many times the batch.
+
+    With ``every_switch`` the best of every place of one axis is not asked for, and nothing is asked again.
+    """
 
     spaces_for: Callable[[int], tuple[Space, ...]]
+    every_switch: bool = False
 
     @cached_property
     def answers(self) -> Answered:
         """The answers to all questions."""
-        return answered(self.spaces_for(1), _questions, within=SLOWER)
+        alone = () if self.every_switch else ALONE
+        return answered(self.spaces_for(1), lambda space: _questions(space, alone), within=SLOWER)
 
     def with_values(self, values: Mapping[str, int], implementation: str) -> Configuration | None:
         """Return the fastest layout with other values of symbols, of an implementation and of others that have them."""

@@ -50,7 +50,11 @@ def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
         memory = first.values["gpu_memory"] * (100 + percent) // 100
         fitting = (item for item in asked.answers.front("legal")
                    if verdict_of(item.peak_bytes, item.part.terms_at({**item.values, "gpu_memory": memory})) == FITS)
-        yield _changed(words, first, next(fitting, None))
+        best = next(fitting, None)
+        if best is not None or not asked.every_switch:  # slower layouts are not there
+            yield _changed(words, first, best)
+    if asked.every_switch:
+        return
     for words, values in _of_machine(first):
         yield _changed(words, first, asked.with_values(values, first.part.evaluator.implementation))
     yield from _of_layout(asked, first)

@@ -11,7 +11,16 @@ from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import TITLES, best_in_words, in_words, model_parallel, shown_sizes, sizes_of, title
+from shardmath.reports.sizes import (
+    TITLES,
+    best_in_words,
+    in_space,
+    in_words,
+    model_parallel,
+    shown_sizes,
+    sizes_of,
+    title,
+)
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, FittedTable, chance, console, gib, table
 from shardmath.reports.time import COST, cost, show_overlapped, within
@@ -32,7 +41,7 @@ def show(advice: Advice, launched: bool = True) -> None:
                         for number, gpu in advice.cluster.machines(advice.num_gpus))
     out.print(f"{advice.model.name} on {gpus}, "
               f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
-              f"{advice.legal:,} legal layouts",
+              f"{in_space(advice.legal, advice.size)}",
               markup=False)
     if not advice.choices:
         _show_nothing(out, advice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -28,6 +29,7 @@ from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
 from shardmath.search.choosing import choose, seconds_of
+from shardmath.search.further import EVERY, simplest, switches_of
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.offered import as_arguments, offered
 from shardmath.search.refusals import refusal
@@ -68,13 +70,14 @@ def recommend(
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
     asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
-                                        global_batch_size=times * global_batch_size, **training))
+                                        global_batch_size=times * global_batch_size, **training),
+                  bool(arguments.get(EVERY)))
     search = search_of(chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training)
     with as_arguments(num_gpus):
         answers = asked.answers
-    if not answers.legal:
+    if not answers.any_legal:
         raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
-    worth = tuple(choose(answers))
+    worth = tuple(replace(item, configuration=simplest(item.configuration)) for item in choose(answers))
     choices = tuple(
         choice_of(item.role, sizes_of(item.configuration),
                   () if item.configuration.layers else neighbours(item.configuration),
@@ -90,6 +93,7 @@ def recommend(
         (*untried(answers.parts), *impossible(search)),
         None if first is not None else switches(search, "uncertain" if worth else "out of memory"),
         None if first is None else by_rule_80(answers, first, cluster.error(bool(chosen.num_experts)) or EQUAL),
+        answers.size,
     )
 
 
@@ -98,9 +102,10 @@ def _explained(
 ) -> Explanation:
     """Return the account of one layout, with a replay of its steps where those are known."""
     sizes, values = as_arguments_of_explain(sizes_of(configuration)), configuration.values
-    others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
+    sizes |= switches_of(configuration)
+    others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING, EVERY)}
     if "kernels" in sizes:
-        sizes["kernels"] = {**training["kernels"], **sizes["kernels"]}
+        sizes["kernels"] = {**(training.get("kernels") or {}), **sizes["kernels"]}
     return replayed(configured_on_any(
         model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
         **{**others, **sizes}))

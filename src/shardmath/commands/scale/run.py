@@ -20,6 +20,7 @@ from shardmath.machines.gpu import Gpu
 from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
+from shardmath.search.further import EVERY, simplest
 from shardmath.search.offered import as_arguments, offered
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import sizes_of
@@ -40,8 +41,8 @@ class Point(Answer):
     """GPUs of the job."""
     global_batch_size: int
     """Sequences of a step."""
-    legal: int
-    """Legal layouts that were looked at."""
+    legal: int | None
+    """Legal layouts that were looked at; null where bounds answered, which count none."""
     layout: Mapping[str, Label] | None = None
     """Sizes of the layout; null if nothing fits."""
     data_parallel: int = 0
@@ -65,7 +66,8 @@ class Point(Answer):
     @property
     def missing(self) -> str:
         """Why no layout is there."""
-        return "nothing fits" if self.legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
+        any_legal = not self.refusal if self.legal is None else self.legal
+        return "nothing fits" if any_legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
@@ -174,10 +176,14 @@ def _point(
 ) -> tuple[Point, tuple[Untried, ...]]:
     spaces = offered(model, cluster, size, rank_by="time", global_batch_size=batch, implementation=implementation,
                      **arguments)
-    answers = answered(spaces, lambda _: (Best("best", BY_TIME, 1),))
+    questions = [Best("best", BY_TIME, 1)]
+    if arguments.get(EVERY):  # whether any is legal, where nothing fits and nothing is counted
+        questions.append(Best("legal", BY_TIME, 1, among="legal"))
+    answers = answered(spaces, lambda _: questions)
     best = answers.first()
     if best is None:
         return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), untried(answers.parts)
+    best = simplest(best)
     time = step_time(best.part.evaluator, best.values, error=cluster.error(bool(model.num_experts)))
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(

@@ -18,6 +18,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
+from shardmath.search.further import simplest
 from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.refusals import refusal
@@ -81,12 +82,12 @@ class SweepResult(Reported, room="sweep", table="best"):
     """Parameters that all layouts share."""
     tried: int
     """Layouts that were tried: the legal ones and all that broke a rule."""
-    legal: int
-    """Layouts that break no rule."""
+    legal: int | None
+    """Layouts that break no rule; null where bounds answered, which count none."""
     broken: tuple[BrokenRule, ...]
-    """Layouts by the first rule that they break, in the order in which rules are tried."""
+    """Layouts by the first rule that they break, in the order in which rules are tried; none without counts."""
     verdicts: Mapping[str, int]
-    """Legal layouts by verdict."""
+    """Legal layouts by verdict; none without counts."""
     risk: float
     """Probability of running out of memory below which a layout is said to fit."""
     ranking: str
@@ -132,8 +133,8 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
     """
     assert isinstance(space.model, Model)
     assert isinstance(space.cluster, Cluster)
-    nests = answered.nests
-    best = {question.name: answered.best(question.name) for question in answered.questions[0]}
+    parts = answered.parts
+    best = {question.name: [*map(simplest, answered.best(question.name))] for question in answered.questions[0]}
     if any(-item.keys["-peak"] >= EXACT for item in best["largest"]):
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)
@@ -145,20 +146,21 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
             layout for mode in modes for layout in placed_layouts(
                 [item for item in best["best_by_recompute"] if layout_of(item).recompute == mode], space.cluster, 1)
         ), key=lambda layout: layout.placed_seconds or 0.0))
-    shared = set.intersection(*({*nest.part.fixed.items()} for nest in nests))
-    values = {name: value for name, value in nests[0].part.fixed.items()
+    shared = set.intersection(*({*part.fixed.items()} for part in parts))
+    values = {name: value for name, value in parts[0].fixed.items()
               if (name, value) in shared and name not in _OF_STAGES}
-    verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
+    verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)
+                if answered.counted}
     machines = space.cluster.machines(values["num_gpus"])
     title = ", ".join(part.evaluator.title((*VARIED, *part.labels)) for part in answered.programs)
     return SweepResult(
         space.model, space.cluster.gpu, title, values, answered.size,
-        answered.legal, _broken(answered), verdicts, risk_of(nests[0].part.fixed),
-        RULES["time" if nests[0].part.timed else "memory"], time_unknown, untried(answered.parts),
+        answered.legal, _broken(answered), verdicts, risk_of(parts[0].fixed),
+        RULES["time" if parts[0].timed else "memory"], time_unknown, untried(answered.parts),
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
         next(iter(layouts["smallest"]), None), space.cluster,
         tuple(GpusOfKind(*item) for item in machines) if len(machines) > 1 else (), str(refusal(answered) or ""),
-        error=space.cluster.error(bool(space.model.num_experts)) if nests[0].part.timed else None,
+        error=space.cluster.error(bool(space.model.num_experts)) if parts[0].timed else None,
         equally_fast=_equally_fast(layouts["best"]),
         are_fastest=bool(layouts["best"]) and space.cluster.links is not None and are_fastest(
             layouts["best"], best["best"][-1], verdicts["fits"], len(best["best"])),
@@ -175,7 +177,7 @@ def _equally_fast(best: Sequence[Layout]) -> int:
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:
     """Return the rules of all nests, in the order in which the first one that has them tries them."""
     counts: dict[tuple[str, str, str], int] = {}
-    for nest, answer in zip(answered.nests, answered.answers, strict=True):
+    for nest, answer in zip(answered.nests, answered.answers, strict=answered.counted):
         said = {name: (field, text) for name, field, text in nest.part.evaluator.terms.RULES}
         for constraint in nest.part.constraints:
             divides = _DIVIDES.fullmatch(constraint.text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes, sharing
-from shardmath.search.boxes.kept import Kept, kept_for
+from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for
 from shardmath.search.boxes.order import begin_again, opened
 from shardmath.search.boxes.preparing import prepared_for
 from shardmath.search.spaces import Part, Question
@@ -27,13 +27,13 @@ class Cut:
 
 def branched(
     parts: Sequence[Part], questions: Sequence[Question], *, most: int | None = None, stopped: Stopped = lambda: False,
-    within: float = np.inf,
+    within: Within = ALL,
 ) -> tuple[list[Kept], list[Cut]]:
     """Return the answers of all parts together to questions for the best and for fronts, and how each part was cut.
 
     All parts get first answers before any is cut: an answer of one part closes boxes of the others. No box is cut once
-    about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left. Groups of a question are
-    those of the only part; ``within`` is told in ``KeptPer``.
+    about ``most`` of a part are bounded, or once ``stopped`` says so: then boxes are left. All parts have
+    the axes of the groups of a question.
     """
     prepared = [prepared_for(part, questions, within) for part in parts]
     answers = kept_for(tuple(questions), np.all([own.whole for own in prepared], axis=0), parts[0].axes, within)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any
+from math import isfinite, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.account.judged import FITS
 from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
 from shardmath.search.boxes.bounds import Bounds, Boxes, Places
@@ -20,6 +21,21 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 _BEATEN = native(blocks, "beaten")
+
+
+class Within(NamedTuple):
+    """Shares by which the first key of an answer may be larger than that of the best; what is larger may be left out.
+
+    ``groups``: of the best for each combination of places. ``fronts``: of the front of what fits; of other fronts all
+    may be left out that is worse by the first key than the best of that front.
+    """
+
+    groups: float = np.inf
+    fronts: float = np.inf
+
+
+#: Nothing is left out.
+ALL = Within()
 
 
 @dataclass
@@ -103,8 +119,28 @@ class Kept:
 
 
 @dataclass
+class KeptNear(Kept):
+    """The part of a front whose first key is not larger than that of the best by more than ``within``.
+
+    Beside ``those``, another answer, it is the part whose first key is not larger than that of its best.
+    """
+
+    within: float
+    those: Kept | None = None
+
+    def open(self, boxes: Boxes) -> Truths:
+        """See ``Kept``."""
+        may, best = super().open(boxes), (self.those or self).keys[:, 0]
+        if not len(best):
+            return may
+        most = (1 if self.those else 1 + self.within) * best.min()
+        may &= boxes.low[:, self.columns.start] <= most + slack(most, False)
+        return may
+
+
+@dataclass
 class KeptPer(Kept):
-    """The best configuration of a part for each combination of places on the axes ``per``, of ``sizes``.
+    """The best configuration for each combination of places on the axes ``per``, of ``sizes``, which all parts have.
 
     Groups whose first key is larger than that of the best by more than the share ``within`` may be left out.
     """
@@ -154,20 +190,24 @@ def shares(keys: Floats, low: Floats) -> Floats:
 
 
 def kept_for(
-    questions: tuple[Question, ...], whole: Any, axes: Sequence[Axis] = (), within: float = np.inf,
+    questions: tuple[Question, ...], whole: Any, axes: Sequence[Axis] = (), within: Within = ALL,
 ) -> list[Kept]:
-    """Return empty answers for all questions of a space.
-
-    Those with groups are for the only part, which has ``axes``; see ``KeptPer`` for ``within``.
-    """
+    """Return empty answers for all questions of a space, all parts of which have the ``axes`` of groups."""
     answers, start = list[Kept](), 0
+    those: Kept | None = None
     sizes = {axis.name: axis.size for axis in axes}
     for place, question in enumerate(questions):
         assert isinstance(question, Best | Front)
         stop = start + len(question.by)
         common = question, slice(start, stop), place, np.asarray(whole[start:stop], np.bool_)
         per = question.per if isinstance(question, Best) else ()
-        answers.append(KeptPer(*common, tuple([*sizes].index(name) for name in per),
-                               tuple(sizes[name] for name in per), within) if per else Kept(*common))
+        if per:
+            groups = tuple([*sizes].index(name) for name in per)
+            answers.append(KeptPer(*common, groups, tuple(sizes[name] for name in per), within.groups))
+        elif isinstance(question, Front) and isfinite(within.fronts):
+            answers.append(KeptNear(*common, within.fronts, those))
+            those = answers[-1] if question.among == FITS and those is None else those
+        else:
+            answers.append(Kept(*common))
         start = stop
     return answers

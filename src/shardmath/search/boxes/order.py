@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.search.boxes.bounds import Bounds, Boxes, Places, sharing
-from shardmath.search.boxes.kept import Kept, kept_for
+from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.spaces import Part, Question
 
@@ -27,7 +27,7 @@ _NEIGHBOURS = 64
 
 
 def settled(
-    part: Part, prepared: Prepared, questions: Sequence[Question], within: float = np.inf,
+    part: Part, prepared: Prepared, questions: Sequence[Question], within: Within = ALL,
 ) -> Prepared:
     """Return what was prepared of a part with the order in which its boxes are to be cut, and its first answers."""
     answers, order = kept_for(tuple(questions), prepared.whole, part.axes, within), prepared.order.tolist()

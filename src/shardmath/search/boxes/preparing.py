@@ -21,6 +21,7 @@ from shardmath.files.cached import keep, kept, key_of, making, source_of
 from shardmath.search.boxes import blocks, bounds, idle, order, prepared, programs, stages, tables
 from shardmath.search.boxes import kept as kept_answers
 from shardmath.search.boxes.idle import idle_places, united
+from shardmath.search.boxes.kept import ALL, Within
 from shardmath.search.boxes.order import settled
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.programs import least_anywhere
@@ -33,7 +34,7 @@ from shardmath.search.spaces import Part, Question
 _MODULES = (blocks, bounds, idle, kept_answers, order, prepared, programs, stages, tables)
 
 
-def prepared_for(part: Part, questions: Sequence[Question], within: float = np.inf) -> Prepared:
+def prepared_for(part: Part, questions: Sequence[Question], within: Within = ALL) -> Prepared:
     """Return what the machine takes for a part and its questions; that of a large part is kept in the cache."""
     posing = posing_of(part, questions, literal=True)
 

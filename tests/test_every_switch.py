@@ -1,0 +1,123 @@
+"""A search of every switch: bounds of boxes have the answers of loops, and each layout is what its account says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import shardmath
+from shardmath.commands.recommend.asking import KINDS, _questions
+from shardmath.configuration.run import search_of
+from shardmath.models.model import Model
+from shardmath.search import answered as answering
+from shardmath.search.answered import Answered, answered
+from shardmath.search.choosing import SLOWER
+from shardmath.search.further import SWITCHES
+from shardmath.search.offered import left_out, spaces_of
+
+pytestmark = pytest.mark.slow
+
+#: A model of few layers, whose layouts loops look at in a second.
+SMALL = Model.named("llama-3.2-1b").model_copy(update={"num_layers": 4})
+JOBS: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "megatron": (SMALL, 4, {"virtual_pipeline": [1, 2], "micro_batch_size": [1], "recompute": ["none", "full"]}),
+    "torchtitan": ("llama-3.2-1b", 4, {"pipeline_parallel": [1], "micro_batch_size": [1, 2]}),
+    "huggingface": ("llama-3.1-8b", 8, {"kernels": {"data_parallel": "fsdp"}}),
+    "nanotron": ("llama-3.1-8b", 8, {}),
+}
+
+
+def _asked(implementation: str, **others: Any) -> dict[str, Any]:
+    model, gpus, sizes = JOBS[implementation]
+    return {"model": model, "gpu": "h100-80gb", "num_gpus": gpus, "global_batch_size": 8, "seq_length": 8192,
+            "implementation": implementation, "every_switch": True, **sizes, **others}
+
+
+def _near(answers: Answered, name: str, most: float) -> list[tuple[int | float, ...]]:
+    return [tuple(item.keys.values()) for item in answers.front(name) if item.keys["step.time"] <= most]
+
+
+def _kinds(answers: Answered, most: float) -> dict[tuple[int | str | None, ...], float]:
+    """The least time of each combination of ranks, of those that are fast enough."""
+    items = [item for item in answers.best("kinds") if item.keys["step.time"] <= most]
+    return {tuple(item.labels.get(name) for name in KINDS): item.keys["step.time"] for item in items}
+
+
+@pytest.mark.parametrize("implementation", JOBS)
+def test_bounds_answer_as_loops(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spaces = spaces_of(search_of(**_asked(implementation)), "time")
+    looped = answered(spaces, lambda space: _questions(space, ()))
+    assert looped.legal
+    monkeypatch.setattr(answering, "_MANY", 0)
+    bounded = answered(spaces, lambda space: _questions(space, ()), within=SLOWER)
+    assert (bounded.legal, bounded.any_legal, bounded.size) == (None, True, looped.size)
+    first = looped.first()
+    assert first is not None
+    assert bounded.first() == first or bounded.first().keys == first.keys  # type: ignore[union-attr]
+    time = float(first.keys["step.time"])
+    for name, most in (("fitting", (1 + SLOWER) * time), ("legal", time)):
+        assert _near(bounded, name, most) == _near(looped, name, most)
+    assert _kinds(bounded, (1 + SLOWER) * time) == _kinds(looped, (1 + SLOWER) * time)
+
+
+@pytest.mark.parametrize("implementation", JOBS)
+def test_layouts_are_what_their_accounts_say(implementation: str) -> None:
+    asked = _asked(implementation)
+    advice = shardmath.recommend(asked.pop("model"), asked.pop("gpu"), asked.pop("num_gpus"), **asked)
+    swept = shardmath.sweep(**_asked(implementation))
+    assert swept.best[0].step_seconds == advice.choices[0].time.seconds
+    assert swept.best[0].peak_bytes == advice.choices[0].peak_bytes
+    for choice in advice.choices:
+        inputs = choice.explanation.inputs
+        changed = choice.layout.keys() & SWITCHES.keys()
+        assert {name: inputs[name] for name in changed} == {name: choice.layout[name] for name in changed}
+
+
+def test_what_changes_nothing_is_left_as_it_is() -> None:
+    """One rank has nothing to share out or to overlap, and no stages."""
+    advice = shardmath.recommend(SMALL, "h100-80gb", 1, global_batch_size=2, seq_length=2048, every_switch=True)
+    usual = shardmath.recommend(SMALL, "h100-80gb", 1, global_batch_size=2, seq_length=2048)
+    assert advice.choices[0].layout == usual.choices[0].layout
+    assert advice.choices[0].time == usual.choices[0].time
+
+
+def test_more_switches_are_never_slower() -> None:
+    asked = _asked("megatron")
+    every = shardmath.sweep(**asked)
+    some = shardmath.sweep(**{**asked, "every_switch": False})
+    assert every.best[0].step_seconds is not None
+    assert some.best[0].step_seconds is not None
+    assert every.best[0].step_seconds <= some.best[0].step_seconds
+    assert every.tried > some.tried
+
+
+def test_what_was_tried_is_not_said_to_be_untried() -> None:
+    told = {item.what for item in shardmath.sweep(**_asked("megatron")).untried}
+    usual = {item.what for item in shardmath.sweep(**{**_asked("megatron"), "every_switch": False}).untried}
+    assert told < usual
+    assert not any("groups of micro-batches" in what or "full recompute of some layers" in what for what in told)
+
+
+def test_programs_that_are_not_counted_are_named() -> None:
+    search = search_of(**{**_asked("torchtitan"), "pipeline_parallel": [1, 2]})
+    told = left_out(search)
+    assert told
+    assert all("counted" in item.reason for item in told)
+
+
+def test_many_layouts_are_answered_without_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "_MANY", 0)
+    asked = _asked("nanotron")
+    swept = shardmath.sweep(**asked)
+    assert (swept.legal, swept.broken, swept.verdicts) == (None, (), {})
+    assert swept.best[0].verdict == "fits"
+    scaled = shardmath.scale(asked.pop("model"), asked.pop("gpu"), [asked.pop("num_gpus")], **asked)
+    assert scaled.points[0].legal is None
+    assert scaled.points[0].time is not None
+    assert scaled.points[0].time.seconds == swept.best[0].step_seconds
+
+
+def test_rank_by_memory_is_refused() -> None:
+    with pytest.raises(shardmath.InputError, match="rank_by = 'memory': must be time where every switch is tried"):
+        shardmath.sweep(**_asked("nanotron"), rank_by="memory")
