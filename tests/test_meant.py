@@ -171,6 +171,7 @@ def test_letters_and_numbers_may_be_written_together() -> None:
     models = ("llama-33b", "llama-3-8b", "llama-3-70b", "llama-3.1-8b", "gpt2", "gpt2-xl")
     assert begun_with("llama3", models) == ["llama-3-8b", "llama-3-70b"]
     assert begun_with("gpt-2", models) == ["gpt2"]
+    assert begun_with("llama-3-8", models) == []
     assert begun_with("\u202ellama3", models) == begun_with("", models) == begun_with("llama-4", models) == []
 
 

@@ -95,9 +95,9 @@ def test_the_document_has_what_is_computed(lines: Callable[[], Iterator[str]]) -
 def test_the_page_has_the_rates_with_the_usual_risk() -> None:
     alone, two, four = (_found(size, sizes=(8, 32, START, 2048), risk="1%").points for size in (1, 2, 4))
     rates = [f"{point.tokens_per_second_per_gpu:,.0f}" for point in (alone[0], alone[1], two[-1], four[-1])]
-    line = ("Its tokens per second and GPU are then {} and {} on 8 and 32 GPUs;"
-            " on 2048 those of TP 2 and 4 are {} and {}.")
-    assert line.format(*rates) in DOCUMENT.read_text(encoding="utf-8").splitlines()
+    sentences = ("FSDP alone takes one sequence after the other on 8 and 32 GPUs ({} and {} tokens per second and GPU);"
+                 " from 128 GPUs on it is the same. On 2048, TP 2 and 4 have {} and {}.")
+    assert sentences.format(*rates) in " ".join(DOCUMENT.read_text(encoding="utf-8").split())
     assert [point.layout["micro_batch_size"] for point in alone if point.layout is not None] == [1, 1, 2, 2]
     known = _found(1, sizes=(START, 2048)).points
     assert [point.time for point in alone[2:]] == [point.time for point in known]
@@ -111,7 +111,7 @@ def test_the_page_of_plans_has_the_gains_of_added_gpus() -> None:
     watts = [point.num_gpus * point.watts_per_gpu for point in (less, more)]
     kept = (rates[1] / rates[0] - 1) / (more.num_gpus / less.num_gpus - 1)
     per_watt = (rates[1] / rates[0] - 1) / (watts[1] / watts[0] - 1)
-    page = (DOCUMENT.parent / "plan.md").read_text(encoding="utf-8")
+    page = " ".join((DOCUMENT.parent / "plan.md").read_text(encoding="utf-8").split())
     loss, power = -_loss(_found(1)), 1 - more.watts_per_gpu / less.watts_per_gpu
     assert f"[The same jobs here](scaling.md) give {loss:.1%} and {power:.1%}.".replace("%", " %") in page
     assert f"| tokens per second for each added GPU | 61 % | {100 * kept:.0f} % |" in page

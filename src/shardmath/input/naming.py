@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from shardmath.errors import COMPARED, InputError, nearest_names
@@ -62,9 +62,15 @@ def begun_with(name: str, known: Iterable[str], ignored: Collection[str] = ()) -
     """
     plain = name[:COMPARED].lower()
     asked = [] if _OTHER.search(plain) else [part for part in _PART.findall(plain) if part not in ignored]
-    parts = {key: _PART.findall("-".join(_words(key, ignored))) for key in known}
-    begun = [key for key, own in parts.items() if asked and own[: len(asked)] == asked]
-    return [key for key in begun if parts[key] == asked] or begun
+    texts = {key: "-".join(_words(key, ignored)) for key in known}
+    begun = [key for key, text in texts.items() if asked and _begins(text, asked)]
+    return [key for key in begun if _PART.findall(texts[key]) == asked] or begun
+
+
+def _begins(text: str, parts: Sequence[str]) -> bool:
+    """Tell whether a name begins with parts, behind which it ends or has a sign: ``8`` is not the begin of ``8b``."""
+    own = [*_PART.finditer(text)][: len(parts)]
+    return [part[0] for part in own] == parts and not text[own[-1].end():][:1].isalnum()
 
 
 def nearest_by_words(name: str, known: Iterable[str]) -> str:
