@@ -10,6 +10,7 @@ import shardmath
 from shardmath.commands.recommend.asking import KINDS, _questions
 from shardmath.configuration.run import search_of
 from shardmath.models.model import Model
+from shardmath.reports.sizes import in_words
 from shardmath.search import answered as answering
 from shardmath.search.answered import Answered, answered
 from shardmath.search.choosing import SLOWER
@@ -121,3 +122,11 @@ def test_many_layouts_are_answered_without_counts(monkeypatch: pytest.MonkeyPatc
 def test_rank_by_memory_is_refused() -> None:
     with pytest.raises(shardmath.InputError, match="rank_by = 'memory': must be time where every switch is tried"):
         shardmath.sweep(**_asked("nanotron"), rank_by="memory")
+
+
+def test_words_name_each_switch_that_is_not_as_usual() -> None:
+    swept = shardmath.sweep(**_asked("nanotron"))
+    layouts = [item.to_dict() for item in swept.best]
+    assert len({str(layout) for layout in layouts}) == len(layouts)
+    words = in_words({**layouts[0], "distributed_optimizer": 1, "recompute_num_layers": 3})
+    assert words.endswith("recompute layers 3, distributed optimizer on")

@@ -20,11 +20,15 @@ TITLES = {
     **{name: SHORT[name] for name in (
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel")},
     "recompute": "recompute",
-    "recompute_num_layers": "layers", "microbatch_group": "group",
+}
+#: Columns of switches, where every one was tried and one is not as usual.
+_SWITCHES = {
+    "recompute_num_layers": "recompute layers", "microbatch_group": "group",
     "distributed_optimizer": "distributed optimizer", "overlap_grad_reduce": "overlapped reduction",
-    "overlap_param_gather": "overlapped gathers", "optimizer_offload_percent": "% on host",
+    "overlap_param_gather": "overlapped gathers", "optimizer_offload_percent": "optimizer % on host",
     "data_parallel_replicas": "replicas",
 }
+_ALL = {**TITLES, **_SWITCHES}
 _RARE: Mapping[str, int] = {"virtual_pipeline": 1, **dict.fromkeys(ABSENT_DEGREES, 1), "expert_parallel": 1,
                             "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}
@@ -40,12 +44,12 @@ def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
     """Return names of the sizes that are shown of some layouts."""
     layouts = tuple(layouts)
     programs = dict.fromkeys(name for layout in layouts for name in programs_in(layout))
-    return [*programs, *(name for name in TITLES if any(not _is_usual(name, layout) for layout in layouts))]
+    return [*programs, *(name for name in _ALL if any(not _is_usual(name, layout) for layout in layouts))]
 
 
 def title(name: str) -> str:
     """Return the title of a column of sizes, implementations or kernels."""
-    return TITLES.get(name, name)
+    return _ALL.get(name, name)
 
 
 def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
@@ -75,7 +79,7 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     layers = str(layout.get("pipeline_layout", ""))
     usual["pipeline_layout"] = layers if len(layers) > _LONG else ""
     always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
-    names = [*programs_in(layout), *(name for name in TITLES if name in layout)]
+    names = [*programs_in(layout), *(name for name in _ALL if name in layout)]
     named = [f"{title(name)} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)
              if name in always or name not in usual or layout[name] != usual[name]]
     return ", ".join(named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -118,6 +118,11 @@ def simplest(item: Configuration) -> Configuration:
             if len(rows) and _alike(other, item):
                 item = other
     return item
+
+
+def simplest_of(items: Iterable[Configuration]) -> list[Configuration]:
+    """Return the simplest of each configuration; those that are one then, which floats told apart, once."""
+    return [*{(id(item.part), item.number): item for item in map(simplest, items)}.values()]
 
 
 def switched(item: Configuration) -> dict[str, int]:

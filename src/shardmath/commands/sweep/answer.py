@@ -18,7 +18,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
-from shardmath.search.further import simplest
+from shardmath.search.further import simplest_of
 from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
 from shardmath.search.refusals import refusal
@@ -134,7 +134,7 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
     assert isinstance(space.model, Model)
     assert isinstance(space.cluster, Cluster)
     parts = answered.parts
-    best = {question.name: [*map(simplest, answered.best(question.name))] for question in answered.questions[0]}
+    best = {question.name: simplest_of(answered.best(question.name)) for question in answered.questions[0]}
     if any(-item.keys["-peak"] >= EXACT for item in best["largest"]):
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)

@@ -65,7 +65,8 @@ def show(result: SweepResult) -> None:
     rows = [("tried", f"{result.tried:,}", "")]
     broken = [rule for rule in result.broken if rule.count]
     rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
-    rows.append(("legal", "not counted" if result.legal is None else f"{result.legal:,}", ""))
+    rows.append(("legal", "", "not known: bounds count none") if result.legal is None else (
+        "legal", f"{result.legal:,}", ""))
     rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS if name in result.verdicts]
     out.print(table(("layouts", "count", ""), rows, right=(1,), title="Layouts by rule and by verdict"))
     show_untried(out, result.untried)
