@@ -19,7 +19,8 @@ from shardmath.files.cached import user_folder
 
 # Thousands of tests and SymPy's expressions are objects that stay: to look through them over and over for garbage is a
 # tenth and more of the time of the tests.
-gc.set_threshold(50_000, 20, 50)
+# A replay leaves circles of blocks, of which a worker held more than ten GB with 50 in place of 10.
+gc.set_threshold(50_000, 20, 10)
 
 # pytest-xdist sets it for its workers.
 os.environ.pop("COLUMNS", None)
