@@ -155,8 +155,8 @@ function put(owner, key, value) {
 
 // Settings by name, which are noted when they are asked for; readers of files give them methods.
 class Options {
-  constructor(words, { shown = (name) => `--${name}`, source = "" } = {}) {
-    Object.assign(this, { words: new Map(words), shown, source, asked: [], warnings: [] });
+  constructor(words, { shown = (name) => `--${name}`, source = "", choices = new Map() } = {}) {
+    Object.assign(this, { words: new Map(words), shown, source, choices, asked: [], warnings: [] });
   }
 
   has(name) {

@@ -43,7 +43,8 @@ class Only(NamedTuple):
 
     def check(self, read: object, info: ValidationInfo) -> object:
         """Return the value that was read. Raises InputError for another one."""
-        if not any(type(read) is type(value) and read == value for value in self.values):
+        kinds = (type(read), float) if type(read) is int else (type(read),)
+        if read not in [value for value in self.values if type(value) in kinds]:
             raise InputError(str(info.field_name), read, self.rule, self.first)
         return read
 
