@@ -49,6 +49,11 @@ class Answered:
         return bool(self.nests)
 
     @property
+    def looped(self) -> tuple[tuple[Nest, Answer], ...]:
+        """The loops of each part with their answer; none where nothing was counted."""
+        return tuple(zip(self.nests, self.answers, strict=self.counted))
+
+    @property
     def verdicts(self) -> NDArray[np.int64]:
         """Legal layouts by verdict; all 0 where they were not counted."""
         counts: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)

@@ -108,12 +108,10 @@ def with_switches(space: Space, search: Search) -> Space:
 
 def simplest(item: Configuration) -> Configuration:
     """Return the configuration of the same time and memory with the fewest switches changed, one by one."""
-    sizes = {axis.name: axis.size for axis in item.part.axes}
     step = steps(item.part.axes)
-    for name in SWITCHES:
-        place = item.number // step.get(name, 1) % sizes.get(name, 1)
-        if place:
-            other = Configuration(item.part, item.number - place * step[name], item.keys)
+    for axis, place in zip(item.part.axes, item.part.places(item.number), strict=True):
+        if axis.name in SWITCHES and place:
+            other = Configuration(item.part, item.number - place * step[axis.name], item.keys)
             rows = legal_rows(item.part, np.array([other.number]))
             if len(rows) and _alike(other, item):
                 item = other

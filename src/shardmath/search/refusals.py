@@ -48,7 +48,7 @@ def refusal_of(parts: Sequence[Part], asked: Mapping[str, Any]) -> InputError | 
 
 def _of_hosts(answers: Answered) -> InputError | None:
     """Return the refusal of the layout that offloads least of those that hosts alone refuse."""
-    refused = [nest.part for nest, answer in zip(answers.nests, answers.answers, strict=answers.counted)
+    refused = [nest.part for nest, answer in answers.looped
                if HOST in nest.conditions and answer.broken[nest.conditions.index(HOST)]]
     if not refused:
         return None

@@ -15,8 +15,6 @@ from shardmath.search.spaces.declared import IMPLEMENTATION
 #: Sizes that tell layouts apart, in the usual order; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
-#: Sizes that are on or off.
-_SWITCHED = ("sequence_parallel", "distributed_optimizer")
 #: How layers are shared out, 0 where all stages have as many, and the order of passes.
 FOLLOWING = (*UNEVEN, "schedule")
 
@@ -54,7 +52,7 @@ def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
         arguments["kernels"] = kernels
     if layout["pipeline_parallel"] == 1:
         arguments.pop("schedule", None)
-    return {**arguments, **{name: bool(layout[name]) for name in _SWITCHED if name in layout}}
+    return {**arguments, "sequence_parallel": bool(layout["sequence_parallel"])}
 
 
 def _is_idle(axis: str, layout: Mapping[str, Any]) -> bool:

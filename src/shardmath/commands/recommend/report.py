@@ -41,7 +41,7 @@ def show(advice: Advice, launched: bool = True) -> None:
                         for number, gpu in advice.cluster.machines(advice.num_gpus))
     out.print(f"{advice.model.name} on {gpus}, "
               f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
-              f"{in_space(advice.legal, advice.size)}",
+              + in_space(advice.legal, advice.size),
               markup=False)
     if not advice.choices:
         _show_nothing(out, advice)

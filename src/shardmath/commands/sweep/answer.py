@@ -177,7 +177,7 @@ def _equally_fast(best: Sequence[Layout]) -> int:
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:
     """Return the rules of all nests, in the order in which the first one that has them tries them."""
     counts: dict[tuple[str, str, str], int] = {}
-    for nest, answer in zip(answered.nests, answered.answers, strict=answered.counted):
+    for nest, answer in answered.looped:
         said = {name: (field, text) for name, field, text in nest.part.evaluator.terms.RULES}
         for constraint in nest.part.constraints:
             divides = _DIVIDES.fullmatch(constraint.text)

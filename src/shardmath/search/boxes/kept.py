@@ -133,9 +133,7 @@ class KeptNear(Kept):
         may, best = super().open(boxes), (self.those or self).keys[:, 0]
         if not len(best):
             return may
-        most = (1 if self.those else 1 + self.within) * best.min()
-        may &= boxes.low[:, self.columns.start] <= most + slack(most, False)
-        return may
+        return may & _near(boxes.low[:, self.columns.start], best, 0 if self.those else self.within)
 
 
 @dataclass
@@ -159,8 +157,7 @@ class KeptPer(Kept):
         may, low = boxes.may[:, self.place].copy(), boxes.low[:, self.columns]
         if not len(self.keys):
             return may
-        most = (1 + self.within) * self.keys[:, 0].min()
-        may &= low[:, 0] <= most + slack(most, False)
+        may &= _near(low[:, 0], self.keys[:, 0], self.within)
         rows = np.flatnonzero(may & (boxes.places[:, self.per] < self.sizes).all(axis=1))
         best = self.best[self._groups(boxes.places[rows])]
         known = np.isfinite(best[:, 0])
@@ -180,6 +177,13 @@ class KeptPer(Kept):
         groups = self._groups(bounds.at(numbers))
         order = np.lexsort((numbers, *keys.T[::-1], groups))
         return order[np.unique(groups[order], return_index=True)[1]]
+
+
+def _near(low: Floats, best: Floats, within: float) -> Truths:
+    """Tell which bounds are above the least of some keys by no more than a share of it."""
+    most = (1 + within) * best.min()
+    near: Truths = low <= most + slack(most, False)
+    return near
 
 
 def shares(keys: Floats, low: Floats) -> Floats:
