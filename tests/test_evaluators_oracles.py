@@ -249,7 +249,8 @@ def test_the_layouts_reach_every_feature_and_every_rule() -> None:
     legal: list[dict[str, int]] = []
     broken: set[int] = set()
 
-    @settings(max_examples=200)
+    # Draws are varied from earlier ones, and constants of loaded modules are among them: 200 missed a rule.
+    @settings(max_examples=1000)
     @given(batches(IMPLEMENTATIONS["megatron"]))
     def collect(batch: Batch) -> None:
         rules = called(evaluator, batch).rule
