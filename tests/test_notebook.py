@@ -26,6 +26,15 @@ ANSWERS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "SweepResult": (shardmath.sweep, SWEPT,
                     "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),
     "Proof": (shardmath.prove, {"claim": "layer.saved < 1"}, "refuted: layer.saved < 1"),
+    "Fits": (shardmath.fit, {**SWEPT, "solve": "seq_length"},
+             "llama-3.2-1b on h100-80gb (80.00 GiB), megatron: a peak of at most 42.88 GiB"
+             " (it runs out with a probability below 0.01)"),
+    "Moves": (shardmath.moves, SWEPT,
+              "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),
+    "Comparison": (shardmath.compare, {**SWEPT, "against": [{"tensor_parallel": 2}]},
+                   "A: llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),
+    "Advice": (shardmath.recommend, SWEPT,
+               "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens: 2,675 legal layouts"),
     "Plan": (shardmath.plan, {"model": "llama-3.2-1b", "tokens": "1T", "gpus": ["h100-80gb"], "num_gpus": [8, 16]},
              "llama-3.2-1b: 1T tokens, 16.8M in a step"),
     "Scaling": (shardmath.scale, {**SWEPT, "num_gpus": [1, 2]},
@@ -80,12 +89,15 @@ def test_records_are_the_table_of_the_answer(answers: dict[str, Reported]) -> No
     assert points[0]["layout.tensor_parallel"] == 1
 
 
-def test_data_frames_have_the_records(answers: dict[str, Reported]) -> None:
-    result = answers["SweepResult"]
-    records = result.records()
-    assert result.to_pandas().to_dict("records") == records
-    assert result.to_polars().to_dicts() == records
-    assert result.to_arrow().to_pylist() == records
+@pytest.mark.parametrize("name", ANSWERS)
+def test_data_frames_have_the_records(name: str, answers: dict[str, Reported]) -> None:
+    answer = answers[name]
+    records = answer.records()
+    assert len(records) > 0
+    assert answer.to_pandas().shape == (len(records), len(records[0]))
+    assert answer.to_arrow().column_names == [*records[0]] == answer.to_polars().columns
+    if name in ("SweepResult", "Scaling", "Plan"):
+        assert answer.to_polars().to_dicts() == records == answer.to_arrow().to_pylist()
 
 
 def test_a_missing_library_is_named_with_the_command(
@@ -97,6 +109,16 @@ def test_a_missing_library_is_named_with_the_command(
     monkeypatch.setattr("shardmath.answers.import_module", without)
     with pytest.raises(ImportError, match=r"needs pandas, which is not installed: pip install pandas$"):
         answers["SweepResult"].to_pandas()
+
+
+def test_each_public_answer_draws_itself_but_a_proof_has_no_picture() -> None:
+    kinds = [kind for name in shardmath.__all__ if isinstance(kind := getattr(shardmath, name), type)
+             and issubclass(kind, Reported)]
+    assert len(kinds) == 11
+    assert [kind.__name__ for kind in kinds if not issubclass(kind, Drawn)] == ["Proof"]
+    for kind in kinds:
+        if issubclass(kind, Drawn):
+            assert callable(import_module(f"{kind._room}.plot").picture)
 
 
 def test_pictures_are_shown_and_written(answers: dict[str, Reported], tmp_path: Any) -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from shardmath import compare, explain, explore, recommend
+from shardmath import compare, explain, explore, fit, moves, recommend, sweep
 from shardmath.cli.main import exit_code
 from shardmath.commands.compare import plot as compared
 from shardmath.commands.explain import plot as explained
 from shardmath.commands.explain.report import verdict_line
+from shardmath.commands.fit import plot as fitted
+from shardmath.commands.moves import plot as moved
+from shardmath.commands.moves.report import in_changes
 from shardmath.commands.recommend import plot as recommended
 from shardmath.errors import InputError
 from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
@@ -27,6 +30,8 @@ pytest.importorskip("matplotlib")
 EXPLAIN = ["explain", "llama-3.1-8b", "--gpu", "a100-40gb", "--tp", "4", "--pp", "2"]
 SWEEP = ["sweep", "llama-3.2-1b", "--gpu", "a100-40gb", "--num-gpus", "8", "--global-batch-size", "16"]
 RECOMMEND = ["recommend", *SWEEP[1:]]
+FIT = ["fit", *EXPLAIN[1:], "--num-gpus", "16"]
+MOVES = ["moves", *FIT[1:]]
 COMPARE = ["compare", "llama-3.1-8b", "--gpu", "a100-40gb", "--against", "--tp 2", "--against", "--gpu h200"]
 SPACE = """
 model = "llama-3.2-1b"
@@ -61,8 +66,8 @@ def words_of(svg: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE, RECOMMEND],
-                         ids=["explain", "sweep", "compare", "recommend"])
+@pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE, RECOMMEND, FIT, MOVES],
+                         ids=["explain", "sweep", "compare", "recommend", "fit", "moves"])
 def test_every_format_is_written_whole_and_the_same_twice(command: list[str], tmp_path: Path) -> None:
     for suffix, beginning in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!DOCTYPE html>")):
         files = [tmp_path / f"{name}.{suffix}" for name in ("one", "two")]
@@ -138,6 +143,67 @@ def test_choices_are_as_high_as_their_memory_and_their_step() -> None:
         recommended.picture(replace(advice, choices=()))
 
 
+@pytest.mark.slow
+def test_a_fit_is_as_long_as_its_values_and_its_peaks() -> None:
+    from matplotlib.figure import Figure
+
+    found = fit("llama-3.1-70b", "h100-80gb", num_gpus=64, global_batch_size=512, tensor_parallel=4,
+                context_parallel=2, pipeline_parallel=4)
+    picture = fitted.picture(found)
+    factors, peaks = picture.panels
+    figure = Figure()
+    factors.draw(figure)
+    ends = [bar.get_x() + bar.get_width() for bar in figure.axes[0].patches]
+    assert ends == pytest.approx([1 if item.at is None else item.at.value / found.now(item.symbol)
+                                  for item in found.answers])
+    assert min(ends) < 1 < max(ends)
+    figure = Figure()
+    peaks.draw(figure)
+    solved = [item for item in found.answers if item.at is not None and item.unit != "bytes"]
+    lengths = sorted(bar.get_width() for bar in figure.axes[0].patches)
+    assert lengths == pytest.approx(sorted(
+        bound.peak / 2**30 for item in solved for bound in (item.at, item.beyond) if bound is not None))
+    assert figure.axes[0].lines[0].get_xdata()[0] == pytest.approx(float(found.limit) / 2**30)
+    (table,) = picture.tables
+    assert [row[0] for row in table.rows] == [item.symbol for item in found.answers]
+    assert [row[3] == "none" for row in table.rows] == [item.at is None for item in found.answers]
+    with pytest.raises(InputError, match="no value fits"):
+        fitted.picture(replace(found, answers=tuple(replace(item, at=None) for item in found.answers)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensor_parallel", [4, 8])
+def test_moves_are_as_long_as_their_elasticities_and_their_peaks(tensor_parallel: int) -> None:
+    from matplotlib.figure import Figure
+
+    found = moves("llama-3.1-70b", "h100-80gb", num_gpus=64, global_batch_size=512, tensor_parallel=tensor_parallel,
+                  pipeline_parallel=8)
+    assert found.fits == (tensor_parallel == 8)
+    sets = found.gains if found.fits else found.smallest
+    picture = moved.picture(found)
+    assert len(picture.panels) == 2 + bool(sets)
+    expected = ([float(item.elasticity) for item in found.sensitivities],
+                [move.peak_bytes / 2**30 for move in found.differences], [move.peak_bytes / 2**30 for move in sets])
+    for panel, values in zip(picture.panels, expected, strict=False):
+        figure = Figure()
+        panel.draw(figure)
+        (axes,) = figure.axes
+        assert [bar.get_width() for bar in axes.patches] == pytest.approx(values[:12])
+    names = [row[0] for row in picture.tables[1].rows]
+    assert names == [in_changes(move) for move in found.differences]
+
+
+@pytest.mark.slow
+def test_the_answer_of_a_sweep_draws_what_its_command_does(tmp_path: Path) -> None:
+    assert exit_code([*SWEEP, "--plot", str(tmp_path / "one.svg")]) == 0
+    found = sweep("llama-3.2-1b", "a100-40gb", 8, global_batch_size=16)
+    found.plot(str(tmp_path / "two.svg"))
+    assert (tmp_path / "two.svg").read_bytes() == (tmp_path / "one.svg").read_bytes()
+    several = sweep("llama-3.2-1b", "a100-40gb", 8, global_batch_size=16, implementation=["megatron", "nanotron"])
+    with pytest.raises(InputError, match="must be one implementation here"):
+        several.plot()
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +260,7 @@ def test_other_endings_are_refused_before_anything_is_computed(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for command in (EXPLAIN, SWEEP, COMPARE):
+    for command in (EXPLAIN, SWEEP, COMPARE, FIT, MOVES):
         assert exit_code([*command, "--plot", name]) == 2
         shown = capsys.readouterr()
         assert shown.out == ""

@@ -61,8 +61,8 @@ class Reported(Answer):
     """An answer to a whole question: ``print`` and notebooks show it as its command does, data frames take its records.
 
     A subclass names the ``room`` of its command, whose module ``report`` shows it, and the field ``table`` with its
-    records: with a dot, those of a field of every item, beside the first field of the item. The rooms are above this
-    module, and looked up when they are needed.
+    records: with a dot, those of a field of every item, beside the first field of the item. Without a table the answer
+    is one record. The rooms are above this module, and looked up when they are needed.
     """
 
     _room: ClassVar[str]
@@ -99,7 +99,7 @@ class Reported(Answer):
              'bytes': 263192576}
         """
         outer, _, inner = self._table.partition(".")
-        items = self.to_dict()[outer]
+        items = self.to_dict()[outer] if outer else [self.to_dict()]
         if inner:
             items = [{**dict(list(item.items())[:1]), **row} for item in items for row in item[inner]]
         return alike([dict(_flat(item)) for item in items])

@@ -33,30 +33,39 @@ from shardmath.reports.waiting import say
               help="Fixed while hidden_size grows: head_dim, heads, or all.")
 @click.option("--latex", "form", flag_value="latex", help="Print the inverted formula as LaTeX.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the inverted formula as Unicode text.")
+@click.option("--plot", metavar="FILE", help="Draw how far each symbol can go: .png, .svg or .html.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--table", metavar="FILE",
               help="Solve every row of this table (Parquet, CSV or Arrow) with --solve; columns are parameters.")
 @click.option("-o", "--output", metavar="FILE", help="Parquet file to write for --table.")
 def fit(
-    model: str, solve: str | None, share: str | None, keep: str, form: str | None, json: bool, table: str | None,
-    output: str | None, **options: Any,
+    model: str, solve: str | None, share: str | None, keep: str, form: str | None, plot: str | None, json: bool,
+    table: str | None, output: str | None, **options: Any,
 ) -> None:
     """Solve one layout of MODEL for the last value that fits, and print the formula for it.
 
     The largest micro-batch size, sequence length, number of layers or hidden size; the fewest GPUs; the smallest
     TP * PP; the memory that a GPU would need.
     """
+    from shardmath.plots import refuse_unplottable, write_picture
+
+    refuse_unplottable(plot)
     if table is not None:
+        if plot is not None:
+            raise InputError("plot", plot, "must not be given with --table")
         say(_rows(table, output, solve, model, share, options))
         return
     if output is not None:
         raise InputError("output", output, "must not be given without --table")
     from shardmath.cli.runs import configuration_arguments
     from shardmath.commands.fit import fit as solved
+    from shardmath.commands.fit.plot import picture
     from shardmath.commands.fit.report import show
 
     chosen, gpu, arguments = configuration_arguments(model, options)
     fits = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
+    if plot is not None:
+        write_picture(picture(fits), plot)
     if json:
         click.echo(answer("fit", fits.to_dict()))
     elif form is not None:

@@ -25,10 +25,11 @@ from shardmath.reports.answers import answer
               help="Kernel axis to vary too; some seconds per option on first use. May be repeated.")
 @click.option("--formula", metavar="SYMBOL", help="Print the formulas behind the sensitivity to one symbol.")
 @click.option("--all", "everything", is_flag=True, help="Show all symbols and all sets of changes.")
+@click.option("--plot", metavar="FILE", help="Draw sensitivities and changes: .png, .svg or .html.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def moves(
-    model: str, share: str | None, vary: tuple[str, ...], formula: str | None, everything: bool, json: bool,
-    **options: Any,
+    model: str, share: str | None, vary: tuple[str, ...], formula: str | None, everything: bool, plot: str | None,
+    json: bool, **options: Any,
 ) -> None:
     """Show the sensitivities of the peak of MODEL in one layout, and the smallest changes that make it fit.
 
@@ -38,11 +39,16 @@ def moves(
     """
     from shardmath.cli.runs import configuration_arguments
     from shardmath.commands.moves import moves as found_moves
+    from shardmath.commands.moves.plot import picture
     from shardmath.commands.moves.report import show, show_formulas
+    from shardmath.plots import refuse_unplottable, write_picture
 
+    refuse_unplottable(plot)
     chosen, gpu, arguments = configuration_arguments(model, options)
     result = found_moves(chosen, gpu, share=share, vary=vary, **arguments)
     behind = None if formula is None else result.formulas(formula)
+    if plot is not None:
+        write_picture(picture(result), plot)
     if json:
         click.echo(answer("moves", replace(result, formulas_=behind).to_dict()))
     elif behind is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from shardmath.answers import Answer, Exact, Reported
+from shardmath.answers import Answer, Drawn, Exact
 from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
 from shardmath.compiler.evaluators import Evaluator, terms_at
@@ -79,7 +79,7 @@ class FitAnswer(Answer):
 
 
 @dataclass(frozen=True)
-class Fits(Reported, room="fit", table="answers"):
+class Fits(Drawn, room="fit", table="answers"):
     """The most, or the least, of each symbol with which a configuration fits.
 
     Sizes are in bytes.

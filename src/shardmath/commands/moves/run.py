@@ -12,7 +12,7 @@ import numpy as np
 
 from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration, configured
-from shardmath.answers import Hidden, Ratio, Reported
+from shardmath.answers import Drawn, Hidden, Ratio
 from shardmath.commands.moves.around import Around, Move, Replaced
 from shardmath.commands.moves.formulas import SlopeFormulas, slope_formulas
 from shardmath.commands.moves.peaks import Peak
@@ -32,7 +32,7 @@ from shardmath.search.untried import Untried
 
 
 @dataclass(frozen=True)
-class Moves(Reported, room="moves", table="differences"):
+class Moves(Drawn, room="moves", table="differences"):
     """Sensitivities of the peak of a configuration, and the smallest changes that make it fit.
 
     Sizes are in bytes, times in seconds.
@@ -96,6 +96,21 @@ class Moves(Reported, room="moves", table="differences"):
     def peak(self) -> RankAccount:
         """The account of the rank that needs most."""
         return self.explanation.peak
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return every change of one thing; its values before and after are text, as some are names.
+
+        Example:
+            >>> answer = shardmath.moves("llama-3.1-8b", "h100-80gb", tensor_parallel=4, num_gpus=16)
+            >>> {name: answer.records()[0][name] for name in ("change", "before", "after", "change_bytes")}
+            {'change': 'tensor_parallel', 'before': '4', 'after': '8', 'change_bytes': -11573649408}
+        """
+        def joined(changes: list[dict[str, Any]], field: str) -> str:
+            return ", ".join(str(change[field]) for change in changes)
+
+        return [{"change": joined(changes, "name"), "before": joined(changes, "before"),
+                 "after": joined(changes, "after"), **row}
+                for row in super().records() if (changes := row.pop("changes"))]
 
     def formulas(self, name: str) -> SlopeFormulas:
         """Get the formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.

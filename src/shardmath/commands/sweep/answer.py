@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shardmath.account.time import as_fast
-from shardmath.answers import Answer, Hidden, Reported
+from shardmath.answers import Answer, Drawn, Hidden
+from shardmath.commands.sweep.gathered import Gathered
 from shardmath.commands.sweep.placing import are_fastest, placed_layouts
 from shardmath.compiler.exactness import EXACT
 from shardmath.configuration.risk import risk_of
@@ -57,10 +58,10 @@ class GpusOfKind(Answer):
 
 
 @dataclass(frozen=True)
-class SweepResult(Reported, room="sweep", table="best"):
+class SweepResult(Drawn, room="sweep", table="best"):
     """Counts of all layouts of a model on a cluster, and the best that fit.
 
-    Sizes are in bytes, times in seconds.
+    Sizes are in bytes, times in seconds. ``plot`` sweeps the layouts once more, as it draws them all.
 
     Raises FrozenInstanceError where a field is set.
 
@@ -119,6 +120,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     """True where nodes are placed and no other layout that fits is faster than one of the best."""
     equally_fast: int = 0
     """How many of the best are as fast as the first, itself among them: less than 3 % slower. 0 without times."""
+    gathered: Hidden[Callable[[], Gathered]] = field(default=Gathered, repr=False, compare=False)
+    """Function that gathers all legal layouts for a picture."""
 
     @property
     def machines(self) -> list[tuple[int, Gpu]]:

@@ -37,11 +37,12 @@ _TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdic
 Layout = Mapping[str, Any]
 
 
-def picture(result: SweepResult, gathered: Gathered) -> Picture:
+def picture(result: SweepResult, gathered: Gathered | None = None) -> Picture:
     """Return the map of what fits and, where the time of a step is known, the front of all legal layouts.
 
-    Raises InputError if no layout is legal.
+    The layouts are swept once more where none were ``gathered``. Raises InputError if no layout is legal.
     """
+    gathered = gathered or result.gathered()
     if not gathered.count:
         raise InputError("plot", result.model.name, "must have something to show: no layout is legal")
     value = result.values

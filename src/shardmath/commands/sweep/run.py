@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from shardmath.account.time import time_unknown
 from shardmath.commands.sweep.answer import SweepResult, result_of
+from shardmath.commands.sweep.gathered import Gathered
 from shardmath.commands.sweep.placing import with_candidates
 from shardmath.configuration.fields import declared, documented
 from shardmath.configuration.run import Search, search_of
@@ -58,7 +60,8 @@ def _result(asked: Sweep) -> SweepResult:
     reasons = (time_unknown(part.evaluator, machine, asked.num_gpus) for part in answers.programs)
     unknown = "" if asked.rank_by else next(filter(None, reasons), "")
     result = result_of(spaces[0], answers, asked.top, unknown)
-    result = replace(result, untried=(*result.untried, *impossible(asked)))
+    result = replace(result, untried=(*result.untried, *impossible(asked)),
+                     gathered=partial(_gathered, replace(asked, progress=None, on_layouts=None)))
     if asked.on_layouts is not None:
         for part in answers.parts:
             for columns in legal_layouts(part, asked.progress):
@@ -69,6 +72,18 @@ def _result(asked: Sweep) -> SweepResult:
 
 
 sweep = asked_with("sweep", constructor(Sweep, documented(Sweep)), _result)
+
+
+def _gathered(asked: Sweep) -> Gathered:
+    """Sweep the layouts once more, for a picture. Raises InputError where they are of several programs."""
+    single_program(asked)
+    gathered = Gathered()
+    with as_arguments(asked.num_gpus):
+        parts = answered(spaces_of(asked, asked.rank_by)).parts
+    for part in parts:
+        for columns in legal_layouts(part):
+            gathered(columns)
+    return gathered
 
 
 def _every(asked: Search) -> Iterator[dict[str, Any]]:
