@@ -1619,12 +1619,12 @@ PUBLISHED: dict[str, tuple[str, str]] = {
     "megatron_lm": ("Megatron-LM, theoretical_memory_usage.py", "megatron"),
 }
 
-#: Usual range of the constants of a process, by parameter name.
+#: Usual range of the constants of a process, per 1000 of the value, by parameter name.
 OVERHEADS: dict[str, tuple[int, int]] = {
-    "unexplained_bytes": (0, 0),
+    "unexplained_bytes": (1000, 1000),
     "reserved_per_mille": (1000, 1000),
-    "context_bytes": (314572800, 629145600),
-    "communicator_bytes": (0, 524288000),
+    "context_bytes": (750, 1500),
+    "communicator_bytes": (0, 1750),
 }
 
 #: Choices of libraries on every kind of GPU, by parameter name: bytes of cuBLAS workspaces, copies of attention.

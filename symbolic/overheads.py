@@ -24,12 +24,11 @@ from .verdict import FITS, HOLDS, MOST
 
 c, p, D, e = symbols("c p D e")
 M, room, extra, slack, context, nccl = symbols("M room extra slack context nccl")
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """One constant: the letter of its parameter, the ends of its usual range, what it is, and who says so."""
+    """One constant: its parameter's letter, ends of the usual range (per 1000 of its value), meaning and source."""
 
     letter: str
     low: int
@@ -45,16 +44,17 @@ class Overhead:
         return default
 
     def __post_init__(self) -> None:
-        """Refuse a constant that cites nothing or whose usual value is outside of its range."""
-        if self.source not in BY_KEY or not self.low <= self.typical <= self.high:
-            raise ValueError(f"overhead {self.letter}: {self.low} <= {self.typical} <= {self.high}, {self.source}")
+        """Refuse a constant that cites nothing or whose value is outside of its range."""
+        if self.source not in BY_KEY or not self.low <= 1000 <= self.high:
+            raise ValueError(f"overhead {self.letter}: {self.low} <= 1000 <= {self.high}, {self.source}")
 
 
 OVERHEADS: tuple[Overhead, ...] = (
-    Overhead("extra", 0, 0, "allocated beyond the ledger; only a measured run says how much", "pytorch"),
+    Overhead("extra", 1000, 1000, "allocated beyond the ledger; only a measured run says how much", "pytorch"),
     Overhead("slack", 1000, 1000, "reserved of 1000 bytes that the formula of reserved memory has", "pytorch"),
-    Overhead("context", 300 * _MIB, 600 * _MIB, "CUDA context and loaded kernels of a process", "pytorch"),
-    Overhead("nccl", 0, 500 * _MIB, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
+    Overhead("context", 750, 1500, "CUDA context and loaded kernels of a process, unless its GPU was measured",
+             "pytorch"),
+    Overhead("nccl", 0, 1750, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
 )
 
 #: Memory of a process for which no published number was at hand.

@@ -19,7 +19,7 @@ from shardmath.account.mixed import Mixed
 from shardmath.cli.main import exit_code
 from shardmath.commands.sweep.report import show
 from shardmath.compiler.evaluators import times_at
-from shardmath.generated.definitions import DEFAULTS, VERDICTS
+from shardmath.generated.definitions import VERDICTS
 from shardmath.machines import write_cluster
 from shardmath.machines.files import cluster_of, plain
 from shardmath.search.spaces import Best, Space
@@ -128,7 +128,7 @@ def test_parameters_of_one_kind_are_not_those_of_another() -> None:
     assert isinstance(ours.hardware, Mixed)
     stages = ours.hardware.pipeline.stages
     assert [stage["matmul_per_mille"] for stage in stages] == [600, 700]
-    assert [stage["context_bytes"] for stage in stages] == [2**30, DEFAULTS["context_bytes"]]
+    assert [stage["context_bytes"] for stage in stages] == [2**30, 501 * 2**20]
     assert explain(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2).switches["overlap_grad_reduce"] == 1
 
 

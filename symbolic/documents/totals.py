@@ -64,7 +64,7 @@ def _groups(item: Implementation) -> list[dict[str, Any]]:
 
 def _overhead(item: Overhead) -> dict[str, str]:
     parameter = BY_LETTER[item.letter]
-    numbers = (item.typical, item.low, item.high)
+    numbers = (item.typical, *(item.typical * end // 1000 for end in (item.low, item.high)))
     typical, low, high = (digits(Integer(number)) for number in numbers)
     return {
         "letter": math(parameter.symbol), "name": code(parameter.name), "typical": typical,

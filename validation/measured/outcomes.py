@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.judged import FITS, rule_of
-from shardmath.generated.definitions import run_out_probability
+from shardmath.configuration.settings import libraries
+from shardmath.generated.definitions import DEFAULTS, run_out_probability
+from shardmath.machines.gpu import Gpu
 from shardmath.symbolic.run_out import FITS_BELOW, OFFERED
 from validation.estimates import account_of
 from validation.measured.case import OUT_OF_MEMORY, Case
@@ -35,14 +37,14 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class Outcome:
-    """One known run: its table, its bytes, if it ran out of memory, and the architecture of its GPU."""
+    """One known run: its table, its bytes, if it ran out of memory, and the CUDA context of its GPU in bytes."""
 
     table: str
     allocated: int
     process: int
     memory: int
     ran_out: bool
-    architecture: str = ""
+    context: int = 0
 
     @property
     def probability(self) -> float:
@@ -77,7 +79,7 @@ def outcomes() -> tuple[Outcome, ...]:
     runs = [run for run in read() if run.data_parallel is not None and run.status != "not_run"]
     accounts = [account_of(run) for run in runs]
     fujii = [Outcome(FUJII, account.peak_bytes, account.process.total, account.gpu.memory_bytes, run.status == "dash",
-                     account.gpu.architecture) for run, account in zip(runs, accounts, strict=True)]
+                     context_on(account.gpu)) for run, account in zip(runs, accounts, strict=True)]
     return (*(item for item in known if item is not None), *fujii)
 
 
@@ -86,7 +88,12 @@ def _of_case(table: str, case: Case) -> Outcome | None:
     if not isinstance(said, Estimate):
         return None
     return Outcome(table, max(said.peaks), said.process, case.gpu.memory_bytes, case.status == OUT_OF_MEMORY,
-                   case.gpu.architecture)
+                   context_on(case.gpu))
+
+
+def context_on(gpu: Gpu) -> int:
+    """Return the bytes of the CUDA context that a process has on a GPU."""
+    return libraries(gpu).get("context_bytes", DEFAULTS["context_bytes"])
 
 
 def fitted(runs: Sequence[Outcome]) -> Fitted:

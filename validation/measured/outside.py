@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from shardmath.catalogue import read
+from shardmath.machines.gpu import Gpu
 from shardmath.symbolic.overheads import OVERHEADS, UNCOUNTED
 from shardmath.symbolic.run_out import OFFERED
 from validation.measured import one_h100
@@ -17,10 +19,7 @@ MIB = 2**20
 CONSTANTS = {item.letter: item for item in OVERHEADS}
 #: The driver's part of the memory, no constant of its own: ``OFFERED`` takes it off.
 DRIVER = "driver"
-#: Constants that differ by GPU.
-NAMES = ("context", "nccl")
-#: Generations whose GPUs train large models, newest first.
-GENERATIONS = ("Blackwell", "Hopper", "Ampere")
+NAMES = {"context": "contexts", "nccl": "communicators"}
 
 
 def section() -> str:
@@ -28,45 +27,45 @@ def section() -> str:
     measured = [row for row in rows(TABLE) if row["component"] != DRIVER]
     inside = Counter(row["component"] for row in measured if is_inside(row))
     numbers = Counter(row["component"] for row in measured)
-    words = "; ".join(f"{CONSTANTS[name].meaning}: {inside[name]} of {count}" for name, count in numbers.items())
+    words = "; ".join(f"{NAMES[name]}: {inside[name]} of {count}" for name, count in numbers.items())
     return "\n\n".join([
         "## Outside of PyTorch's allocator",
-        paragraph(f"""What a process takes of a GPU beside the allocator's memory, as people measured it, and the
-        constants that `explain` adds. Inside of their ranges are: {words}. A context grows with the GPU and with the
-        kernels that
-        are loaded. A communicator has buffers for each channel and each GPU that it sends to, so that exchanges of all
-        with all (experts, all-to-all context parallelism) need far more than a ring. Neither is in the formula, so the
-        constants are rough; the probability of running out was fitted with them as they are."""),
+        paragraph(f"""What a process takes of a GPU beside the allocator's memory, as people measured it, and what
+        `explain` adds. The context is that of the GPU (`context_mib` in `catalogue/gpus.toml`), and
+        {CONSTANTS["context"].typical // MIB} MiB on GPUs without one. Inside of the ranges are: {words}. A context
+        grows with the GPU and with the kernels that are loaded, so idle processes have less; no row tells how much
+        drivers differ. A communicator has buffers for each channel and each GPU that it sends to, so that exchanges of
+        all with all (experts, all-to-all context parallelism) need far more than a ring. Neither is in the formula, so
+        all are rough."""),
         f"Table: `tests/data/{TABLE}`.",
         table(measured),
-        by_generation(),
+        paragraph("""An error of PyTorch names the process's memory and what it allocated and cached. The rest is the
+        context and what libraries hold, to 10 MiB; such rows are of one process on one GPU. The context of a GPU is the
+        median of the rows that it has here:"""),
+        by_gpu(),
         _at_work(),
         paragraph(f"Not counted yet: {'; '.join(UNCOUNTED)}."),
     ])
 
 
-def context_of(generation: str) -> int | None:
-    """Return the bytes of a context with cuBLAS's handles on a training GPU of a generation, None if not measured."""
-    sizes = [whole(row["mib"]) for row in rows(TABLE) if row["component"] == "context"
-             and row["generation"] == generation and "cuBLAS" in row["measured"]]
-    return max(sizes) * MIB if sizes else None
+def sizes_of(gpu: str) -> list[int]:
+    """Return the MiB of contexts that set that of a GPU: measured on it, or on another with its chip."""
+    return [whole(row["mib"]) for row in rows(TABLE) if gpu in row["sets"].split()]
 
 
-def by_generation() -> str:
-    """Return the contexts and groups of each generation beside each other, and say which were not measured."""
-    lines = []
-    for generation in GENERATIONS:
-        own = [row for row in rows(TABLE) if row["generation"] == generation]
-        training = context_of(generation)
-        lines.append((generation, ", ".join(dict.fromkeys(row["gpu"] for row in own)), *(
-            _range([whole(row["mib"]) for row in own if row["component"] == name]) for name in NAMES
-        ), f"{training // MIB}" if training else "not measured"))
-    heads = ("generation", "GPUs", *(f"{name}, MiB" for name in NAMES), "context of a training GPU with cuBLAS, MiB")
-    return markdown(heads, lines)
-
-
-def _range(sizes: Sequence[int]) -> str:
-    return f"{min(sizes)} to {max(sizes)}" if sizes else "not measured"
+def by_gpu() -> str:
+    """Return the contexts of the catalogue: GPUs, MiB, the measured MiB and on which GPUs."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name in read("gpus"):
+        if sizes := sizes_of(name):
+            groups.setdefault(tuple(sizes), []).append(name)
+    lines: list[tuple[object, ...]] = []
+    for measured, names in groups.items():
+        on = dict.fromkeys(row["gpu"] for row in rows(TABLE) if names[0] in row["sets"].split())
+        lines.append((", ".join(names), Gpu.named(names[0]).context_mib, ", ".join(map(str, measured)), ", ".join(on)))
+    rest = ", ".join(name for name in read("gpus") if Gpu.named(name).context_mib is None)
+    lines.append((rest, f"{CONSTANTS['context'].typical // MIB}, as usual", "none", ""))
+    return markdown(("GPUs", "context, MiB", "measured, MiB", "on"), lines)
 
 
 def _at_work() -> str:
@@ -74,31 +73,36 @@ def _at_work() -> str:
     steps = {row["program"]: whole(row["outside_bytes"]) for row in rows(one_h100.TABLE)}
     group, further = (whole(row["mib"]) * MIB for row in rows(TABLE)
                       if row["component"] == "nccl" and row["source"].startswith("measured here"))
-    context = context_of("Hopper") or 0
+    context = (Gpu.named("h100-80gb").context_mib or 0) * MIB
     groups = 1 + round((steps["megatron-core"] - context - group) / further)
     driver = next(whole(row["mib"]) for row in rows(TABLE) if row["component"] == DRIVER)
     memory = 80 * 1024
-    return paragraph(f"""A training GPU of Hopper has {context // MIB} MiB before any communication, where the constant
-        is {CONSTANTS["context"].typical // MIB}; of Ampere and Blackwell no training GPU was measured, so the constant
-        is all there is. Whole steps on one H100 take {steps["fsdp2"] / 1e9:.2f} GB outside with FSDP2, which makes one
+    return paragraph(f"""Whole steps on one H100 take {steps["fsdp2"] / 1e9:.2f} GB outside with FSDP2, which makes one
         group, and {steps["megatron-core"] / 1e9:.2f} GB with Megatron-Core on one rank, as much as {groups} groups of
         NCCL: it makes one for each kind of parallelism, of one rank too, which `explain` does not count. The driver
         keeps {driver} MiB of 80 GiB, {driver / memory:.2%}; the probability of running out takes
         {float(1 - OFFERED):.1%} off. `--context-bytes` and `--communicator-bytes` say what a cluster has.""")
 
 
+def range_of(row: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return the usual bytes of a row's component on its GPU, and the ends of their range."""
+    constant = CONSTANTS[row["component"]]
+    own = Gpu.named(row["name"]).context_mib if row["name"] and row["component"] == "context" else None
+    usual = constant.typical if own is None else own * MIB
+    return usual, usual * constant.low // 1000, usual * constant.high // 1000
+
+
 def is_inside(row: Mapping[str, str]) -> bool:
     """Tell whether a measured row lies in the range of its constant."""
-    constant = CONSTANTS[row["component"]]
-    return constant.low <= whole(row["mib"]) * MIB <= constant.high
+    _, low, high = range_of(row)
+    return low <= whole(row["mib"]) * MIB <= high
 
 
 def table(measured: Sequence[Mapping[str, str]]) -> str:
     """Return one line for each measurement, in MiB."""
     lines = []
     for row in measured:
-        constant = CONSTANTS[row["component"]]
-        low, usual, high = (size // MIB for size in (constant.low, constant.typical, constant.high))
+        usual, low, high = (size // MIB for size in range_of(row))
         lines.append((row["component"], row["gpu"], row["ranks"], row["mib"], f"{usual} ({low} to {high})",
                       "yes" if is_inside(row) else "**no**", row["measured"], row["source"]))
     return markdown(("constant", "GPU", "ranks", "measured MiB", "constant MiB", "inside", "how", "source"), lines)

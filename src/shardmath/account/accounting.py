@@ -293,7 +293,7 @@ def _process(
         return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
     def at(place: int) -> dict[str, int]:
-        ends = {name: ends[place] for name, ends in OVERHEADS.items()}
+        ends = {name: values[name] * ends[place] // 1000 for name, ends in OVERHEADS.items()}
         ends["reserved_per_mille"] = int(numbers[f"process.{('low', 'high')[place]}"])
         return parts(terms_at(evaluator.terms, {**values, **ends}))
 

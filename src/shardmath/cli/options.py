@@ -26,12 +26,11 @@ from shardmath.generated.definitions import (
     ASKED,
     CHOICES,
     IMPLEMENTATIONS,
-    LIBRARIES,
     PARAMETERS,
     RECOMPUTE_REGIONS,
 )
 from shardmath.input.meant import kernel_of
-from shardmath.input.parameters import MACHINE, OTHERS, TYPED, checked
+from shardmath.input.parameters import MACHINE, OF_GPU, OTHERS, TYPED, checked
 
 Command = Callable[..., Any]
 
@@ -188,8 +187,6 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
     return decorate
 
 
-#: Parameters that follow from the GPU.
-OF_GPU = tuple(LIBRARIES["hopper"])
 #: Switches that are on by default in some implementation.
 ON = {name for item in IMPLEMENTATIONS.values() for name, value in item["defaults"].items()
       if value and name not in item["fixed"]}

@@ -19,10 +19,10 @@ from shardmath.generated.definitions import (
     CHOICES,
     DEFAULTS,
     IMPLEMENTATIONS,
-    LIBRARIES,
     PARAMETERS,
     RECOMPUTE_MODES,
 )
+from shardmath.input.parameters import OF_GPU
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -34,8 +34,7 @@ FIRST = next(iter(IMPLEMENTATIONS))
 OTHERS = "others"
 _OWN = "the implementation's"
 #: Defaults of parameters that follow from others, in words.
-_FOLLOW = {"expert_tensor_parallel": "that of TP with megatron, else 1", **dict.fromkeys(LIBRARIES["hopper"],
-                                                                                       "that of the GPU")}
+_FOLLOW = {"expert_tensor_parallel": "that of TP with megatron, else 1", **dict.fromkeys(OF_GPU, "that of the GPU")}
 
 
 def declared(meaning: str = "", *, default: Any = None, absent: str = "") -> Any:

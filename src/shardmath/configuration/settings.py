@@ -83,8 +83,9 @@ def settings(
 
 
 def libraries(gpu: Gpu) -> dict[str, int]:
-    """Return the library defaults of a GPU by parameter name; empty if its compute capability is unknown."""
-    return LIBRARIES[gpu.architecture] if gpu.architecture else {}
+    """Return the library defaults of a GPU and its CUDA context by parameter name, as far as they are known."""
+    context = {} if gpu.context_mib is None else {"context_bytes": gpu.context_mib * 2**20}
+    return {**(LIBRARIES[gpu.architecture] if gpu.architecture else {}), **context}
 
 
 def recompute_switches(mode: str) -> dict[str, int]:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import DEFAULTS, PARAMETERS, SHORT
+from shardmath.generated.definitions import DEFAULTS, LIBRARIES, PARAMETERS, SHORT
 from shardmath.input.meant import parameter_of, truth
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
@@ -17,6 +17,8 @@ LARGEST = 2**31
 OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] not in ("model", "machine"))
 #: Parameters of the machine that have a usual value: efficiencies, latencies, overlaps.
 MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
+#: Parameters of a run's memory that follow from the GPU, beside its memory.
+OF_GPU = (*LIBRARIES["hopper"], "context_bytes")
 #: Parameters that only formulas for uneven stages have.
 UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 #: Names of parameters as people type them, by parameter.

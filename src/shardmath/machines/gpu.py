@@ -45,7 +45,7 @@ class Gpu(Record):
     ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
     ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
     ``host_mb_per_s``, ``host_memory_gib``: memory of the host in these servers, all of its channels together, in 10^6
-    bytes/s, and how much of it there is.
+    bytes/s, and how much of it there is. ``context_mib``: CUDA context of a process with its kernels, in MiB.
 
     Example:
         >>> gpu = shardmath.Gpu.named("h100-80gb")
@@ -73,6 +73,7 @@ class Gpu(Record):
     network: str | None = None
     host_mb_per_s: Speed = None
     host_memory_gib: Annotated[int, Field(ge=1, le=2**20)] | None = None
+    context_mib: Annotated[int, Field(ge=0, le=2**20)] | None = None
 
     @model_validator(mode="after")
     def _link_is_whole(self) -> Self:

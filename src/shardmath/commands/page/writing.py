@@ -26,7 +26,7 @@ from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.shares import Asking, Derived, Progress, Share, shares_of
 from shardmath.commands.page.typesetting import source_data
 from shardmath.configuration.defaults import default_implementation, default_seq_length
-from shardmath.generated.definitions import IMPLEMENTATIONS, OVERHEADS, ROLES, SHORT, SPENT
+from shardmath.generated.definitions import IMPLEMENTATIONS, ROLES, SHORT, SPENT
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
 from shardmath.reports.policy import with_policy
@@ -82,7 +82,7 @@ def page(
         "parameters": parameter_data(frozenset().union(*(item.inputs for item in derived.values()))),
         "implementations": {name: item["title"] for name, item in IMPLEMENTATIONS.items()},
         "settings": setting_data(),
-        "roles": ROLES, "spent": SPENT, "short": SHORT, "overheads": OVERHEADS,
+        "roles": ROLES, "spent": SPENT, "short": SHORT,
         "evaluators": evaluators, "described": list(described),
         "choosing": {"slower": SLOWER, "faster": FASTER, "smaller": SMALLER, "most": MOST, "others": OTHERS,
                      "alike": ALIKE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import LIBRARIES, PARAMETERS, RECOMPUTE_MODES
-from shardmath.input.parameters import checked
+from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES
+from shardmath.input.parameters import OF_GPU, checked
 
 #: Every symbol that formulas take from outside. The others (``padded_vocab_size``) are terms.
 SYMBOLS: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if entry[4] != "derived")
@@ -14,12 +14,11 @@ SYMBOLS: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if e
 SHAPE: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if entry[4] == "model")
 #: The switches of recompute.
 SWITCHES: tuple[str, ...] = tuple(RECOMPUTE_MODES["none"])
-_LIBRARIES = tuple(LIBRARIES["hopper"])
 #: Names that are no symbols, and the symbols that each sets. A GPU's ``node_size`` may be declared otherwise.
 SETTERS: Mapping[str, tuple[str, ...]] = {
     "implementation": (),
     "model": SHAPE,
-    "gpu": ("gpu_memory", *_LIBRARIES),
+    "gpu": ("gpu_memory", *OF_GPU),
     "gpu_memory_gib": ("gpu_memory",),
     "recompute": SWITCHES,
 }
