@@ -187,6 +187,11 @@ AXES: tuple[Axis, ...] = (
         "input": "its input",
         "ops": "its input and outputs of every second matmul, of attention and of reductions (torchtitan)",
     }, rowless=("input",)),
+    Axis("compile", "what torch.compile makes one graph of", {
+        "none": "nothing: operations one by one",
+        "layers": "every layer: results of activations are made again, and what no backward pass reads is not kept"
+                  " (torchtitan)",
+    }, rowless=("layers",)),
     Axis("units", "what FSDP gathers at once, besides each layer", {
         "root": "embedding, final norm and head together",
         "ends": "the embedding, and final norm and head (torchtitan)",

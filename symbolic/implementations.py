@@ -107,7 +107,7 @@ LLAMA: dict[str, str] = {
     "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
     "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
-    "loading": "none",
+    "loading": "none", "compile": "none",
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
@@ -140,7 +140,7 @@ _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
-                                         "recompute_saves", "units", "reshard", "pipeline", "loading",
+                                         "recompute_saves", "units", "reshard", "pipeline", "loading", "compile",
                                          "router_weights")},
     **{axis: tuple(option for option in BY_NAME[axis].options
                    if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
@@ -204,7 +204,7 @@ HUGGINGFACE = Implementation(
              "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
              "loss": tuple(loss for loss in BY_NAME["loss"].options if loss not in VOCAB_ACTORS),
-             "context": ("ring",), "mask": ("kernel",),
+             "context": ("ring",), "mask": ("kernel",), "compile": ("none",),
              "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",)},
@@ -297,7 +297,7 @@ NANOTRON = Implementation(
         "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),
         "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
-        "recompute_saves": ("input",), "pipeline": ("own",),
+        "recompute_saves": ("input",), "pipeline": ("own",), "compile": ("none",),
     },
     replayed={},
 )

@@ -31,8 +31,8 @@ def test_the_page_is_fresh() -> None:
         ("oom", "fits")] * sum(item.row["outcome"] == "oom" for item in bold)
     measured = {item.row["report"]: item.predicted / 2**30 / float(item.row["gib"]) - 1 for item in found
                 if item.row["quantity"] == "reserved"}
-    assert 0 < measured["NVIDIA/Megatron-LM#2772"] < 0.08  # expandable segments keep back less than the formula says
-    assert 0 < measured["pytorch/torchtitan#1207"] < 0.12  # layers are compiled: the formula is that of eager ones
+    assert 0 < measured["NVIDIA/Megatron-LM#2772"] < 0.03
+    assert abs(measured["pytorch/torchtitan#1207"]) < 0.001
     assert 0 < measured["pytorch/torchtitan#1789"] < 0.12  # shares of saved tensors are those of dense models
     needed = {item.row["report"]: item.predicted for item in found}
     assert needed["NVIDIA/Megatron-LM#525"] / 2**30 > 28.82  # what was allocated when the error came

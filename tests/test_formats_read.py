@@ -230,16 +230,19 @@ def test_a_pipeline_of_torchtitan() -> None:
     assert run.changed({"num_gpus": 8})["global_batch_size"] == 32
 
 
-@pytest.mark.parametrize(("values", "loss", "warned"), [
-    ({}, "dtensor_compiled", ("model",)),
-    ({"compile.components": "loss"}, "dtensor_compiled", ()),
-    ({"compile.components": "model"}, None, ("model",)),
-    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "1F1B"}, None,
-     ("model", "loss")),
+@pytest.mark.parametrize(("values", "compiled", "warned"), [
+    ({}, ("layers", "dtensor_compiled"), ()),
+    ({"compile.components": "loss"}, (None, "dtensor_compiled"), ()),
+    ({"compile.components": "model"}, ("layers", None), ()),
+    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "1F1B"},
+     ("layers", None), ("loss",)),
+    ({"model.name": "deepseek_v3", "model.flavor": "16B"}, (None, "dtensor_compiled"), ("model",)),
 ])
-def test_a_compiled_loss_of_torchtitan(values: dict[str, str], loss: str | None, warned: tuple[str, ...]) -> None:
+def test_what_torchtitan_compiles(
+    values: dict[str, str], compiled: tuple[str | None, str | None], warned: tuple[str, ...],
+) -> None:
     run = read(DATA / "torchtitan_llama3_8b.toml", {"compile.enable": "true", **values})
-    assert run.arguments["kernels"].get("loss") == loss
+    assert tuple(run.arguments["kernels"].get(axis) for axis in ("compile", "loss")) == compiled
     assert run.warnings == tuple(
         f"compile.enable of {part} is not counted yet: what compilation changes" for part in warned)
 

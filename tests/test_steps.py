@@ -250,7 +250,7 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     others = {case.id: case for case in (*torchtitan.read(), *huggingface.read(), *one_h100.read())
               if case.id in stored}
     assert len(measured) == 1127
-    assert len(others) == 12 + 26 + 13
+    assert len(others) == 15 + 26 + 13
     assert stored.keys() == measured.keys() | others.keys()
     for case in [*measured.values(), *others.values()][::50 if not FULL else 1]:
         total = shardmath.explain(case.model, case.gpu, **case.arguments).ranks[0].total
@@ -264,14 +264,17 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     assert sum(error <= 0.1 for error in few) / len(few) > 0.87
 
 
-def test_eager_runs_of_torchtitan() -> None:
-    """Within 2.5 % of what was measured; nothing is fitted."""
-    runs = [case for case in torchtitan.read() if case.group == torchtitan.BF16]
-    assert len(runs) == 2
+def test_runs_of_torchtitan() -> None:
+    """Within 2 % of what was measured, layers compiled or not; nothing is fitted.
+
+    In the four with full recompute, compiled and in float8, up to 7 % more was reserved.
+    """
+    runs = [case for case in torchtitan.read() if case.arguments["recompute"] != "full"]
+    assert len(runs) == 11
     for case in runs:
         replay_of_it = replayed(configured(case.model, case.gpu, **case.arguments)).replay
         assert replay_of_it is not None
-        assert replay_of_it.reserved_bytes == pytest.approx(case.measured[0].bytes, rel=0.025)
+        assert replay_of_it.reserved_bytes == pytest.approx(case.measured[0].bytes, rel=0.02)
 
 
 def test_megatrons_stages_on_b200() -> None:

@@ -71,13 +71,18 @@ def layers_with_experts(row: dict[str, str]) -> int:
 
 
 def test_saved_tensors_and_loss() -> None:
-    """All that is alive behind the loss, but for weights, buffers of the model and the logits."""
+    """All that is alive behind the loss, but for weights, buffers of the model and the logits.
+
+    Counted without FSDP2, which makes a copy of cosines and sines for each layer, and a checkpoint keeps that.
+    """
     rows = table("torchtitan_experts")
     for row in rows:
         terms = numbers(row, int(row["ranks"]), row["recompute"])
         buffers = 4 * int(row["E"]) * (1 + int(row["balance"])) * layers_with_experts(row)
         kept = terms["stage.activation"] + terms["stage.loss.after_forward"]
-        assert kept + terms["stage.padded_experts.buffer"] - buffers == int(row["kept"]), row
+        copied = row["family"] == "qwen3" and row["recompute"] != "none"
+        copies = 4 * int(row["s"]) * int(row["d"]) * int(row["L"]) * copied
+        assert kept + terms["stage.padded_experts.buffer"] - buffers - copies == int(row["kept"]), row
         assert "stage.router.buffer" not in terms  # bias and counters of experts are among those above
         assert terms["stage.parameters"] + terms["stage.expert_parameters"] == int(row["parameters"]), row
     assert {(row["family"], row["recompute"]) for row in rows} == {

@@ -16,7 +16,7 @@ COMPONENTS = (
             # FSDP2 casts what a layer is called with, and a checkpoint holds that.
             *(saved(f"rope.{function}", "checkpoint", (SEQUENCE, HEAD_DIM), 2, "torchtitan",
                     f"bf16 {function} table that the layer is called with", checkpoint="layer", rope=("cast",),
-                    data_parallel=("fsdp",), peak=("torch",), layers=("experts",)) for function in ("cos", "sin")),
+                    data_parallel=("fsdp",)) for function in ("cos", "sin")),
         ),
     ),
 )

@@ -47,13 +47,15 @@ _SRC = "torchtitan"
 _ON: Any = {"checkpoint": WHOLE_LAYER}
 _GROUPED: Any = {"heads": ("grouped",), **_ON}
 _LATENT: Any = {"heads": ("latent",), **_ON}
+#: No backward pass reads the last outputs of a layer, which a compiler sees.
+_UNREAD: Any = {"compile": ("none",)}
 #: Four matmuls in attention, or five where queries are compressed.
 _FOUR, _FIVE = Iverson(Eq(lq, 0)), Iverson(lq > 0)
 
 
-def _reduced(name: str, meaning: str) -> Tensor:
+def _reduced(name: str, meaning: str, **options: Any) -> Tensor:
     """Return the row of what a reduce-scatter returns."""
-    return saved(name, _AT, _REDUCED, 2, _SRC, meaning, when=_SHARDED, **_ON)
+    return saved(name, _AT, _REDUCED, 2, _SRC, meaning, when=_SHARDED, **_ON, **options)
 
 
 def _attention() -> tuple[Tensor, ...]:
@@ -85,7 +87,7 @@ def _mlp(prefix: str, width: Dimension, when: Expr = ONE) -> tuple[Tensor, ...]:
     down = f"output of the {prefix}down projection before it is reduced"
     return (
         saved("gate", _AT, inner, 2, _SRC, f"{gate}, fifth matmul", when=when, **_GROUPED),
-        saved("down", _AT, outer, 2, _SRC, f"{down}, seventh matmul", when=when, **_GROUPED),
+        saved("down", _AT, outer, 2, _SRC, f"{down}, seventh matmul", when=when, **_GROUPED, **_UNREAD),
         saved("latent.gate", _AT, inner, 2, _SRC, f"{gate}, fifth matmul", when=when * _FOUR, **_LATENT),
         saved("latent.down", _AT, outer, 2, _SRC, f"{down}, seventh matmul", when=when * _FOUR, **_LATENT),
         saved("latent.up", _AT, inner, 2, _SRC, f"{up}, seventh matmul", when=when * _FIVE, **_LATENT),
@@ -109,7 +111,7 @@ COMPONENTS = tuple(
     for suffix, words, order, place, rows, options in (
         ("", "", 16, Place.LAYER, _attention(), {}),
         ("_mlp", ", of the MLP", 17, Place.DENSE,
-         (*_mlp("", FFN), _reduced("down.reduced", "reduced output of the down projection")), {}),
+         (*_mlp("", FFN), _reduced("down.reduced", "reduced output of the down projection", **_UNREAD)), {}),
         ("_experts", ", of experts", 18, Place.EXPERTS, _experts(), {"layers": ("experts",)}),
     )
 )

@@ -90,7 +90,7 @@ COMPONENTS = (
             saved("gate", "activation", _INNER, 2, "megatron_core", "gate projection, input of SiLU"),
             saved("up", "activation", _INNER, 2, "megatron_core", "up projection"),
             saved("silu", "activation", _INNER, 2, "transformers", "SiLU of the gate projection",
-                  swiglu=("eager", "unfused")),
+                  swiglu=("eager", "unfused"), compile=("none",)),
             saved("up_copy", "activation", _INNER, 2, "megatron_core", "up projection plus an offset of 0",
                   swiglu=("unfused",)),
             saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection",

@@ -159,7 +159,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     refused = (
         *_of_models(choices), *_of_routers(choices), *_of_fp32(choices), *_of_pipelines(choices),
         *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices), *_of_deepspeed(choices),
-        *_of_megatron_fsdp(choices), *refusals(choices),
+        *_of_megatron_fsdp(choices), *_of_compiled(choices), *refusals(choices),
     )
     reasons = [text for text, holds in refused if holds]
     if reasons:
@@ -481,6 +481,12 @@ def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...
         "recompute_method": ("each",),
     }
     return _only("Megatron-FSDP", choices["data_parallel"] == "megatron_fsdp", choices, counted)
+
+
+def _of_compiled(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    counted = {"layers": ("dense",), "heads": ("grouped",), "norm": ("fused",)}
+    return tuple((f"compiled layers with {axis} = {choices[axis]}: counted are {', '.join(options)}",
+                  choices["compile"] != "none" and choices[axis] not in options) for axis, options in counted.items())
 
 
 def _only(

@@ -134,8 +134,8 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         "torchtitan", "torchtitan on H100 and H200", torchtitan.TABLE,
         """Llama 3.1 8B with FSDP2. The tables give *reserved* memory, which the allocator takes from the GPU and
-        which grows into what there is. Predicted is what it reserves when two steps are replayed. Most runs are
-        compiled or use float8, which the ledger does not have.""",
+        which grows into what there is. Predicted is what it reserves when two steps are replayed. The order of
+        temporaries inside of a compiled layer is taken to be that of one that is not compiled.""",
         torchtitan.read, (RESERVED,), True, _torchtitan,
     ),
     Dataset(

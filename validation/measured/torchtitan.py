@@ -16,6 +16,8 @@ TABLE = "torchtitan_llama3_8b.csv"
 MODEL = Model.named("llama-3.1-8b")
 BF16, FLOAT8, COMPILED = "bf16, eager", "float8", "compiled"
 RECOMPUTE = {"full": "full"}
+#: Runs of June 2025 compiled the loss too; from 18 December 2024 to 2 April 2025 that was turned off for errors.
+LOSS_TOO = "202506"
 #: Watts to which Meta's servers limit an H100 (torchtitan, benchmarks/llama3_h100_202412_torchtitan.md).
 LIMIT = 500
 
@@ -50,6 +52,9 @@ def _case(row: dict[str, str]) -> Case:
         "context_parallel": whole(row["cp"]), "pipeline_parallel": whole(row["pp"]),
         "data_parallel": whole(row["dp"]), "recompute": RECOMPUTE.get(row["recompute"], "selective"),
     }
+    if compiled:
+        loss = {"loss": "dtensor_compiled"} if LOSS_TOO in row["source"] else {}
+        arguments["kernels"] = {"compile": "layers", **loss}
     gpu = Gpu.named("h200") if row["gpu"] == "H200" else Gpu.custom(float(row["gpu_mem_gib"]))
     return Case(
         id=row["id"].removeprefix("torchtitan/"), group=FLOAT8 if float8 else COMPILED if compiled else BF16,

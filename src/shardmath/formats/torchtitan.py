@@ -68,7 +68,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     in_tokens = any(key in options for key in (_TOKENS, _STEP, _LONGEST))
     batch, replica = (_batch_in_tokens if in_tokens else _batch)(options, arguments)
     arguments |= batch
-    arguments["kernels"] = {**_kernels(options), **_compiled(options, arguments["pipeline_parallel"])}
+    arguments["kernels"] = {**_kernels(options), **_compiled(options, model, arguments["pipeline_parallel"])}
     return model, arguments, replica
 
 
@@ -214,14 +214,16 @@ def _recompute(options: Options) -> dict[str, Any]:
     return {"recompute": "full", **({"recompute_num_layers": int(option)} if int(option) > 1 else {})}
 
 
-def _compiled(options: Options, pipeline: int) -> dict[str, str]:
-    """Return the loss where it is compiled; a warning for all else that is."""
+def _compiled(options: Options, model: Model, pipeline: int) -> dict[str, str]:
+    """Return compiled layers of dense models, and a compiled loss; a warning for all else that is compiled."""
     parts = options.all("compile.components", COMPILED) if options.is_on("compile.enable") else ()
-    counted = ("loss",) if pipeline == 1 else ()
+    plain = not model.num_experts and not model.kv_lora_rank
+    counted = {"model": {"compile": "layers"} if plain else {},
+               "loss": {"loss": "dtensor_compiled"} if pipeline == 1 else {}}
     for part in parts:
-        if part not in counted:
+        if not counted.get(part):
             options.warnings.append(f"compile.enable of {part} is not counted yet: what compilation changes")
-    return {"loss": "dtensor_compiled"} if "loss" in parts and counted else {}
+    return {axis: option for part in parts for axis, option in counted.get(part, {}).items()}
 
 
 def _kernels(options: Options) -> dict[str, str]:

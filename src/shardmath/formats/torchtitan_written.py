@@ -35,12 +35,18 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
                      (REPLACE, "by your data"), ("dataset", "c4_test")],
         "parallelism": list(_parallel(explanation, layout)),
         "activation_checkpoint": list(_recompute(explanation)),
-        **({"compile": [("enable", True), ("components", ["loss"])]}
-           if explanation.choices["loss"] == "dtensor_compiled" else {}),
+        **({"compile": [("enable", True), ("components", parts)]} if (parts := _compiled(explanation)) else {}),
     }
     return "\n".join((title(explanation), *_started(explanation), "")) + "".join(
         f"\n[{table}]\n" + "".join(f"{_line(key, value)}\n" for key, value in keys) for table, keys in tables.items()
     )
+
+
+def _compiled(explanation: Explanation) -> list[str]:
+    """Return what is compiled, in the words of torchtitan."""
+    words = {"model": explanation.choices["compile"] == "layers",
+             "loss": explanation.choices["loss"] == "dtensor_compiled"}
+    return [word for word, compiled in words.items() if compiled]
 
 
 def _started(explanation: Explanation) -> Iterator[str]:
