@@ -21,7 +21,8 @@ from shardmath.steps.step import Steps
 pytestmark = pytest.mark.slow
 
 ORDERS = table("lora_orders")
-STEPS = [row for row in table("lora_steps") if row["attention"] == "sdpa" and row["base_weights"] == "full"]
+STEPS = [row for row in table("lora_steps")
+         if (row["attention"], row["base_weights"]) == ("sdpa", "full") and row["data_parallel"] != "fsdp"]
 
 
 def run_of_row(row: dict[str, str]) -> Configuration:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from counted import table
 from families import read_config
+from stream_peaks import peaks_by_terms
 
 from shardmath.account.accounting import Explanation, explanation
 from shardmath.account.configured import Configuration, configured
+from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
+from shardmath.steps.trace import GATHER, REDUCE
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +23,10 @@ ROWS = table("lora_steps")
 
 def configuration(row: dict[str, str], folder: Path) -> Configuration:
     """Return the run of a row. Rows with DistributedDataParallel have the buckets of several ranks."""
-    ranks = 2 if row["data_parallel"] == "ddp" else 1
+    ranks = 2 if row["data_parallel"] == "ddp" else int(row["ranks"])
     kernels = {axis: row[axis] for axis in ("adapters", "attention", "base_weights")}
+    if row["data_parallel"] == "fsdp":
+        kernels |= {"data_parallel": "fsdp", "reshard": row["reshard"]}
     batch = int(row["batch"])
     return configured(
         read_config(folder, {"model_type": row["family"], **json.loads(row["config"])}), "b300",
@@ -40,8 +45,9 @@ def account(row: dict[str, str], folder: Path) -> Explanation:
 def test_peaks_of_steps_with_adapters(place: int, tmp_path: Path) -> None:
     """Moments of PyTorch's own step are the default with adapters.
 
-    Granite scales its embedding's output, which autograd holds beside the inputs of recomputed layers, and the outputs
-    of attention and MLP, whose gradient lives while a matrix of 4 bits is unpacked: these are missing (docs/limits.md).
+    FSDP2 copies the last layer out of its buffer in what counts as the final norm's backward pass here. Granite scales
+    its embedding's output, which autograd holds beside the inputs of recomputed layers, and the outputs of attention
+    and MLP, whose gradient lives while a matrix of 4 bits is unpacked: these are missing (docs/limits.md).
     """
     row = ROWS[place]
     step = account(row, tmp_path)
@@ -49,20 +55,35 @@ def test_peaks_of_steps_with_adapters(place: int, tmp_path: Path) -> None:
     layers = max(step.peak.moments[site] for site in ("layer_backward", "embedding_backward"))
     counted = {"peak": step.peak_bytes, "norm": lasting + step.peak.moments["norm_backward"],
                "layers": lasting + layers}
+    recorded = {name: int(row[name]) for name in counted}
+    if row["data_parallel"] == "fsdp":
+        for sizes in (counted, recorded):
+            sizes["layers"] = max(sizes["layers"], sizes.pop("norm"))
     tensor = 2 * json.loads(row["config"])["hidden_size"] * int(row["sequence"]) * int(row["batch"])
     is_scaled, in_4_bits = row["family"] == "granite", row["base_weights"] == "nf4"
     held = tensor * (is_scaled and row["recompute"] == "full")
     for name, size in counted.items():
+        if is_scaled and step.peak.site == "layer_gathered" and name == "peak":  # a scaled embedding is held twice
+            assert 0 <= recorded[name] - size <= 2 * tensor, row
+            continue
         missing = {held, held + tensor} if is_scaled and in_4_bits and name != "norm" else {held}
-        assert int(row[name]) - size in missing, (name, row)
+        assert recorded[name] - size in missing, (name, row)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["data_parallel"] == "fsdp"])
+def test_largest_moments_of_streams_with_adapters(row: dict[str, str], tmp_path: Path) -> None:
+    """FSDP2 gathers frozen and trained weights, and reduces gradients of adapters alone."""
+    job = configuration(row, tmp_path).job
+    streams = peaks_by_terms(terms_at(job.evaluator.terms, job.on_rank(0)))
+    assert (streams[GATHER], streams[REDUCE]) == (int(row["gathers"]), int(row["reduces"])), row
 
 
 @pytest.mark.parametrize("kernels", [
-    {"adapter_kind": "dora"}, {"adapter_precision": "fp32"}, {"data_parallel": "fsdp"},
+    {"adapter_kind": "dora"}, {"adapter_precision": "fp32"}, {"base_weights": "nf4", "data_parallel": "fsdp"},
     {"precision": "mixed"}, {"norm": "fused"}, {"optimizer_kernel": "loop"},
 ])
 def test_moments_that_are_not_counted_are_refused_by_name(kernels: dict[str, str]) -> None:
-    (axis, option), = kernels.items()
-    with pytest.raises(InputError, match=f"{axis} = {option}"):
+    named = " and ".join(f"{axis} = {option}" for axis, option in kernels.items())
+    with pytest.raises(InputError, match=named):
         configured("llama-3.2-1b", "b300", implementation="huggingface", lora_rank=8,
                    kernels={"peak": "torch", **kernels})

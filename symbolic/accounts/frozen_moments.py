@@ -1,8 +1,8 @@
 """Frozen weights at the moments of a step: units that FSDP gathers, and 4-bit matrices while a product reads them.
 
 FSDP2 holds the unit of embedding, final norm and head from the forward pass to the end of the backward pass where it
-does not free it, one layer at work and the next one ahead. All moments get the most that it can be: the ledger has no
-moments of PyTorch's own step with adapters that are shared out. Those of one GPU unpack each matrix at its product.
+does not free it, one layer at work and the next one ahead. Where the moments of PyTorch's own step are not counted, all
+get the most that it can be; they unpack each matrix at its product.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _STEP = ("after_forward", "loss_forward", "loss_backward", "head_backward", "lay
 #: Name, title, moments, size, source and options of each.
 SIZES: tuple[Any, ...] = (
     ("gathered_units", "Gathered parameters, at most", _STEP, gathered, "pytorch",
-     {**_ADAPTED, "data_parallel": ("fsdp",)}),
+     {**_ADAPTED, "data_parallel": ("fsdp",), "peak": ("saved",)}),
     ("dequantised", "Matrix of 4 bits in bf16 while a product reads it", ("layer_backward",), _dequantised,
      "bitsandbytes", {**_ADAPTED, "base_weights": ("nf4",), "peak": ("saved",)}),
 )

@@ -10,7 +10,7 @@ Buffers of all-gathers and outputs of reduce-scatters lie in memory of streams o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
 from ..choices import BY_NAME
 from ..components.tables import SOME_WHOLE
-from ..dimensions import BATCH, HEAD_DIM, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimension import Dimension
+from ..dimensions import BATCH, HEAD_DIM, HIDDEN, HIDDEN_FEATURES, KV_FEATURES, RANK, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Lifetime, Place, Role
@@ -79,6 +80,16 @@ def sum_of(terms: TermSet, layer: str, kind: str) -> Expr:
                Integer(0))
 
 
+def gathered_of(terms: TermSet, layer: str) -> Expr:
+    """Return the 16-bit elements that are gathered of one layer, or of all with ``stage``, frozen ones too."""
+    return sum_of(terms, layer, "aligned") + sum_of(terms, layer, "frozen_aligned")
+
+
+def gathered_outside(terms: TermSet, implementation: Implementation, *places: Place) -> Expr:
+    """Return the same of the components of rank r that are not in its layers; with ``places``, of those there."""
+    return sum((outside(terms, implementation, kind, *places) for kind in ("aligned", "frozen_aligned")), Integer(0))
+
+
 def freed_with_a_layer(terms: TermSet, implementation: Implementation, layer: str = "") -> Expr:
     """Saved tensors that exist no more when a layer's backward pass is over; without a kind of the larger one."""
     whole = sum_of(terms, layer, "saved") if layer else per_layer(terms, "saved")
@@ -102,24 +113,24 @@ def gradient_bytes(choices: Mapping[str, str]) -> Expr:
 
 
 def _all(terms: TermSet) -> Expr:
-    return COMPUTE * sum_of(terms, "stage", "aligned")
+    return COMPUTE * gathered_of(terms, "stage")
 
 
 def _layer(terms: TermSet) -> Expr:
     """Return the last layer."""
-    return COMPUTE * sum_of(terms, kinds_of_layers(terms)[0][0], "aligned")
+    return COMPUTE * gathered_of(terms, kinds_of_layers(terms)[0][0])
 
 
 def _root(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * outside(terms, implementation, "aligned")
+    return COMPUTE * gathered_outside(terms, implementation)
 
 
 def _last(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    return COMPUTE * gathered_outside(terms, implementation, Place.LAST, Place.MTP)
 
 
 def _first(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * outside(terms, implementation, "aligned", Place.FIRST)
+    return COMPUTE * gathered_outside(terms, implementation, Place.FIRST)
 
 
 def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
@@ -209,11 +220,11 @@ def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
     result = []
     for place, (layer, number) in enumerate(kinds):
         elements = sum_of(terms, layer, "aligned")
-        own, reducing = COMPUTE * elements, w * elements
+        own, reducing = COMPUTE * gathered_of(terms, layer), w * elements
         change = kept * OWN_MEMORY * elements / SHARDS - freed_with_a_layer(terms, implementation, layer)
         ahead = ends * _first(terms, implementation)
         for later, count in reversed(kinds[place + 1:]):
-            ahead = if_any(count, COMPUTE * sum_of(terms, later, "aligned"), ahead)
+            ahead = if_any(count, COMPUTE * gathered_of(terms, later), ahead)
         result.append(_Kind(number, own, reducing, change, passed, behind, ahead, still))
         passed, still, behind = passed + number * change, still - number * own, if_any(number, reducing, behind)
     return result
@@ -302,8 +313,8 @@ def gathered_ahead(terms: TermSet, implementation: Implementation) -> tuple[Expr
 def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
     """Return the same while gradients of a layer of each kind are reduced: its saved tensors and parameters are gone.
 
-    They are there beside the input of their reduction, then one of them beside that and its output. The gradient of
-    the layer's input is there, and what is gathered ahead. What is between the first layers and the last of a kind
+    They are there beside the input of their reduction, then the last of them beside that and its output. The gradient
+    of the layer's input is there, and what is gathered ahead. What is between the first layers and the last of a kind
     changes evenly. The first layer of the model has freed the tables of positions.
     """
     choices = implementation.choices
@@ -328,9 +339,19 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
         largest = Max(several * at(none, first), several * at(number - 2, first), last)
         output = _reduced(choices, sum_of(terms, layer, "aligned"))
         return (kind.passed + reduced + gradient - saved + kind.reducing + largest
-                + Max(made, SEVERAL * product(COMPUTE, *local_shape((HIDDEN,))) + output))
+                + Max(made, SEVERAL * product(COMPUTE, *local_shape(_last_trained(choices))) + output))
     return tuple(moment(kind, layer, sum((later.number for later in kinds[place:]), Integer(0)))
                  for place, (kind, layer) in enumerate(zip(kinds, layers, strict=True), start=1))
+
+
+def _last_trained(choices: Mapping[str, str]) -> tuple[Dimension, ...]:
+    """Return the shape of the last trained parameter of a layer: a norm's weight, or the second matrix of an adapter.
+
+    Norms stand behind attention and MLP in the modules of a layer.
+    """
+    if choices["adapters"] == "none":
+        return (HIDDEN,)
+    return (HIDDEN_FEATURES if choices["adapters"] in ("attention", "all_linear") else KV_FEATURES, RANK)
 
 
 def _saved(terms: TermSet, *components: str) -> Expr:
@@ -353,35 +374,45 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
-    return unit + w * _first_layer(terms)
+    return unit + w * _of_first_layer(terms, lambda layer: sum_of(terms, layer, "aligned"))
 
 
-def _first_layer(terms: TermSet) -> Expr:
-    """Return elements of the first layer."""
+def _of_first_layer(terms: TermSet, elements: Callable[[str], Expr]) -> Expr:
+    """Return elements of the first layer, which ``elements`` has of a layer of each kind."""
     first = Integer(0)
     for layer, number in kinds_of_layers(terms):
-        first = if_any(number, sum_of(terms, layer, "aligned"), first)
+        first = if_any(number, elements(layer), first)
     return first
 
 
-def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+def gathered_with_the_first_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what is gathered when the first layer is, whose input is there, and what is saved before.
 
     It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
-    recompute saves anyway.
+    recompute saves anyway. The input is the output of a frozen embedding, which is saved but for recompute.
     """
     saved = _saved(terms, "embedding", *_TABLES)
-    gathered = (1 + BUFFERED) * (_root(terms, implementation) + COMPUTE * _first_layer(terms))
+    first = COMPUTE * _of_first_layer(terms, lambda layer: gathered_of(terms, layer))
+    gathered = (1 + BUFFERED) * (_root(terms, implementation) + first)
     positions = product(Integer(8), *local_shape((SEQUENCE,)))
-    return gathered + saved + (1 - rfull) * positions + product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    own = Integer(1) if implementation.choices["adapters"] == "none" else rfull
+    return (gathered + saved + (1 - rfull) * positions
+            + own * product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
 
 
 def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what is gathered in the forward pass of the last layer, and gradients of earlier micro-batches."""
-    gathered = BUFFERED * _layer(terms)
-    gathered += (_all(terms) - _last(terms, implementation) if implementation.choices["reshard"] == "never"
-                 else _layer(terms))
-    return gathered + REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+    return gathered_by_the_last_layer(terms, implementation) + REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+
+
+def gathered_by_the_last_layer(terms: TermSet, implementation: Implementation, buffers: int = 1) -> Expr:
+    """Return the parameters that are gathered in the forward pass of the last layer, and a number of its buffer."""
+    own, is_root = _layer(terms), implementation.choices["units"] == "root"
+    if implementation.choices["reshard"] == "never":
+        gathered = _all(terms) - (Integer(0) if is_root else _last(terms, implementation))
+    else:
+        gathered = own + (_root(terms, implementation) if is_root else Integer(0))
+    return gathered + buffers * BUFFERED * own
 
 
 def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
@@ -441,8 +472,8 @@ SIZES: tuple[Any, ...] = (
     ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
      {**_ROOT, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
-    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",), _in_forward_pass,
-     _ROOT),
+    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+     gathered_with_the_first_layer, {**_ROOT, "adapters": ("none",)}),
     ("gathered_last", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
      _copied_out_in_forward_pass, {**_ENDS, "layers": ("experts",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),

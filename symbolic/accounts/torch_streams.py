@@ -6,7 +6,8 @@ its own largest moment, which is more than the largest moment of their sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from sympy import Add, Expr, Ge, Gt, Integer, Symbol
 
@@ -24,6 +25,8 @@ from .torch_gathered import (
     REDUCING,
     SEVERAL,
     SHARDS,
+    gathered_of,
+    gathered_outside,
     gradient_bytes,
     if_any,
     kinds_of_layers,
@@ -68,16 +71,22 @@ def add_streams(terms: TermSet, implementation: Implementation, default: Expr) -
               "rank r: largest moments of all streams, less the largest moment of their sum")
 
 
-def _units(terms: TermSet, implementation: Implementation) -> tuple[Expr, tuple[tuple[Expr, Expr], ...], Expr]:
+def _units(
+    implementation: Implementation, layers: tuple[tuple[Expr, Expr], ...], outer: Callable[..., Expr],
+) -> tuple[Expr, tuple[tuple[Expr, Expr], ...], Expr]:
     """Return elements of the unit that a forward pass begins with, numbers and elements of layers, and the last unit.
 
-    Where one unit has all that is outside of the layers, it is the first, and the last is 0.
+    ``outer`` has the elements outside of the layers, at all places or at some. Where one unit has all of them, it is
+    the first, and the last is 0.
     """
-    layers = tuple((number, sum_of(terms, layer, "aligned")) for layer, number in reversed(kinds_of_layers(terms)))
     if implementation.choices["units"] == "root":
-        return outside(terms, implementation, "aligned"), layers, Integer(0)
-    last = outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
-    return outside(terms, implementation, "aligned", Place.FIRST), layers, last
+        return outer(), layers, Integer(0)
+    return outer(Place.FIRST), layers, outer(Place.LAST, Place.MTP)
+
+
+def _of_kinds(terms: TermSet, elements: Callable[[str], Expr]) -> tuple[tuple[Expr, Expr], ...]:
+    """Return numbers and elements of the layers of each kind, as a forward pass meets them."""
+    return tuple((number, elements(layer)) for layer, number in reversed(kinds_of_layers(terms)))
 
 
 def _gathers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -85,7 +94,8 @@ def _gathers(terms: TermSet, implementation: Implementation) -> Expr:
 
     A share of another precision than that of the buffer is cast first, into memory of its own.
     """
-    before, layers, last = _units(terms, implementation)
+    of_layers = _of_kinds(terms, partial(gathered_of, terms))
+    before, layers, last = _units(implementation, of_layers, partial(gathered_outside, terms, implementation))
     is_cast = bytes_per_element(states(implementation.choices), Role.WEIGHT) != COMPUTE
 
     def gathered(unit: Expr) -> Expr:
@@ -116,7 +126,8 @@ def _reduces(terms: TermSet, implementation: Implementation) -> Expr:
     Later micro-batches add gradients of their own to those that are there, unit by unit; an all-reduce over replicas
     holds all of them.
     """
-    first, layers, last = _units(terms, implementation)
+    of_layers = _of_kinds(terms, lambda layer: sum_of(terms, layer, "aligned"))
+    first, layers, last = _units(implementation, of_layers, partial(outside, terms, implementation, "aligned"))
     kept = gradient_bytes(implementation.choices)
     made = reduced_bytes(w, kept)
     whole, each, passed = terms["stage.gradient"].symbol, [made * last], kept * last

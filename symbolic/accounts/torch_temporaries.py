@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Integer
+from sympy import Expr, Ge, Integer
 
+from ..choices import ADAPTED
 from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
@@ -33,7 +34,9 @@ from .torch_gathered import (
     SHARDS,
     copied_out,
     gathered_ahead,
+    gathered_by_the_last_layer,
     gathered_in_the_last_layer,
+    gathered_with_the_first_layer,
     kinds_of_layers,
     outside,
     passed_layers,
@@ -43,7 +46,7 @@ from .torch_gathered import (
 )
 from .torch_gradients import while_passing
 
-t, tied, p, rfull = symbols("t tied p rfull")
+t, tied, p, rfull, Lr = symbols("t tied p rfull Lr")
 
 
 def _bf16(*dimensions: Dimension) -> Expr:
@@ -148,6 +151,24 @@ def _in_the_last_forward_pass(terms: TermSet, implementation: Implementation) ->
     return product(1 - rfull, Min(Integer(1), instances(Place.EXPERTS, implementation.choices)), there)
 
 
+def _in_frozen_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest of three moments of the forward pass of frozen layers that FSDP2 gathers, with what is saved.
+
+    The first layer is gathered; the last of several is copied out of its buffer while that of the layer before is
+    there; the last one computes, if it is not recomputed. Its input is there, which the embedding saved where it is the
+    first, and numbers of positions, which recompute saves anyway. A trained model has more later on, with the gradient
+    of its head.
+    """
+    saved, several = terms["stage.inner_activations"].symbol, Iverson(Ge(Lr, 2))
+    held = total(several * _bf16(SEQUENCE_SP, BATCH, HIDDEN), product(Integer(8), *local_shape((SEQUENCE,))))
+    beside = product(1 - rfull, held)
+    copied_out = total(saved, beside, -product(1 - rfull, sum_of(terms, "layer", "saved")),
+                       gathered_by_the_last_layer(terms, implementation, 2))
+    temporaries = Max(*layer_moments(implementation, is_forward=True))
+    computing = total(saved, beside, temporaries, gathered_by_the_last_layer(terms, implementation))
+    return Max(gathered_with_the_first_layer(terms, implementation), several * copied_out, (1 - rfull) * computing)
+
+
 def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return temporaries of the layers of a dense model, where they are counted."""
     is_counted = all(implementation.choices[axis] in options for axis, options in _COUNTED.items())
@@ -203,6 +224,8 @@ SIZES: tuple[Any, ...] = (
        _at_work, options) for options in ({"layers": ("experts",)}, {"layers": ("dense",), **LAYER_UNITS})),
     ("layer_forward", "Last layer in its forward pass: its temporaries, and what is gathered", ("experts_forward",),
      _in_the_last_forward_pass, {"layers": ("experts",), "router": ("torchtitan",), "pipeline": ("own",)}),
+    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+     _in_frozen_layers, {**LAYER_UNITS, "layers": ("dense",), "adapters": ADAPTED}),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),

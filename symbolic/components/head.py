@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import MEGATRON_PEAKS, OF_WORDS, RECOMPUTED_LOGITS, SCORES, WITH_LOGITS
+from ..choices import ADAPTED, MEGATRON_PEAKS, OF_WORDS, RECOMPUTED_LOGITS, SCORES, WITH_LOGITS
 from ..dimension import ONE
 from ..dimensions import BATCH, HIDDEN, SCORE, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
@@ -74,6 +74,11 @@ COMPONENTS = (
             transient("hidden_fp32", "head", (SEQUENCE_SP, BATCH, HIDDEN), 4, "transformers",
                       "fp32 output of the final norm, held by the model while the loss runs", ("loss_forward",),
                       loss=("huggingface", "huggingface_freed"), precision=("autocast",)),
+            # The backward pass of the loss has more, unless FSDP2 lets go of what it gathered in between.
+            transient("frozen_input", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "transformers",
+                      "input of a frozen head, held by the model while the loss runs", ("loss_forward",),
+                      loss=("huggingface", "huggingface_freed"), adapters=ADAPTED, peak=("torch",),
+                      data_parallel=("fsdp",)),
             *_backward(),
         ),
         work=(

@@ -416,7 +416,7 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 _ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
     "positions": ("rotary",), "normalisation": ("rms",), "precision": ("bf16",),
-    "data_parallel": ("ddp",), "adapter_kind": ("lora",), "adapter_precision": ("low",),
+    "data_parallel": ("ddp", "fsdp"), "adapter_kind": ("lora",), "adapter_precision": ("low",),
     "optimizer_kernel": ("fused", "foreach"),
 }
 
@@ -426,6 +426,8 @@ def _of_adapted_moments(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
     frozen = choices["adapters"] != "none" and choices["peak"] != "saved"
     others = [f"{axis} = {choices[axis]}" for axis, options in _ADAPTED_MOMENTS.items()
               if choices[axis] not in options]
+    if (choices["base_weights"], choices["data_parallel"]) == ("nf4", "fsdp"):
+        others.append("base_weights = nf4 and data_parallel = fsdp")
     unknown = (*others, *filter(None, (not_walked(choices),))) if frozen else ()
     return tuple((f"the moments of a step with adapters and {name}: choose peak = saved", True) for name in unknown)
 

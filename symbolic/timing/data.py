@@ -136,8 +136,12 @@ def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
     reshard = implementation.choices["reshard"]
     if reshard != "default":
         return Integer(reshard == "always")
-    stays = total(*(term_symbol(f"{name}.aligned") for name in ("final_norm", "head")))
-    return 1 - product(instances(Place.LAST, implementation.choices), stays) / terms[_elements(GROUPS[0])].symbol
+    groups = [group for group in GROUPS if not group.expert and _elements(group) in terms]
+    memory = terms.base or terms
+    stays = total(*(term_symbol(term) for group in groups for name in ("final_norm", "head")
+                    if (term := f"{name}.{group.prefix}aligned") in memory))
+    whole = total(*(terms[_elements(group)].symbol for group in groups))
+    return 1 - product(instances(Place.LAST, implementation.choices), stays) / whole
 
 
 def _tying(terms: TermSet) -> Expr:

@@ -103,15 +103,19 @@ def _narrow(model: Any) -> None:
 
 
 @contextmanager
-def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]]:
-    """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing."""
+def _sharded_over(recorder: OnGpu, ranks: int, reshard: bool | None) -> Iterator[Callable[[Any], None]]:
+    """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing.
+
+    ``reshard`` is ``reshard_after_forward``, whose default lets go of all but what is outside of the layers.
+    """
     if ranks < 2:
         yield lambda model: None
         return
 
     def shard(model: Any) -> None:
-        for part in (*model.model.layers, model):
-            fully_shard(part, mesh=mesh)
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        for part in (*base.model.layers, model):
+            fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
 
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
@@ -126,6 +130,7 @@ def _sharded_over(recorder: OnGpu, ranks: int) -> Iterator[Callable[[Any], None]
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
     attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] | None = None,
+    reshard: bool | None = None,
 ) -> OnGpu:
     """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
@@ -137,7 +142,7 @@ def recorded(
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
         **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
-    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks) as shard,
+    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks, reshard) as shard,
           pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16)

@@ -1,6 +1,7 @@
 """Steps of PEFT's adapters in Transformers on tensors without memory: peaks of the whole step and of its backward pass.
 
-Inputs of the first layer need a gradient, as with recompute. Frozen weights are in bf16, or in 4 bits of bitsandbytes.
+With FSDP2 also those of the streams that gather and that reduce. Inputs of the first layer need a gradient, as with
+recompute. Frozen weights are in bf16, or in 4 bits of bitsandbytes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ import pytest
 import torch
 from oracles.family_steps import recorded
 from oracles.libraries.lora import TARGETS
+from oracles.sharded_steps import STREAMS
+from stream_peaks import peaks_by_stream
 from torch import nn
 
+from shardmath.steps.trace import GATHER, REDUCE
+
 TABLE = "lora_steps"
+#: FSDP2's ``reshard_after_forward`` by option; without FSDP2 there is none.
+RESHARD = {"none": None, "default": None, "always": True, "never": False}
 
 
 def has(row: Mapping[str, str]) -> bool:
@@ -27,13 +34,13 @@ def has(row: Mapping[str, str]) -> bool:
 
 
 def count(row: Mapping[str, str]) -> dict[str, int]:
-    """Train two steps of AdamW, with or without DistributedDataParallel as Transformers' trainer makes it.
+    """Train two steps of AdamW: on one GPU, with DistributedDataParallel as Transformers' trainer makes it, or FSDP2.
 
-    Its map of used parameters is on the host too, which is a CPU here, and left out.
+    The reducer's map of used parameters is on the host too, which is a CPU here, and left out.
     """
     peft, targets = import_module("peft"), list(TARGETS[row["adapters"]])  # tensors of the package are not recorded
 
-    trained: list[Any] = []
+    trained: list[str] = []
 
     def adapted(model: Any) -> Any:
         model.enable_input_require_grads()
@@ -41,7 +48,7 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
         with pytest.MonkeyPatch.context() as patched:  # a module cannot move fake tensors, nor needs it here
             patched.setattr(nn.Module, "to", lambda module, *arguments, **options: module)
             model = peft.get_peft_model(model, lora, autocast_adapter_dtype=False)
-        trained.extend(one for one in model.parameters() if one.requires_grad)
+        trained.extend(name for name, one in model.named_parameters() if one.requires_grad)
         return model
 
     def in_4_bits(model: Any, quantised: type[Any]) -> Any:
@@ -55,15 +62,20 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     config = {"model_type": row["family"], **json.loads(row["config"])}
     sizes = {name: int(row[name]) for name in ("sequence", "batch", "microbatches")}
     record_of = partial(recorded, config, **sizes, full=row["recompute"] == "full", attention=row["attention"],
-                        is_shared=row["data_parallel"] == "ddp")
+                        is_shared=row["data_parallel"] == "ddp", ranks=int(row["ranks"]),
+                        reshard=RESHARD[row["reshard"]])
     if row["base_weights"] == "nf4":
         with _quantised() as quantised:
             record = record_of(adapted=partial(in_4_bits, quantised=quantised))
     else:
         record = record_of(adapted=adapted)
     map_on_host = 4 * len(trained) if (row["data_parallel"], row["recompute"]) == ("ddp", "none") else 0
-    return {name: size - map_on_host for name, size in (
-        ("peak", record.peak), ("norm", record.norm), ("layers", record.layers))}
+    streams = peaks_by_stream(record.events)
+    return {
+        **{name: size - map_on_host for name, size in (
+            ("peak", record.peak), ("norm", record.norm), ("layers", record.layers))},
+        "gathers": streams[STREAMS[GATHER]], "reduces": streams[STREAMS[REDUCE]],
+    }
 
 
 @contextmanager
