@@ -373,12 +373,13 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "sgd_momentum": "one moment (SGD)",
         "sgd": "nothing (SGD without momentum)",
     }),
-    "fp8": ("FP8 in linear layers (Transformer Engine)", {
+    "fp8": ("FP8 or FP4 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",
         "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
+        "nvfp4": "NVFP4: two elements in a byte, 8-bit scales for 16, one fp32 for a tensor; otherwise as current",
     }),
     "fp8_weights": ("where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
@@ -748,6 +749,9 @@ UNTIMED: dict[str, dict[str, str]] = {
     },
     "optimizer": {
         "dist_muon": "gathers of whole parameters",
+    },
+    "fp8": {
+        "nvfp4": "products in FP4",
     },
     "dispatch": {
         "huggingface_sent": "tokens that Transformers sends to experts",
@@ -1315,6 +1319,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.fused_head.after_forward": ("fused_head", "transient", "after_forward", "NOTHING"),
     "stage.fused_head.loss_forward": ("fused_head", "transient", "loss_forward", "NOTHING"),
     "stage.fused_head.loss_backward": ("fused_head", "transient", "loss_backward", "NOTHING"),
+    "stage.hadamard.buffer": ("hadamard", "buffer", "", "NOTHING"),
     "stage.last_steps.buffer": ("last_steps", "buffer", "", "NOTHING"),
     "stage.last_steps.backward_start": ("last_steps", "transient", "backward_start", "NOTHING"),
     "stage.last_steps.head_backward": ("last_steps", "transient", "head_backward", "NOTHING"),

@@ -115,13 +115,14 @@ AXES: tuple[Axis, ...] = (
          {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",),
          words={name: item.word for name, item in OPTIMIZERS.items() if item.word},
          untimed=dict.fromkeys(DEALT, "gathers of whole parameters")),
-    Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
+    Axis("fp8", "FP8 or FP4 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",
         "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
-    }),
+        "nvfp4": "NVFP4: two elements in a byte, 8-bit scales for 16, one fp32 for a tensor; otherwise as current",
+    }, untimed={"nvfp4": "products in FP4"}),
     Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",

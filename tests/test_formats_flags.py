@@ -138,6 +138,7 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
     ("--optimizer sgd", "optimizer", "sgd_momentum"),
     ("--optimizer sgd --sgd-momentum 0", "optimizer", "sgd"), ("--optimizer muon", "optimizer", "muon"),
     ("--optimizer dist_muon", "optimizer", "dist_muon"),
+    ("--fp4-format e2m1 --fp4-recipe nvfp4", "fp8", "nvfp4"),
     ("--fp8-format hybrid", "fp8", "delayed"), ("--fp8-format e4m3 --fp8-recipe mxfp8", "fp8", "mx"),
     ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", "recompute_method", "block"),
     (EXPERTS, "dispatch", "allgather"), (EXPERTS, "balance", "none"), (EXPERTS, "router_precision", "bf16"),

@@ -171,6 +171,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "num_gpus": 8, "expert_parallel": 8, "recompute": "moe_act+layernorm+mla_up_proj+shared_experts"}),
     "fp8": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"fp8": "delayed", "fp8_weights": "primary"},
                              "fp8_amax_history_len": 1024}),
+    "fp4": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"fp8": "nvfp4"}}),
     "blocks of fp8": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"fp8": "block"}}),
     "fp16": ("llama-3.2-1b", {"num_gpus": 2, "kernels": {"precision": "fp16"}}),
     "gradients in bf16": ("llama-3.2-1b", {"num_gpus": 2, "gradients": "bf16"}),

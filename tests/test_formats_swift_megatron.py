@@ -45,6 +45,7 @@ def test_defaults_of_its_arguments(tmp_path: Path) -> None:
     ("--torch_dtype float16 --optimizer sgd --sgd_momentum 0", {}, {"precision": "fp16", "optimizer": "sgd"}),
     ("--use_precision_aware_optimizer true --exp_avg_dtype bf16 --exp_avg_sq_dtype bf16",
      {"exp_avg_bytes": 2, "exp_avg_sq_bytes": 2, "main_param_bytes": 2}, {}),
+    ("--fp4_format e2m1 --fp4_recipe nvfp4", {}, {"fp8": "nvfp4"}),
     ("--fp8_format e4m3 --fp8_recipe blockwise --fp8_param_gather true", {},
      {"fp8": "block", "fp8_weights": "primary"}),
     ("--use_megatron_fsdp true --overlap_grad_reduce true", {"zero_stage": 3}, {"data_parallel": "megatron_fsdp"}),

@@ -6,17 +6,20 @@ from math import ceil
 from random import Random
 
 import pytest
-from counted import values
+from counted import inline, rows_of, table, value, values
 
 from shardmath import explain
+from shardmath.account.configured import configured
+from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
+from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON, Implementation
 from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parallel.legality import rules_for
 
-RECIPES = ("delayed", "current", "block", "mx")
+RECIPES = ("delayed", "current", "block", "mx", "nvfp4")
 QUANTISED = 5  # input, weight, output, and gradients of output and input
 
 #: Saved tensors and states alone.
@@ -56,7 +59,13 @@ def scales(recipe: str, rows: int, columns: int, known: dict[str, int]) -> int:
     if recipe == "block":
         high, wide = ceil(rows / 128), ceil(columns / 128)
         return 4 * (high * to(wide, 4) + wide * to(high, 4))
-    return to(rows, 128) * to(columns // 32, 4) + to(rows // 32, 4) * to(columns, 128)
+    block, magnitudes = (16, 8) if recipe == "nvfp4" else (32, 0)
+    return to(rows, 128) * to(columns // block, 4) + to(rows // block, 4) * to(columns, 128) + magnitudes
+
+
+def size(recipe: str) -> int:
+    """Bytes of two elements of a quantised tensor."""
+    return 1 if recipe == "nvfp4" else 2
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -66,7 +75,8 @@ def test_copies_of_weights(recipe: str) -> None:
         known = shape(draw)
         (whole,) = numbers(SAVED, known, "stage.weight")
         (copied,) = numbers(SAVED.with_choices(fp8=recipe), known, "stage.weight")
-        extra = sum(2 * rows * columns + scales(recipe, rows, columns, known) for rows, columns in matrices(known))
+        extra = sum(size(recipe) * rows * columns + scales(recipe, rows, columns, known)
+                    for rows, columns in matrices(known))
         assert copied - whole == known["L"] * extra
 
 
@@ -82,8 +92,9 @@ def test_saved_inputs_of_linear_layers(recipe: str) -> None:
         query = tokens * known["a"] * known["d"] // t
         more = {
             "delayed": query + 4 * 4, "current": 3 * 4, "block": replaced * 4 // 128, "mx": replaced // 32,
+            "nvfp4": replaced // 16 + 3 * 4 + (t > 1) * 2 * shared * known["h"] * 9 // 16,  # two inputs by rows too
         }[recipe]
-        assert quantised == whole - 2 * replaced + replaced + more
+        assert quantised == whole - 2 * replaced + replaced * size(recipe) // 2 + more
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -110,19 +121,55 @@ def test_experts_and_latent_attention(recipe: str) -> None:
         plain, fp8 = (numbers(experts.with_choices(fp8=name), known, *names) for name in ("none", recipe))
         for block, before, after in zip(blocks, plain, fp8, strict=False):
             instead, beside, count = quantised[block]
-            scales_of_inputs = 4 * count if recipe in ("delayed", "current") else (instead + beside) // 32
-            assert after - before == beside - instead + scales_of_inputs, block
+            elements = instead + beside
+            scales_of_inputs = 4 * count if recipe in ("delayed", "current") else elements // 32
+            if recipe == "nvfp4":  # magnitudes of experts in steps of 16 bytes; what norms feed by rows too
+                rows = (t > 1) * latent if block == "latent_attention" else 0
+                scales_of_inputs = (elements + rows) // 16 + rows // 2 + (16 if block == "experts" else 4) * count
+            assert after - before == elements * size(recipe) // 2 - 2 * instead + scales_of_inputs, block
         query = a * known["d"]
         first = [(query, h)] if not known["lq"] else [(known["lq"], h), (query, known["lq"])]
         of_latent = [*first, (128 + 64, h), (a * (128 + 128), 128), (h, a * 128)]
         of_experts = known["E"] * [(2 * fe, h), (h, fe)] + [(2 * fs, h), (h, fs)]
-        extra = sum(2 * rows * columns + scales(recipe, rows, columns, known)
+        extra = sum(size(recipe) * rows * columns + scales(recipe, rows, columns, known)
                     for rows, columns in of_latent + of_experts)
         assert fp8[-1] - plain[-1] == extra
 
 
+@pytest.mark.parametrize("row", table("quantised_layers"), ids=lambda row: "-".join(row.values()))
+def test_layers_of_transformer_engine_save_this(row: dict[str, str]) -> None:
+    """Rows of single projections of ours, and states of their weights, against the library's own layers."""
+    recipe, tokens, inputs, outputs, t, experts = (
+        row["recipe"], *(int(row[name]) for name in ("tokens", "inputs", "outputs", "ranks", "experts")))
+    component, module, choices = {
+        "normed": ("swiglu", "gate_up", {}), "row": ("swiglu", "down", {}),
+        "column": ("latent_attention", "latent_q", {"heads": "latent"}),
+        "experts": ("experts", "experts_up", {"layers": "experts"})}[row["layer"]]
+    implementation = SAVED.with_choices(fp8=recipe, **choices)
+    whole = tokens * (t if row["layer"] in ("normed", "column") else 1)
+    known = values({}, "", t=t, sp=int(t > 1), s=whole, h=inputs, f=inputs, E=experts, q=1, k=t, a=t, d=128)
+    rows = [item for item in rows_of(implementation, component, module) if "fp8" in item.tensor.options]
+    saved = sum(int(value(inline(implementation, item.expression, ()), known)) for item in rows)
+    gaps = 12 if (recipe, row["layer"]) == ("nvfp4", "experts") else 0  # behind the last of several magnitudes
+    assert saved - gaps == int(row["saved"])
+    high, wide = (outputs // t, inputs) if row["layer"] in ("normed", "column") else (outputs, inputs // t)
+    assert experts * (size(recipe) * high * wide + scales(recipe, high, wide, known)) == int(row["copies"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("row", table("quantised_mlp"), ids=lambda row: "-".join(row.values()))
+def test_moments_of_an_mlp_with_layers_of_transformer_engine(row: dict[str, str]) -> None:
+    t, h, f, s = (int(row[letter]) for letter in "thfs")
+    job = configured(
+        Model(name="drawn", source="", hidden_size=h, ffn_hidden_size=f, num_layers=1, num_attention_heads=4,
+              num_kv_heads=4, head_dim=128, vocab_size=64, tied_embeddings=False, qkv_bias=False, qk_norm=False,
+              max_seq_length=8192),
+        "b300", seq_length=s, micro_batch_size=1, tensor_parallel=t, num_gpus=t, kernels={"fp8": row["recipe"]}).job
+    assert terms_at(job.evaluator.terms, job.on_rank(0))["stage.mlp_gradients.layer_backward"] == int(row["peak"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES[:-1])
 def test_weights_that_are_fp8_themselves(recipe: str) -> None:
     """Linear weights of one byte in a buffer of their own, transposed copies, scales; all else as it was."""
     draw = Random(recipe)
@@ -162,6 +209,7 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     ({"fp8": "delayed", "layers": "experts", "expert_products": "sequential"}, "FP8 with experts one after another"),
     ({"fp8": "delayed", "mlp": "gelu"}, "FP8 with another MLP than SwiGLU"),
     ({"fp8": "delayed", "peak": "megatron_local"}, "FP8 with peak = megatron_local: choose peak = megatron_te"),
+    ({"fp8": "nvfp4", "fp8_weights": "primary"}, "NVFP4 weights without 16-bit ones"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
 ])
 def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:

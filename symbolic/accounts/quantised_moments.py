@@ -1,4 +1,4 @@
-"""Sizes of what lives beside saved tensors where linear layers work in FP8: quantised gradients and 16-bit inputs.
+"""Sizes of what lives beside saved tensors where linear layers work in FP8 or FP4: quantised gradients, inputs.
 
 Read in Transformer Engine 2.11. A gradient is quantised by rows and by columns, for the products that make the
 gradients of input and weight, beside the 16-bit one that autograd holds. Of an input that is quantised both ways the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sympy import Expr, Integer
 
-from ..components.quantised import BLOCKS
+from ..components.quantised import BLOCKS, MAGNITUDE, MAGNITUDE_STEP, PACKED, PACKED_BYTES, PACKED_SCALES
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -52,11 +52,18 @@ def quantised(
     tokens: Shape, width: Dimension, scales: tuple[int, Dimension], implementation: Implementation, *,
     tensors: Shape | None = None, ways: int = 2,
 ) -> Expr:
-    """Return the bytes of a tensor in FP8, by rows and by columns, with its scales.
+    """Return the bytes of a tensor in FP8 or FP4, by rows and by columns, with its scales.
 
     ``scales`` are a multiple and the dimension of the bytes of a token's scales of blocks. ``tensors`` has a dimension
     of as many tensors with an fp32 scale of their own, which both ways share; None where a saved copy has that scale.
+    In FP4 each way has its own magnitudes, the last one without a gap behind it.
     """
+    if implementation.choices["fp8"] in PACKED:
+        times, each = scales
+        packed = plain(ways * times * (PACKED_BYTES + PACKED_SCALES), (*tokens, each), implementation)
+        if tensors is None:
+            return packed
+        return total(packed, plain(ways * MAGNITUDE_STEP, tensors, implementation), ways * (MAGNITUDE - MAGNITUDE_STEP))
     elements = plain(ways, (*tokens, width), implementation)
     if implementation.choices["fp8"] in BLOCKS:
         times, each = scales
@@ -73,11 +80,12 @@ def freed(modules: tuple[str, ...], place: Place, implementation: Implementation
 
 
 def mlp_gradients(implementation: Implementation) -> Expr:
-    """Return the largest of three moments of the backward pass of a dense MLP, less what is freed by then.
+    """Return the largest of four moments of the backward pass of a dense MLP, less what is freed by then.
 
     In the down projection the quantised gradient of its output, gathered in FP8, and the gradient of its input; in the
     activation that one and the gradient of its own input; in the up projection this one, 16-bit and quantised, the
-    gathered input, and the gradient of the input with its sum over ranks.
+    gathered input, and the gradient of the input with its sum over ranks; in the norm of that projection the same
+    without the gathered input, and the gradients of the norm's input and weights.
     """
     tokens, recipe = (SEQUENCE, BATCH), implementation.choices["fp8"]
     whole, inner, gate_up = (
@@ -89,13 +97,31 @@ def mlp_gradients(implementation: Implementation) -> Expr:
     down = total(quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=()), beside)
     of_down = freed(("down",), Place.DENSE, implementation)
     activation = total(inner, gate_up, -of_down)
+    share, gathered = plain(2, (SEQUENCE_SP, BATCH, HIDDEN), implementation), _put_in_order(implementation)
+    behind = total(gate_up, quantised(tokens, GATE_UP_FEATURES, (2, FFN_SCALES), implementation, tensors=()), whole,
+                   -of_down, -freed(("activation",), Place.DENSE, implementation))
+    up = total(behind, product(Iverson(ts > 1), total(gathered, share)))
+    vectors = 2 if implementation.choices["normalisation"] == "layer" else 1
+    norm = total(behind, product(1 + Iverson(ts > 1), share), plain(2 * vectors, (HIDDEN,), implementation),
+                 -freed(("gate_up",), Place.DENSE, implementation))
+    if recipe in PACKED:  # gradients are gathered both ways before those of single ranks are freed
+        own = quantised((SEQUENCE_SP, BATCH), HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=())
+        by_rows = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
+        down = Max(down, product(Iverson(ts > 1), total(own, by_rows, gathered)))
+    return Max(down, activation, up, norm)
+
+
+def _put_in_order(implementation: Implementation) -> Expr:
+    """Return the most that the gathered copy by columns of a hidden state needs.
+
+    A copy by rows is transposed, and one by columns in blocks of FP8 put in order. In FP4 both that copy, still in the
+    order of ranks, and the empty one that is returned live until the elements are in order.
+    """
+    tokens, recipe = (SEQUENCE, BATCH), implementation.choices["fp8"]
+    if recipe in PACKED:
+        return plain(3 * PACKED_BYTES + 2 * PACKED_SCALES, (*tokens, HIDDEN_SCALES), implementation)
     gathered = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
-    if recipe != "mx":  # what is gathered by rows is transposed, and what is gathered by columns in blocks put in order
-        gathered = total(gathered, plain(1, (*tokens, HIDDEN), implementation))
-    up = total(gate_up, quantised(tokens, GATE_UP_FEATURES, (2, FFN_SCALES), implementation, tensors=()), whole,
-               product(Iverson(ts > 1), total(gathered, plain(2, (SEQUENCE_SP, BATCH, HIDDEN), implementation))),
-               -of_down, -freed(("activation",), Place.DENSE, implementation))
-    return Max(down, activation, up)
+    return gathered if recipe == "mx" else total(gathered, plain(1, (*tokens, HIDDEN), implementation))
 
 
 def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
@@ -105,7 +131,8 @@ def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
     activation and its copy by rows in the down projection, and behind it results as they are sorted and reduced.
     """
     received, inner = (RECEIVED,), plain(2, (RECEIVED, EXPERT_FFN), implementation)
-    by_rows = quantised(received, EXPERT_FFN, (1, EXPERT_FFN_SCALES), implementation, ways=1)
+    magnitudes = (EXPERTS,) if implementation.choices["fp8"] in PACKED else None
+    by_rows = quantised(received, EXPERT_FFN, (1, EXPERT_FFN_SCALES), implementation, tensors=magnitudes, ways=1)
     tokens = plain(2, (RECEIVED, HIDDEN), implementation)
     if implementation.choices["dispatch"] == "alltoall":  # else they are tokens that arrived or are about to be sent
         tokens = product(SEVERAL + GATHERED - SEVERAL * GATHERED, tokens)

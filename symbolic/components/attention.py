@@ -40,6 +40,7 @@ from ..work_rows import (
     row_parallel,
 )
 from .norms import norm_rows
+from .quantised import AGAIN, quantised
 
 a, b, c, k, kt, s, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt s t sp bias lbias qkn adrop fcopy")
 obias, acap = symbols("obias acap")
@@ -58,8 +59,6 @@ _ROUNDED = ("mixed", "bf16", "fp16", "autocast")
 _TRAINED = ("none",)
 #: Where the output projection or its adapter reads its input again in the backward pass.
 _READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low",)}
-#: Recipes with one scale for a tensor, and with scales of blocks.
-_SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _KERNELS = (*_FLASH, "sdpa_masked")
 _STEPS = ("sdpa_steps",)
@@ -111,11 +110,7 @@ def _qkv() -> tuple[Tensor, ...]:
         saved("qkv.input_gathered", at, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
               "input of the projections of q, k and v, gathered over the tensor-parallel ranks",
               precision=_LOW, gathered_input=("kept",)),
-        saved("qkv.input_fp8", at, RESIDUAL, 1, "transformer_engine", "FP8 input of the QKV projection",
-              fp8=(*_SCALED, *_BLOCKS)),
-        saved("qkv.input_scale", at, (), 4, "transformer_engine", "fp32 inverse scale of the input", fp8=_SCALED),
-        saved("qkv.input_scales", at, (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
-              "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
+        *quantised("qkv.input", at, RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), normed=True),
         saved("qkv.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input", precision=_CAST,
               projections=_JOINT),
         *(saved(f"{name}.input_cast", at, RESIDUAL, 2, "pytorch", f"bf16 copy of the input for {name}",
@@ -339,11 +334,11 @@ def _output() -> tuple[Tensor, ...]:
                _OUTPUT_BIAS),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa", "sdpa_masked"),
-              fp8=("none", "current", *_BLOCKS), **_READ),
+              fp8=AGAIN, **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
               when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",), rope=MEGATRON_ROPE,
-              fp8=("none", "current", *_BLOCKS), **_READ),
+              fp8=AGAIN, **_READ),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
               fp8=("delayed",)),

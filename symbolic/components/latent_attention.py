@@ -125,8 +125,8 @@ def _up() -> tuple[Tensor, ...]:
               storage="latent.q_normed", when=_COMPRESSED, fp8=_NO_FP8, **_OWN_TOKENS),
         saved("kv_up.input", at, (*_TOKENS, LATENT_KV), 2, "megatron_core", "normalised compressed keys and values",
               storage="latent.kv_normed", fp8=_NO_FP8, **_OWN_TOKENS),
-        *quantised("q_up.input", at, _TOKENS, (LATENT_Q, LATENT_Q_SCALES), when=_COMPRESSED),
-        *quantised("kv_up.input", at, _TOKENS, (LATENT_KV, LATENT_KV_SCALES)),
+        *quantised("q_up.input", at, _TOKENS, (LATENT_Q, LATENT_Q_SCALES), normed=True, when=_COMPRESSED),
+        *quantised("kv_up.input", at, _TOKENS, (LATENT_KV, LATENT_KV_SCALES), normed=True),
         *(saved(f"rope.{of}_{function}", at, (SEQUENCE, ROTARY_DIM), 2, "megatron_core",
                 f"bf16 {function} table, made for {of} in every layer", rope=("unfused",))
           for of in ("q", "k") for function in ("cos", "sin")),

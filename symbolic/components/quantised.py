@@ -1,40 +1,75 @@
-"""Rows of the FP8 input that a linear layer keeps for its weights' gradient, in place of the 16-bit one.
+"""Rows of the FP8 or FP4 input that a linear layer keeps for its weights' gradient, in place of the 16-bit one.
 
-Read in Transformer Engine 2.11: of each input the copy by columns is kept, with its scales.
+Read in Transformer Engine 2.11: of each input the copy by columns is kept, with its scales. A layer that normalises its
+input and gathers it over sequence-parallel ranks keeps the FP4 copy by rows as well.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..dimension import Dimension
-from ..ledger import Component, Tensor, saved
+from ..dimension import ONE, Dimension
+from ..functions import Iverson
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
+from ..parameters import symbol
 
-#: Recipes of FP8 with one scale for a tensor, and with scales of blocks.
-SCALED, BLOCKS = ("delayed", "current"), ("block", "mx")
-EVERY = (*SCALED, *BLOCKS)
+ts = symbol("ts")
+
+#: Recipes with one scale for a tensor, with scales of blocks, and with two elements in a byte.
+SCALED, BLOCKS, PACKED = ("delayed", "current"), ("block", "mx"), ("nvfp4",)
+EVERY = (*SCALED, *BLOCKS, *PACKED)
 #: Layers that keep the 16-bit input itself, which others keep anyway, quantise it once more in the backward pass. With
 #: scales from earlier steps they cannot.
 ONCE_ONLY = ("delayed",)
-COMPONENTS: tuple[Component, ...] = ()
+AGAIN = ("none", *(recipe for recipe in EVERY if recipe not in ONCE_ONLY))
+#: Bytes of 32 elements in NVFP4: a half each, and a scale for 16.
+PACKED_BYTES, PACKED_SCALES = 16, 2
+#: NVFP4 has an fp32 magnitude for a tensor. Those of several tensors of one buffer lie 16 bytes apart.
+MAGNITUDE, MAGNITUDE_STEP = 4, 16
+
+_TE = "transformer_engine"
+COMPONENTS = (
+    Component(
+        "hadamard", "Hadamard matrix of NVFP4", 95, Place.STAGE,
+        (
+            Tensor("matrix", "hadamard", Role.BUFFER, (), 512, Lifetime.ONCE, _TE,
+                   "bf16 matrix of 16 x 16 with random signs, for copies by columns of inputs and gradients"),
+        ),
+        options={"fp8": PACKED},
+    ),
+)
 
 
 def quantised(
     name: str, module: str, tokens: tuple[Dimension, ...], widths: tuple[Dimension, Dimension], *,
-    recipes: tuple[str, ...] = EVERY, tensors: tuple[Dimension, ...] = (), **more: Any,
+    recipes: tuple[str, ...] = EVERY, tensors: tuple[Dimension, ...] = (), normed: bool = False, **more: Any,
 ) -> tuple[Tensor, ...]:
     """Return the rows of an input of ``widths``: its elements, and the bytes of its scales of blocks.
 
-    ``tensors`` are dimensions of as many tensors with a scale of their own, such as one for each expert.
+    ``tensors`` are dimensions of as many tensors with a scale of their own, such as one for each expert. ``normed``
+    is True for a layer that normalises its input itself.
     """
     width, scales = widths
-    te, scaled, blocks = "transformer_engine", set(recipes) & set(SCALED), set(recipes) & set(BLOCKS)
-    rows = [saved(f"{name}_fp8", module, (*tokens, width), 1, te, "FP8 input of the projection", fp8=recipes, **more)]
+    whole, scaled, blocks, packed = (
+        tuple(recipe for recipe in recipes if recipe in kind) for kind in ((*SCALED, *BLOCKS), SCALED, BLOCKS, PACKED)
+    )
+    rows = [saved(f"{name}_fp8", module, (*tokens, width), 1, _TE, "FP8 input of the projection", fp8=whole, **more)]
     if scaled:
-        rows.append(saved(f"{name}_scale", module, tensors, 4, te, "fp32 inverse scale of the input",
+        rows.append(saved(f"{name}_scale", module, tensors, 4, _TE, "fp32 inverse scale of the input",
                           fp8=tuple(sorted(scaled)), **more))
     if blocks:
-        rows.append(saved(f"{name}_scales", module, (*tokens, scales), 1, te,
-                          "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=tuple(sorted(blocks)),
+        rows.append(saved(f"{name}_scales", module, (*tokens, scales), 1, _TE,
+                          "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=blocks, **more))
+    if packed:
+        rows += [
+            saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES + PACKED_SCALES, _TE,
+                  "FP4 input by columns: two elements in a byte, and 8-bit scales for 16", fp8=packed, **more),
+            saved(f"{name}_magnitude", module, tensors, MAGNITUDE_STEP if tensors else MAGNITUDE, _TE,
+                  "fp32 largest magnitude of the input", fp8=packed, **more),
+        ]
+    if packed and normed:
+        when = more.pop("when", ONE) * Iverson(ts > 1)
+        rows.append(saved(f"{name}_fp4_rows", module, (*tokens, scales), PACKED_BYTES + PACKED_SCALES, _TE,
+                          "the same by rows, kept where sequence-parallel ranks gather it", fp8=packed, when=when,
                           **more))
     return tuple(rows)

@@ -21,6 +21,7 @@ from ..ledger import Component, Place, Tensor, saved, transient, weight
 from ..parameters import symbol
 from ..work_rows import column_parallel, gated_work, grid_transfers, residual_work, row_parallel
 from .mlp_rows import MLP_BIAS, mlp_input
+from .quantised import quantised
 
 ts = symbol("ts")
 
@@ -29,8 +30,6 @@ _CAST = ("autocast",)
 _NONE = ("none",)
 #: Where gate and up come out of one projection, and where each has its own.
 _JOINT, _APART = ("fused", "gate_up"), ("separate", "qkv")
-#: Recipes of FP8 with one scale for a tensor, and with scales of blocks.
-_SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
 _TOKENS = (SEQUENCE, BATCH)
@@ -73,12 +72,7 @@ COMPONENTS = (
             saved("gate_up.input_gathered", "gate_up", (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of the gate and up projections, gathered over the tensor-parallel ranks",
                   precision=_LOW, gathered_input=("kept",)),
-            saved("gate_up.input_fp8", "gate_up", _RESIDUAL, 1, "transformer_engine",
-                  "FP8 input of the gate and up projections", fp8=(*_SCALED, *_BLOCKS)),
-            saved("gate_up.input_scale", "gate_up", (), 4, "transformer_engine", "fp32 inverse scale of the input",
-                  fp8=_SCALED),
-            saved("gate_up.input_scales", "gate_up", (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
-                  "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
+            *quantised("gate_up.input", "gate_up", _RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), normed=True),
             saved("gate.input_cast", "gate_up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input for gate",
                   precision=_CAST),
             saved("up.input_cast", "gate_up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input for up",
@@ -95,12 +89,7 @@ COMPONENTS = (
                   swiglu=("unfused",)),
             saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection",
                   adapters=_NONE, fp8=_NONE),
-            saved("down.input_fp8", "down", _INNER, 1, "transformer_engine", "FP8 input of the down projection",
-                  fp8=(*_SCALED, *_BLOCKS)),
-            saved("down.input_scale", "down", (), 4, "transformer_engine", "fp32 inverse scale of the input",
-                  fp8=_SCALED),
-            saved("down.input_scales", "down", (SEQUENCE, BATCH, FFN_SCALES), 1, "transformer_engine",
-                  "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
+            *quantised("down.input", "down", _TOKENS, (FFN, FFN_SCALES)),
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),
             *_backward(),

@@ -20,6 +20,7 @@ from ..choices import (
     TRANSFORMERS_ROUTERS,
     UNGATED,
 )
+from ..components.quantised import PACKED
 from ..expert_layers import FLEX
 from ..functions import Divides
 from ..parameters import symbol, symbols
@@ -34,9 +35,9 @@ L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s d
 fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
-#: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
+#: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as scales and matrix products need them.
 _FP8_SIZES: Mapping[str, tuple[int, int]] = {
-    "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128),
+    "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128), "nvfp4": (128, 128),
 }
 
 
@@ -86,9 +87,10 @@ def _documents(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    if choices["fp8"] == "none":
+    recipe = choices["fp8"]
+    if recipe == "none":
         return ()
-    elements, tokens = _FP8_SIZES[choices["fp8"]]
+    elements, tokens = _FP8_SIZES[recipe]
     sizes: tuple[tuple[str, Expr, str], ...] = (
         ("h", h, "must be a multiple of {} for FP8"),
         ("a", A / t, "times head_dim must give every rank a multiple of {} for FP8"),
@@ -97,15 +99,19 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     return (
         *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
           for letter, size, text in (*sizes, *_inner_sizes(choices))),
+        *(_FP4 if recipe in PACKED else ()),
         Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
              "and recompute_core_attention must be 0 with FP8, where they are not counted yet"),
         *(Rule(f"fp8_{letter}", letter, Eq(symbol(letter), 0), "must be 0 with delayed scaling: layers that read a"
                " recomputed tensor again cannot quantise it a second time (Transformer Engine)")
-          for letter in _READ_AGAIN if choices["fp8"] == "delayed" and _has_parts_apart(choices)),
+          for letter in _READ_AGAIN if recipe == "delayed" and _has_parts_apart(choices)),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
 
+
+_FP4 = (Rule("fp4_mtp", "mtp", Eq(mtp, 0), "must be 0 with NVFP4: Megatron-Core leaves further predictions in 16 bits,"
+             " which is not counted yet"),)
 
 #: Switches of recompute after which layers of Transformer Engine keep a 16-bit input and quantise it once more.
 _READ_AGAIN = ("rnorm", "ract")
@@ -367,6 +373,8 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     fp8 = recipe != "none"
     return (
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
+        ("NVFP4 weights without 16-bit ones (--fp4-param-gather): choose fp8_weights = copy",
+         recipe in PACKED and choices["fp8_weights"] != "copy"),
         ("FP8 with another MLP than SwiGLU", fp8 and choices["mlp"] != "swiglu"),
         ("FP8 with norms behind attention and MLP", fp8 and choices["norms"] != "pre"),
         ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),

@@ -3,6 +3,8 @@
 They compute nothing. Read in ``_LayerNormLinear``, ``_Linear``, ``gather_along_first_dim`` and
 ``grad_output_preprocess``: an input is quantised both ways and kept by columns, or, where ranks gather it again and
 have one scale for a tensor, by rows. A gradient is quantised both ways, by the rank for its part before it is gathered.
+Where a layer has the norm before it, the gradient of its output lives until that of the norm's input is made.
+``oracles.libraries`` runs the library's own layers with scales of blocks.
 """
 
 from __future__ import annotations
@@ -54,9 +56,12 @@ class _Column(torch.autograd.Function):
         if ctx.ranks > 1:
             transposed = one_way(tokens, width, recipe) if recipe not in BLOCKS else in_order(gathered, recipe)
             del transposed
-        assert quantised  # alive until both products are made
-        del quantised, gathered, result
-        return torch.zeros_like(share), None, None, None
+        del gathered
+        for copy in kept:
+            copy.data = torch.empty(0, dtype=copy.dtype)
+        of_input, of_scale = torch.zeros_like(share), torch.zeros(width, dtype=BF16)
+        assert all(one is not None for one in (quantised, result, of_scale))  # alive until the norm is through
+        return of_input, None, None, None
 
 
 class _Row(torch.autograd.Function):

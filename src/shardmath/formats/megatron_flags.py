@@ -137,7 +137,6 @@ REFUSED: Mapping[str, str] = {
     "task": "tasks of Megatron-LM evaluate, or train heads of their own: neither is counted yet",
     "use-torch-fsdp2": "FSDP2 in Megatron-LM is not counted yet: give --use-megatron-fsdp",
     "use-custom-fsdp": "Megatron-LM no longer has it: give --use-megatron-fsdp",
-    "fp4-format": "FP4 is not counted yet",
     "distribute-saved-activations": "activations shared out over TP ranks are not counted yet",
     "freeze-all-layers": "frozen weights are not counted yet in Megatron-LM",
     "fine-grained-activation-offloading": "offloaded modules are not counted yet",

@@ -11,6 +11,7 @@ from shardmath.models.model import Model
 
 #: Words of flags, and the options that they are here.
 FP8_RECIPES = {"delayed": "delayed", "tensorwise": "current", "mxfp8": "mx", "blockwise": "block"}
+FP4_RECIPES = {"nvfp4": "nvfp4"}
 LOSSES = {"native": "native_fused", "te": "te_fused"}
 CONTEXTS = {"p2p": "ring", "a2a": "all_to_all", "all_gather": "all_gather"}
 #: Backends of Megatron-Core's flex dispatcher, which are called so here too.
@@ -120,12 +121,26 @@ def _optimizer_kind(options: Options) -> dict[str, str]:
 
 
 def _fp8(options: Options) -> dict[str, str]:
-    if options.word("fp8-format", "none") in ("none", "null"):
+    without = options.word("fp8-format", "none") in ("none", "null")
+    if without:
         options.asked |= {"fp8-recipe", "fp8-param-gather", "fp8-amax-history-len"}
+    if options.word("fp4-format", "none") not in ("none", "null"):
+        return _fp4(options, without)
+    options.asked |= {"fp4-recipe", "fp4-param-gather"}
+    if without:
         return {}
     options.asked.add("fp8-amax-history-len")
     recipe = FP8_RECIPES[options.word("fp8-recipe", "delayed", FP8_RECIPES, ": others are not counted yet")]
     return {"fp8": recipe, **({"fp8_weights": "primary"} if options.is_on("fp8-param-gather") else {})}
+
+
+def _fp4(options: Options, without_fp8: bool) -> dict[str, str]:
+    if not without_fp8:
+        raise options.error("fp4-format", f"must not be given together with {options.shown('fp8-format')}")
+    if options.is_on("fp4-param-gather"):
+        rule = "must not be given: FP4 weights without 16-bit ones are not counted yet"
+        raise options.error("fp4-param-gather", rule)
+    return {"fp8": FP4_RECIPES[options.word("fp4-recipe", "nvfp4", FP4_RECIPES, ": others are not counted yet")]}
 
 
 def amax_history_of(options: Options, kernels: Mapping[str, str]) -> dict[str, int]:

@@ -10,7 +10,14 @@ from shardmath.errors import InputError
 from shardmath.formats import megatron_fsdp
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_attention import attention_flags
-from shardmath.formats.megatron_kernels import BACKENDS, CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
+from shardmath.formats.megatron_kernels import (
+    BACKENDS,
+    CONTEXTS,
+    FP4_RECIPES,
+    FP8_RECIPES,
+    LOSSES,
+    MOMENT_BYTES,
+)
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
 from shardmath.generated.definitions import RECOMPUTE_REGIONS, WORDS
@@ -162,7 +169,10 @@ def _training(explanation: Explanation) -> Iterator[Flag]:
     elif not half and values["gradient_bytes"] == 2:
         yield ("grad-reduce-in-bf16",)
     yield from _optimizer(explanation)
-    if choices["fp8"] != "none":
+    if choices["fp8"] in FP4_RECIPES.values():
+        yield "fp4-format", "e2m1"
+        yield "fp4-recipe", _key(FP4_RECIPES, choices["fp8"])
+    elif choices["fp8"] != "none":
         yield "fp8-format", "hybrid"
         yield "fp8-recipe", _key(FP8_RECIPES, choices["fp8"])
         yield "fp8-amax-history-len", str(values["fp8_amax_history_len"])

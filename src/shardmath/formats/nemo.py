@@ -33,6 +33,7 @@ FLAG_OF = {
     "mixed_precision.fp8_param": "fp8-param-gather", "mixed_precision.fp8_param_gather": "fp8-param-gather",
     "mixed_precision.fp8_recipe": "fp8-recipe", "mixed_precision.bf16": "bf16", "mixed_precision.fp16": "fp16",
     "mixed_precision.fp8_amax_history_len": "fp8-amax-history-len", "mixed_precision.fp4": "fp4-format",
+    "mixed_precision.fp4_recipe": "fp4-recipe", "model.fp4": "fp4-format", "model.fp4_param": "fp4-param-gather",
     "mixed_precision.first_last_layers_bf16": "first-last-layers-bf16",
     "mixed_precision.num_layers_at_start_in_bf16": "num-layers-at-start-in-bf16",
     "mixed_precision.num_layers_at_end_in_bf16": "num-layers-at-end-in-bf16",

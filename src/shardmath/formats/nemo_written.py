@@ -29,6 +29,7 @@ _SECTION_OF = {
     "optimizer-cpu-offload": "optimizer", "optimizer-offload-fraction": "optimizer", "bf16": "mixed_precision",
     "fp16": "mixed_precision", "fp8-format": "mixed_precision", "fp8-recipe": "mixed_precision",
     "fp8-param-gather": "mixed_precision", "fp8-amax-history-len": "mixed_precision",
+    "fp4-format": "mixed_precision", "fp4-recipe": "mixed_precision",
 }
 #: Flags that Megatron-Bridge has no key for: they follow from others, as positions do from the sequence length.
 _IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-bf16",
