@@ -155,7 +155,7 @@ def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None
                        (config_of("llama", attention_bias=True), "model_type = llama: must have the kernels of a "),
                        (config_of("llama", num_experts=8), "num_experts = 8: must not be there"),
                        (config_of("llama", vocab_size=0), "vocab_size = 0: must be at least 1; nearest legal: 1."),
-                       (f"{FLAGS} --fp4-format e2m1 --fp4-param-gather", "--fp4-param-gather = true: must not be given: FP4 "),
+                       (f"{FLAGS} --batch-size 8", "--batch-size = '8': must not be given: Megatron-LM no "),
                        (f"{FLAGS} --num-layers 1.5", "--num-layers = '1.5': must be an integer"),
                        (FLAGS.replace("_gpt", "_t5"), "script = 'pretrain_t5.py': must train a GPT: T5 ")):
         paste(tab, text)
