@@ -28,6 +28,7 @@ def test_all_other_work_has_rows() -> None:
     """
     assert {axis: options for axis, options in UNTIMED.items() if options} == {
         "attention": {"sdpa_steps": "fp32 steps of attention"}, "precision": {"fp32": "products in fp32"},
+        "fp8": {"nvfp4": "products in FP4"},
         "optimizer": {"dist_muon": "gathers of whole parameters"},
         "dispatch": {"huggingface_sent": "tokens that Transformers sends to experts"},
         "shared_batches": {"shared": "work that several ranks do alike"}}
