@@ -169,7 +169,8 @@ MEGATRON = Implementation(
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
-        "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu", "gelu", "relu2"), "norms": ("pre",),
+        "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"),
+        "norms": ("pre",),
         "dropout": ("none",), "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),

@@ -30,8 +30,9 @@ from validation.measured.stages import megatron, of_group
 
 pytestmark = pytest.mark.slow
 MODELS = ("llama-3.2-1b", "llama-3.1-8b", "llama-2-13b", "llama-3.1-70b", "qwen2.5-7b")
-#: Models with GELU and squared ReLU, where their steps are replayed.
-UNGATED = {"megatron": ("starcoder2-15b", "minitron-8b-base")}
+#: Models with GELU, squared ReLU, ReLU and GeGLU, where their steps are replayed.
+OTHER_MLPS = {"megatron": ("starcoder2-15b", "minitron-8b-base", "opt-6.7b",
+                           Model(**{**Model.named("llama-3.2-1b").model_dump(), "mlp": "geglu"}))}
 #: Degrees that an implementation has.
 DEGREES: dict[str, dict[str, tuple[int, ...]]] = {
     "nanotron": {"tensor_parallel": (1, 2, 4, 8), "pipeline_parallel": (1, 2, 4)},
@@ -58,7 +59,7 @@ def drawn(implementation: str, random: Random) -> Iterator[dict[str, Any]]:
         degrees = {name: random.choice(sizes) for name, sizes in DEGREES[implementation].items()}
         micro, steps, data = random.choice((1, 2, 4)), random.choice((1, 2, 4, 8)), random.choice((1, 2, 8))
         asked = {
-            "model": random.choice((*MODELS, *UNGATED.get(implementation, ()))), "gpu": "h100-80gb",
+            "model": random.choice((*MODELS, *OTHER_MLPS.get(implementation, ()))), "gpu": "h100-80gb",
             "implementation": implementation, **degrees,
             "kernels": random.choice(KERNELS.get(implementation, ({},))),
             "data_parallel": data, "micro_batch_size": micro, "global_batch_size": micro * steps * data,
@@ -314,7 +315,7 @@ def test_steps_that_are_in_no_script_are_refused() -> None:
     mixed = Model(**{**Model.named("qwen3-30b-a3b").model_dump(), "first_dense_layers": 1})
     latent = Model(**{**Model.named("deepseek-v2-lite").model_dump(), "name": "dense", **NO_EXPERTS,
                       "expert_scores": "softmax"})
-    for field, options in (("mlp", {"model": "gemma-3-1b"}), ("mlp", {"model": "gpt-3-175b", "kernels": LOCAL}),
+    for field, options in (("norms", {"model": "gemma-3-1b"}), ("mlp", {"model": "gpt-3-175b", "kernels": LOCAL}),
                            ("peak", {"kernels": {"peak": "saved"}}),
                            ("virtual_pipeline", {"model": "qwen3-30b-a3b", "recompute": "full", "num_gpus": 32,
                                                  "pipeline_parallel": 4, "virtual_pipeline": 2}),
@@ -376,4 +377,4 @@ def test_options_without_a_replay_are_refused(capsys: pytest.CaptureFixture[str]
     command = ["explain", "gemma-3-1b", "--gpu", "h100-80gb", "--num-gpus", "64",
                "--alloc-conf", "expandable_segments:True"]
     assert exit_code(command) == 2
-    assert "nothing is replayed with mlp = geglu" in capsys.readouterr().err
+    assert "nothing is replayed with norms = both" in capsys.readouterr().err

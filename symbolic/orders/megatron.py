@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from sympy import Expr
 
+from ..components.mlp_rows import MLP_BIAS
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
@@ -34,9 +35,11 @@ from .words import SCATTERED, SHARE, WHOLE, Passing, Script, of_weight
 E, e, fs, rfull = symbols("E e fs rfull")
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
-_GATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu",)}
-_UNGATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("gelu", "relu2"), "layers": ("dense",)}
-_EXPERTS: Mapping[str, tuple[str, ...]] = {**_GATED, "layers": ("experts",)}
+_GATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu", "geglu")}
+_UNGATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("gelu", "relu", "relu2"), "layers": ("dense",)}
+#: MLPs whose activation no kernel fuses with the bias.
+_UNFUSED: Mapping[str, tuple[str, ...]] = {**_UNGATED, "mlp": ("relu", "relu2")}
+_EXPERTS: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu",), "layers": ("experts",)}
 #: 1 where tokens leave the rank, where they are sorted among its experts, and where some experts are shared.
 _AFAR, _SEVERAL, _SHARED = Iverson(e > 1), Iverson(e < E), Iverson(fs > 0)
 
@@ -51,8 +54,8 @@ def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr =
 
 
 #: MLPs of dense layers: component, projection before the activation, and what is kept of its output.
-_MLPS = (("swiglu", "swiglu", "gate_up", "gate_up.output"), ("gelu", "gelu", "up", "hidden"),
-        ("relu2", "gelu", "up", "root"))
+_MLPS = (("swiglu", "swiglu", "gate_up", "gate_up.output"), ("geglu", "swiglu", "gate_up", "gate_up.output"),
+         ("gelu", "gelu", "up", "hidden"), ("relu", "gelu", "up", ""), ("relu2", "gelu", "up", "root"))
 PASSING: tuple[Passing, ...] = (
     *grouped.PASSING,
     *latent.PASSING,
@@ -72,6 +75,9 @@ PASSING: tuple[Passing, ...] = (
     _layers("reduced", SHARE, "the rank's share of its sum over ranks", SCATTERED),
     _layers("up.gradient", (SEQUENCE, BATCH, FFN), "gradient of the one projection before the activation",
             options=_UNGATED),
+    _layers("up.output", (SEQUENCE, BATCH, FFN), "output of the up projection, before ReLU", 1 - MLP_BIAS, _UNFUSED),
+    _layers("up.unbiased", (SEQUENCE, BATCH, FFN), "the same before its bias is added", MLP_BIAS, _UNFUSED),
+    _layers("up.biased", (SEQUENCE, BATCH, FFN), "their sum", MLP_BIAS, _UNFUSED),
     of_weight("down", (HIDDEN, FFN), _LAYERS), of_weight("gate_up", (GATE_UP_FEATURES, HIDDEN), _GATED),
     of_weight("up", (FFN, HIDDEN), _UNGATED),
     _experts("shared.gathered", WHOLE, "input of the shared experts, gathered over ranks", SCATTERED * _SHARED),
@@ -100,17 +106,27 @@ def _layer_with(
     mlp: str, component: str, first: str, hidden: str, forward: str, backward: str,
     options: Mapping[str, tuple[str, ...]],
 ) -> tuple[Script, ...]:
-    """Return the scripts of a dense layer, whose MLP has a first projection and keeps its output as ``hidden``."""
+    """Return the scripts of a dense layer, whose MLP has a first projection and keeps its output as ``hidden``.
+
+    ReLU keeps its own output alone, which is the down projection's input, so that one lives until its gradient is made.
+    An activation that no kernel fuses with the bias reads a sum of both.
+    """
     dummies, own = f"mlp_dummies.dummy.{options['heads'][0]}.{component}", {**options, "mlp": (mlp,)}
+    kept, freed = (f"save:{component}.{hidden}", f" free:{component}.{hidden}") if hidden else ("", "")
+    read, made = f"free:{component}.down.input", f"+{first}.gradient"
+    activated = f"{read} {made}" if hidden else f"{made} {read}"
+    before, behind = "", ""
+    if mlp in _UNFUSED["mlp"]:
+        before, behind = "+up.output +up.unbiased -gathered +up.biased -up.unbiased ", " -up.output -up.biased"
     to_mlp = grouped.column_backward(first, component, "ffn_norm", f"{dummies}.{first}")
     return (
         # The output of the layer before lives until it is added to that one's input.
         Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:{component}.{first}.input +gathered"
-               f" save:{component}.{hidden} -gathered save:{component} end +down.partial =down.output -down.partial",
-               own),
+               f" {before}{kept} -gathered save:{component}{behind} end +down.partial =down.output"
+               " -down.partial", own),
         Script("layer_backward", f"+* again remake:{component} +output_gradient +down.input_gradient"
                f" +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
-               f" free:{component}.down.input +{first}.gradient -down.input_gradient free:{component}.{hidden} {to_mlp}"
+               f" {activated} -down.input_gradient{freed} {to_mlp}"
                f" {backward} bind free -recomputed.output -*", own),
     )
 

@@ -8,6 +8,7 @@ from functools import cache
 
 from shardmath.account.judged import OUT
 from validation.measured import (
+    deepspeed_a800,
     hagemann,
     huggingface,
     iseekyan,
@@ -163,6 +164,16 @@ DATASETS: tuple[Dataset, ...] = (
         """Four layers of a Mixtral with 8 experts of width 5440 on 8 GPUs, experts computed one by one. Given with
         two digits, without version or flags. No target.""",
         iseekyan.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "deepspeed_a800", "Transformers with DeepSpeed on A800", deepspeed_a800.TABLE,
+        """Llama 7B on eight A800 in stages 2 and 3 of ZeRO, sequences of 4,096 tokens: a public table of
+        `torch.cuda.max_memory_allocated` with DeepSpeed 0.14.2 and PyTorch 2.2, read as GiB with one digit. It says
+        neither the version of Transformers nor its kernels of attention, nor at which step it was measured. They are
+        taken as today's, whose loss makes other copies of the logits. A further sequence needs 5.0 GiB in stage 2 and
+        3.1 in stage 3, which is not explained. Nothing is fitted, and there is no target. Not usable are the tables of
+        torchtune and LitGPT: they are of layers and losses of their own, which no implementation here has.""",
+        deepspeed_a800.read, (PEAK,), True, NO_TARGETS,
     ),
     Dataset(
         "hagemann", "Fit or out of memory: Hagemann et al. 2023", hagemann.TABLE,
