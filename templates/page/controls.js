@@ -169,9 +169,10 @@ function onInput({ target }) {
   notice("");
   document.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
   if (kernel) {
-    const dropped = pickKernel(kernel, target.value);
-    if (dropped.length) notice(`${dropped.join(", ")} is usual again: this page has no formulas of both. A page with both: `
-      + `shardmath page ${state.model} --only ${[kernel, ...dropped].map((axis) => `--kernel ${axis}=OPTION`).join(" ")} -o page.html`);
+    const { dropped, added } = pickKernel(kernel, target.value);
+    const came = added.length ? `${added.map((axis) => `${axis} = ${state.kernels[axis]}`).join(", ")} came with it. ` : "";
+    if (dropped.length || came) notice(dropped.length ? `${came}${dropped.join(", ")} is usual again: this page has no formulas of both. A page with both: `
+      + `${pageCommand([kernel, ...dropped].map((axis) => `${axis}=OPTION`))}` : came.trimEnd());
   } else if (setting) {
     const value = target.value === "" ? undefined : Number(target.value);
     if (target.validity.badInput || (value !== undefined && !legal(setting, value))) return refuseField(target, setting);

@@ -68,7 +68,7 @@ function sizeOf(name, key, value, written) {
 function fromConfig(text) {
   const { model, family, outer, remarks, idle } = configOf(text);
   const like = takeModel(model, `model_type = ${family}`, "shardmath explain ./config.json, or shardmath page ./config.json -o page.html");
-  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]),
+  return { notes: noted(...remarks.map((remark) => ["", [remark]]), [IDLE, idle]), isModelAlone: true,
     read: `${family} model${outer === family ? "" : ` inside a ${outer} model`}, with the formulas of ${like.name}` };
 }
 
@@ -114,6 +114,12 @@ function fromProgram(text) {
     read: `${run.understood.length} settings of ${run.title}, with the formulas of ${like.name}` };
 }
 
+// The command that makes a page of the chosen model with more kernels.
+function pageCommand(kernels) {
+  const model = MODELS.get(state.model).of_family ? "./config.json" : state.model;
+  return `shardmath page ${model} --only ${kernels.map((item) => `--kernel ${item}`).join(" ")} -o page.html`;
+}
+
 // Choose what the arguments of a run say; what the page has not, and what they leave to the page.
 function takeRun(run) {
   const [given, replica] = [run.arguments, run.replica_batch];
@@ -132,7 +138,7 @@ function takeRun(run) {
   const isThere = !named.length || kernelKeys(state).includes(kernelKey(Object.fromEntries(changed)));
   if (!isThere && run.title === "Megatron-LM") rest.push(...named);
   else if (!isThere) throw new Unread(`${named.join(", ")}: must be kernels whose formulas this page has together; it has few. Type shardmath explain FILE --gpu ${state.gpu}, or make a page with them: `
-      + `shardmath page ${state.model} --only ${named.map((item) => `--kernel ${item}`).join(" ")} -o page.html.`);
+      + `${pageCommand(named)}.`);
   state.kernels = isThere ? Object.fromEntries(changed) : {};
   settle();
   const switches = ["distributed_optimizer", "sharded_gradients", "sharded_weights"].map((name, place) => [name, Number(stage > place)]);
@@ -235,15 +241,36 @@ async function takePasted() {
   delete document.documentElement.dataset.ready;
   try {
     await loadReaders();
-    const { notes, read } = fromText(byId("pasted").value);
+    const { notes, read, isModelAlone = false } = fromText(byId("pasted").value);
     byId("unread").textContent = "";
     byId("importer").close();
     await update();
     notice(`Read: ${read}.`, notes);
+    if (isModelAlone) await placeSoon(`Read: ${read}.`, notes);
   } catch (error) {
     if (!(error instanceof Unread)) throw error;
     state = before;
     byId("unread").textContent = error.message;
     document.documentElement.dataset.ready = "";
   }
+}
+
+// A model alone says nothing of a layout: it gets the first of those that a search finds, unless something is chosen before.
+let placing;
+
+async function placeSoon(text, notes) {
+  placing = { link: toLink(), text, notes };
+  if (byId("best").getAttribute("aria-busy") === "false") return place();
+  notice(`${text} Its layout follows from the search below.`, notes);
+  return undefined;
+}
+
+async function place() {
+  const [asked, entry] = [placing, ranked.fastest[0] ?? ranked.nearest[0]];
+  placing = undefined;
+  if (!asked || asked.link !== toLink()) return;
+  const said = ranked.fastest.length ? "Its layout is the fastest that fits." : "No layout fits: this is the one of least memory.";
+  if (entry) takeOver(entry);
+  if (entry) await update();
+  notice(entry ? `${asked.text} ${said}` : asked.text, asked.notes);
 }

@@ -36,6 +36,7 @@ function searchBeside() {
     if (!shardmath[evaluatorName(state)]) return; // another model is being loaded, and a search of its own follows
     showSearch(data);
     if (data.choices) answer(data);
+    if (data.done) place();
   };
   worker.onerror = (event) => giveUp(`The search failed: ${event.message}.`);
 }
@@ -53,6 +54,7 @@ function stopSearch() {
 function giveUp(why) {
   showSearch({ stopped: why });
   answer(ranked);
+  place();
 }
 
 function answer(layouts) {

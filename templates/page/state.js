@@ -113,16 +113,21 @@ function isSetting(name) {
   return DATA.evaluators[evaluatorName(state)].settings.includes(name);
 }
 
-// Choose the kernel of an axis, the usual one without an option. Returns the axes that are usual again, because the
-// page has no formulas of both.
+// A rank of adapters where none was chosen, that of TRL.
+const LORA_RANK = 16;
+
+// Choose the kernel of an axis, the usual one without an option. Of the combinations that the page has with it, the nearest
+// to what was chosen is taken. Returns the axes that are usual again, and the kernels that came with this one.
 function pickKernel(axis, option) {
   const { [axis]: before, ...others } = state.kernels;
-  const chosen = option ? { [axis]: option } : {};
-  const both = { ...others, ...chosen };
-  const known = kernelKey(both) === "" || kernelKeys(state).includes(kernelKey(both));
-  state.kernels = known ? both : chosen;
+  const wished = option ? { ...others, [axis]: option } : others;
+  const without = (kernels, rest) => Object.keys(kernels).filter((name) => rest[name] !== kernels[name]);
+  const known = ["", ...kernelKeys(state)].map(kernelsOfKey).filter((kernels) => (kernels[axis] ?? "") === option);
+  const distance = (kernels) => without(kernels, wished).length + without(wished, kernels).length;
+  state.kernels = known.reduce((nearest, kernels) => (distance(kernels) < distance(nearest) ? kernels : nearest));
   settle();
-  return known ? [] : Object.keys(others);
+  if ("adapters" in state.kernels && !state.settings.lora_rank) set("lora_rank", LORA_RANK);
+  return { dropped: without(wished, state.kernels), added: without(state.kernels, wished) };
 }
 
 function set(name, value) {
@@ -227,7 +232,7 @@ function fromLink(link) {
   if (!asked.has("implementation")) state.implementation = MODELS.get(state.model).implementation;
   takeOption("implementation");
   if (kernelKeys(state).includes(asked.get("kernel"))) {
-    state.kernels = Object.fromEntries(asked.get("kernel").split(",").map((pair) => pair.split("=")));
+    state.kernels = kernelsOfKey(asked.get("kernel"));
     asked.delete("kernel");
   }
   if (asked.has("file") && fileOf(asked.get("file"))) {

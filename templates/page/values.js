@@ -38,6 +38,10 @@ function kernelKey(kernels) {
   return Object.entries(kernels).sort().map((pair) => pair.join("=")).join(",");
 }
 
+function kernelsOfKey(key) {
+  return Object.fromEntries(key.split(",").filter(Boolean).map((pair) => pair.split("=")));
+}
+
 // Combinations of kernels that the page has for a model: those with which every part has formulas.
 function kernelKeys(chosen) {
   const known = DATA.variants[chosen.implementation] ?? {};

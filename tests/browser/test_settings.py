@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from browser_answers import ACCOUNTS, SEARCH, beyond_doubles, compare_times, explained, link_of
-from browser_cases import jobs, states, written_link
+from browser_cases import MODELS, jobs, states, written_link
 from oracles.extent import FULL, SEED
 
 import shardmath
@@ -88,6 +89,8 @@ def test_numbers_with_other_kernels_are_those_of_explain(opened: Callable[..., A
         key = random.choice(unused)
         names, usual = tab.evaluate(TAKEN, link_of({**state, "kernel": key}))
         settings = drawn(random, names, usual)
+        if "adapters" in key:
+            settings["lora_rank"] = random.choice((1, 8, 24))
         (broken, accounts, time, _), = tab.evaluate(ACCOUNTS, [link_of({**state, **settings, "kernel": key})])
         kernels = dict(pair.split("=") for pair in key.split(","))
         expected = explained({**state, **as_asked(settings), "kernels": kernels})
@@ -102,6 +105,54 @@ def test_numbers_with_other_kernels_are_those_of_explain(opened: Callable[..., A
         compare_times(time, expected, {**state, **settings, "kernel": key})
     assert len(used) > 20
     record_property("kernels", len(used))
+
+
+@pytest.mark.parametrize("implementation", ["huggingface", "megatron"])
+def test_adapters_have_the_numbers_of_explain(implementation: str, opened: Callable[..., Any]) -> None:
+    """Each combination with adapters that the page has, for every set of formulas that has it."""
+    tab, random, seen = opened(), Random(SEED), set()
+    for model in MODELS:
+        usual = {"model": model, "gpu": "h100-80gb", "implementation": implementation, "num_gpus": 8,
+                 "global_batch_size": 32, "seq_length": 2048, "pipeline_parallel": 1}
+        keys = tab.evaluate("(link) => { fromLink(link); return kernelKeys(state) }", link_of(usual))
+        for key in (key for key in keys if "adapters=" in key):
+            evaluator = tab.evaluate("(link) => { fromLink(link); return evaluatorName(state) }",
+                                     link_of({**usual, "kernel": key}))
+            if evaluator in seen:
+                continue
+            seen.add(evaluator)
+            state = {**usual, "lora_rank": random.choice((4, 16, 64)), "recompute": random.choice(("none", "full"))}
+            if implementation == "megatron":
+                state |= {"tensor_parallel": random.choice((1, 2)), "pipeline_parallel": random.choice((1, 2))}
+            (broken, accounts, time, outlook), = tab.evaluate(ACCOUNTS, [link_of({**state, "kernel": key})])
+            kernels = dict(pair.split("=") for pair in key.split(","))
+            expected = explained({**state, "kernels": kernels})
+            assert broken is None, (state, key)
+            assert [item["total"] for item in accounts] == [rank.total for rank in expected.ranks], (state, key)
+            compare_times(time, expected, {**state, "kernel": key})
+            assert outlook == pytest.approx(expected.run_out_probability, rel=1e-9), (state, key)
+    assert len(seen) > (12 if implementation == "huggingface" else 2)
+
+
+def test_adapters_are_chosen_with_their_weights_in_4_bits(opened: Callable[..., Any]) -> None:
+    job = {"num_gpus": 2, "global_batch_size": 4, "seq_length": 2048, "implementation": "huggingface"}
+    tab = opened(link_of({"model": "llama-3.1-8b", "pipeline_parallel": 1, "tensor_parallel": 1, **job}))
+    tab.click("#settings summary")
+    tab.select_option("#kernel-base_weights", "nf4")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#notice") == "adapters = all_linear came with it."
+    assert tab.input_value("#set-lora_rank") == "16"
+    expected = shardmath.explain("llama-3.1-8b", "h100-80gb", lora_rank=16, kernels={"base_weights": "nf4"}, **job)
+    assert tab.inner_text("#tile-memory .figure") == f"{expected.peak.total / 2**30:.2f} GiB"
+    asked = tab.evaluate("commandOf(state)")
+    assert {("--lora-rank", "16"), ("--kernel", "base_weights=nf4")} <= {*pairwise(shlex.split(asked))}
+    assert opened(written_link(tab)).inner_text("#headline") == tab.inner_text("#headline")
+    tab.fill("#set-lora_rank", "")
+    tab.wait_for_selector("html[data-ready]")
+    assert "lora_rank = 0: must be 1 or more with adapters" in tab.inner_text("#headline")
+    tab.select_option("#kernel-adapters", "")
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.evaluate("[state.kernels, state.settings]") == [{}, {}]
 
 
 def test_best_layouts_with_settings_are_those_of_recommend(opened: Callable[..., Any]) -> None:

@@ -80,6 +80,10 @@ RUNS: tuple[dict[str, Any], ...] = (
      "kernels": {"data_parallel": "fsdp"}},
     {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 1, "global_batch_size": 2,
      "kernels": {"data_parallel": "fsdp"}},
+    {"model": "llama-3.2-1b", "implementation": "huggingface", "num_gpus": 8, "global_batch_size": 16, "lora_rank": 16,
+     "kernels": {"adapters": "all_linear"}},
+    {"model": "qwen3-8b", "implementation": "huggingface", "num_gpus": 2, "global_batch_size": 4, "lora_rank": 32,
+     "kernels": {"adapters": "all_linear"}},
 )
 #: Models that drawn steps are of, with their implementations; all of these are replayed with some of the layouts.
 DRAWN = (

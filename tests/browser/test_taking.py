@@ -60,17 +60,53 @@ def notes(tab: Any) -> dict[str, list[str]]:
     return groups
 
 
+def place(tab: Any) -> dict[str, Any]:
+    """The state after a pasted model got its layout."""
+    state: dict[str, Any] = tab.evaluate("""async () => {
+      const isWaiting = () => placing || !("ready" in document.documentElement.dataset);
+      while (isWaiting()) await new Promise((resolve) => setTimeout(resolve, 20));
+      return structuredClone(state);
+    }""")
+    return state
+
+
 @pytest.mark.parametrize("family", CONFIGS)
 def test_a_config_is_read_as_by_the_commands(family: str, opened: Callable[..., Any], tmp_path: Path) -> None:
+    """A pasted model has the fastest layout that fits, whatever the page had before."""
     config = {"model_type": family, **CONFIGS[family]}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    expected = shardmath.explain(tmp_path / "config.json", "h100-80gb", tensor_parallel=2, num_gpus=8,
-                                 global_batch_size=64, seq_length=2048)
-    tab = opened("#tensor_parallel=2&pipeline_parallel=1&num_gpus=8&global_batch_size=64&seq_length=2048")
-    numbers = paste(tab, json.dumps(config))["numbers"]
-    assert {name: numbers[name] for name in SIZES} == {name: expected.inputs[name] for name in SIZES}
+    job = {"num_gpus": 8, "global_batch_size": 64, "seq_length": 2048}
+    first = shardmath.recommend(tmp_path / "config.json", "h100-80gb", **job).choices[0]
+    tab = opened("#" + urlencode({**job, "tensor_parallel": 8, "pipeline_parallel": 1, "recompute": "full"}))
+    paste(tab, json.dumps(config))
+    state = place(tab)
+    layout = {name: first.layout[name] for name in state["numbers"] if name in first.layout}
+    assert {name: state["numbers"][name] for name in layout} == layout
+    assert state["recompute"] == first.layout["recompute"]
+    expected = shardmath.explain(tmp_path / "config.json", "h100-80gb", recompute=state["recompute"], **layout, **job)
+    assert {name: state["numbers"][name] for name in SIZES} == {name: expected.inputs[name] for name in SIZES}
     assert tab.inner_text("#tile-memory .figure").startswith(f"{expected.peak.total / 2**30:.2f}")
     assert f"Read: {family} model" in tab.inner_text("#notice")
+    assert "Its layout is the fastest that fits." in tab.inner_text("#notice")
+
+
+def test_a_pasted_model_that_fits_nowhere_has_the_layout_of_least_memory(opened: Callable[..., Any]) -> None:
+    tab = opened("#gpu=rtx-4090-24gb&num_gpus=1&global_batch_size=8&pipeline_parallel=1&tensor_parallel=1")
+    paste(tab, config_of("llama", num_hidden_layers=88))
+    state = place(tab)
+    assert "No layout fits: this is the one of least memory." in tab.inner_text("#notice")
+    assert state["recompute"] == "full"
+
+
+def test_a_layout_that_is_chosen_meanwhile_stays(opened: Callable[..., Any]) -> None:
+    tab = opened("#num_gpus=8&global_batch_size=64&tensor_parallel=2&pipeline_parallel=1")
+    tab.evaluate("searchBeside = () => {}")  # a search that takes long
+    paste(tab, config_of("llama"))
+    assert "Its layout follows from the search below." in tab.inner_text("#notice")
+    tab.fill("#number-tensor_parallel", "4")
+    tab.wait_for_selector("html[data-ready]")
+    tab.evaluate("stopSearch()")
+    assert place(tab)["numbers"]["tensor_parallel"] == 4
 
 
 def test_flags_of_a_launch_script(opened: Callable[..., Any]) -> None:
@@ -130,6 +166,12 @@ def test_written_files_have_what_the_pasted_file_says(opened: Callable[..., Any]
     job = {"num_gpus": 8, "tensor_parallel": 2, "pipeline_parallel": 1, "global_batch_size": 64, "seq_length": 2048}
     tab = opened("#" + urlencode(job))
     paste(tab, config_of("llama", **keys))
+    job["micro_batch_size"] = place(tab)["numbers"]["micro_batch_size"]
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        tab.fill(f"#number-{name}", str(job[name]))
+    tab.select_option("select[data-name=recompute]", "none")
+    tab.check("[data-check=sequence_parallel]")
+    tab.wait_for_selector("html[data-ready]")
     account = shardmath.explain(tmp_path / "config.json", "h100-80gb", **job)
     again = opened(written_link(tab))
     expected = written("megatron", account).replace(account.model.name, "config.json")

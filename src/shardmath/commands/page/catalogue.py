@@ -10,7 +10,7 @@ from shardmath.account.accounting import exists
 from shardmath.account.replaying import refuse_unreplayed_kernels
 from shardmath.catalogue import read
 from shardmath.commands.page.exports import described, machine_of
-from shardmath.commands.page.kernels import OFFERED
+from shardmath.commands.page.kernels import SHOWN
 from shardmath.commands.page.settings import overlaps_of, settings_of
 from shardmath.commands.page.typesetting import letters_of
 from shardmath.compiler.evaluators import Evaluator
@@ -111,7 +111,7 @@ def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
         "title": evaluator.title(),
         "defaults": {**DEFAULTS, **_SINGLE, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
-        "machine": own, "choices": {axis: evaluator.choices[axis] for axis in OFFERED},
+        "machine": own, "choices": {axis: evaluator.choices[axis] for axis in SHOWN},
         "changed": {axis: option for axis, option in evaluator.choices.items() if usual[axis] != option},
         "fp8": evaluator.choices["fp8"] != "none",
         "settings": settings_of(evaluator), "off": overlaps_of(evaluator),

@@ -23,6 +23,8 @@ _TITLES = {
 }
 #: A small job, to see what of a model and its kernels no setting of a format says.
 _SMALL = {"gpu": "h100-80gb", "num_gpus": 1, "global_batch_size": 1}
+#: Rank of adapters in it.
+_RANK = 8
 
 
 def writer_script() -> str:
@@ -69,7 +71,8 @@ def refusals(model: Model, implementation: str, combinations: Iterable[Mapping[s
     reasons: dict[str, dict[str, str]] = {}
     for kernels in combinations:
         try:
-            account = explain(model, implementation=implementation, kernels=dict(kernels), **_SMALL)
+            adapted = {"lora_rank": _RANK} if "adapters" in kernels else {}
+            account = explain(model, implementation=implementation, kernels=dict(kernels), **adapted, **_SMALL)
         except InputError:
             continue
         for name, format in writers.WRITERS.items():

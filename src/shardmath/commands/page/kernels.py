@@ -33,6 +33,29 @@ TOGETHER: Mapping[str, tuple[Mapping[str, str], ...]] = {
         {"loss": "liger", "norm": "fused", "swiglu": "fused"},
     ),
 }
+_LORA: Mapping[str, str] = {"adapters": "all_linear"}
+_QLORA: Mapping[str, str] = {**_LORA, "base_weights": "nf4"}
+_WIDE: Mapping[str, str] = {"adapter_precision": "fp32"}
+_LIGER: Mapping[str, str] = {"loss": "liger", "norm": "fused", "swiglu": "fused"}
+#: Adapters that the page has for every model for which they are counted: of all linear layers, as files of trainers
+#: ask for them. Those of Megatron-Core beside experts would take a quarter of an hour to derive.
+ADAPTED: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "huggingface": (_LORA, _QLORA, {**_LORA, **_WIDE}, {**_QLORA, **_WIDE}),
+}
+#: Further ones of the first model, and of those with the same formulas.
+_FURTHER: Mapping[str, tuple[Mapping[str, str], ...]] = {
+    "huggingface": (
+        {"adapters": "q_v"}, {**_LORA, "adapter_kind": "dora"}, {**_LORA, **_LIGER}, {**_QLORA, **_LIGER},
+        {**_LORA, **_WIDE, "optimizer": "adamw_8bit"}, {**_QLORA, **_WIDE, "optimizer": "adamw_8bit"},
+        {**_LORA, "data_parallel": "fsdp"}, {**_QLORA, "data_parallel": "fsdp"},
+        {**_LORA, "data_parallel": "deepspeed", "precision": "mixed"},
+    ),
+    "megatron": (_LORA, {"adapters": "attention"}, {"adapters": "qkv"}),
+}
+#: Axes of adapters, which the page shows too; they are offered together alone.
+_OF_ADAPTERS = ("adapters", "adapter_kind", "adapter_precision", "base_weights")
+#: Axes that the page shows.
+SHOWN: tuple[str, ...] = (*OFFERED, *_OF_ADAPTERS)
 Asked = Mapping[str, str | Sequence[str]]
 
 
@@ -51,7 +74,7 @@ def combinations(implementation: str, asked: Asked) -> list[dict[str, str]]:
     changes = [[{}, *({axis: option} for option in of(axis, options))] for axis, options in _checked(asked).items()]
     several: list[dict[str, str]] = [{axis: option for change in chosen for axis, option in change.items()}
                                      for chosen in product(*changes)]
-    together = map(dict, TOGETHER.get(implementation, ()))
+    together = (dict(item) for combined in (TOGETHER, ADAPTED, _FURTHER) for item in combined.get(implementation, ()))
     return list({key_of(item): item for item in (*alone, *together, *several) if item}.values())
 
 
@@ -76,14 +99,12 @@ def combination_of(key: str) -> dict[str, str]:
 
 
 def variants_of(
-    model: Model, cluster: Cluster, implementation: str, asked: Asked,
+    model: Model, cluster: Cluster, implementation: str, changes: Sequence[Mapping[str, str]],
 ) -> Iterator[tuple[str, dict[str, Evaluator]]]:
-    """Yield combinations by name, each with its evaluator for every usual one of a model.
+    """Yield combinations of ``changes`` by name, each with its evaluator for every usual one of a model.
 
-    Left out are those that are not counted, and those whose layouts are other ones. Raises InputError as
-    ``combinations``.
+    Left out are those that are not counted, and those whose layouts are other ones.
     """
-    changes = combinations(implementation, asked)
     try:
         usual = parts_of(model, cluster, implementation)
     except InputError:  # the framework has no such model

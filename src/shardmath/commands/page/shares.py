@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from shardmath.commands.page.catalogue import evaluator_data, is_drawn
 from shardmath.commands.page.exports import refusals
-from shardmath.commands.page.kernels import Asked, combination_of, combinations, variants_of
+from shardmath.commands.page.kernels import ADAPTED, Asked, combination_of, combinations, key_of, variants_of
 from shardmath.commands.page.spaces import part_data, parts_of
 from shardmath.commands.page.typesetting import formulas_of, script_of
 from shardmath.compiler.evaluators import Evaluator
@@ -153,9 +153,12 @@ def _listed(asking: Asking, implementation: str) -> _Listed:
         evaluators |= {part.evaluator.name: part.evaluator for _, part in own}
         parts[model.name] = [part_data(space, part, model, asking.cluster.node_size) for space, part in own]
     variants: dict[str, dict[str, str]] = {}
-    for key, changed in variants_of(asking.first, asking.cluster, implementation, asking.kernels):
-        variants[key] = {usual: item.name for usual, item in changed.items()}
-        evaluators |= {item.name: item for item in changed.values()}
+    first, adapted = combinations(implementation, asking.kernels), ADAPTED.get(implementation, ())
+    for model in (asking.first, *(model for model in (*asking.models, *families) if model != asking.first)):
+        changes = first if model == asking.first else adapted
+        for key, changed in variants_of(model, asking.cluster, implementation, changes):
+            variants.setdefault(key, {}).update({usual: item.name for usual, item in changed.items()})
+            evaluators |= {item.name: item for item in changed.values()}
     return _Listed(parts, variants, evaluators)
 
 
@@ -175,7 +178,7 @@ def _unwritten(asking: Asking, implementation: str, variants: Sequence[str]) -> 
         return {}
     reasons: dict[str, dict[str, dict[str, str]]] = {}
     for model in (*asking.models, *asking.families):
-        keys = ["", *(variants if model == asking.first else ())]
+        keys = ["", *(variants if model == asking.first else map(key_of, ADAPTED.get(implementation, ())))]
         if known := refusals(model, implementation, map(combination_of, keys)):
             reasons[model.name] = known
     return reasons
