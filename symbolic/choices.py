@@ -91,6 +91,10 @@ AXES: tuple[Axis, ...] = (
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
+        "trl_dpo": "log-probabilities of pairs from fp32 logits and a logarithm of their sum (TRL 1.9's DPO)",
+        "trl_dpo_16": "the same from 16-bit logits, of which it keeps a log-softmax (TRL 1.9's DPO with DeepSpeed)",
+        "swift_dpo": "as trl_dpo, of all tokens and without an entropy (ms-swift's DPO)",
+        "swift_dpo_16": "as trl_dpo_16, of all tokens and without an entropy (ms-swift's DPO with DeepSpeed)",
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
         "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
         "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
@@ -414,6 +418,9 @@ SCORES: tuple[str, ...] = ("reward", "value")
 OF_WORDS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in SCORES
 )
+
+#: Losses of pairs on logits of all tokens.
+PREFERENCES: tuple[str, ...] = ("log_probs", "trl_dpo", "trl_dpo_16", "swift_dpo", "swift_dpo_16")
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

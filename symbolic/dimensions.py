@@ -37,6 +37,8 @@ ENTROPY_GRADIENTS = Dimension(
     "entropy_gradients", Max(10 * _last, 10 * _chunk - 4 * _last, _tokens - 3 * _last),
     "16-bit numbers of a word in its backward pass, less those that the last chunk has freed by then",
 )
+ENTROPY_ROWS = Dimension("entropy_rows", Min((s - 1) * b, 128), "tokens with an entropy that TRL computes at once")
+REFERENCE_ROWS = Dimension("reference_rows", Min(b, 2), "sequences of a reference with a log-softmax at once")
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
 SCORE = Dimension("score", Integer(1), "the one output of a head or gate that scores")
@@ -136,7 +138,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
-    ENTROPY_PRODUCTS, ENTROPY_GRADIENTS,
+    ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,
 )
 

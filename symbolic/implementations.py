@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 
-from .choices import ACTORS, ADDED, AXES, BY_NAME, FALCON, MEGATRON_PEAKS, TRANSFORMERS_ROUTERS, VOCAB_ACTORS
+from .choices import (
+    ACTORS,
+    ADDED,
+    AXES,
+    BY_NAME,
+    FALCON,
+    MEGATRON_PEAKS,
+    PREFERENCES,
+    TRANSFORMERS_ROUTERS,
+    VOCAB_ACTORS,
+)
 from .parallel.optimizers import DEALT, optimizers_of
 from .reserved import Reserved, Share
 from .systems import SYSTEMS
@@ -118,7 +128,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
              "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined_held", "joined_repeated"),
     "qk_norms": ("width",), "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
-             "log_probs", "reward", *ACTORS, "value"),
+             *PREFERENCES, "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

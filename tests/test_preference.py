@@ -86,6 +86,56 @@ def test_llamafactory(tmp_path: Path) -> None:
         read(tmp_path, text.replace("dpo", "ppo"), "dpo.yaml")
 
 
+AXOLOTL = ("base_model: llama-3-8b\nrl: dpo\nsequence_len: 4096\nmicro_batch_size: 1\nbf16: true\ndatasets: x\n"
+           "gradient_accumulation_steps: 4\ncut_cross_entropy: true\n")
+
+
+@pytest.mark.parametrize(("more", "loss", "reference"), [
+    ("", "trl_dpo", "copy"), ("adapter: lora\nlora_r: 8\nlora_target_linear: true\n", "trl_dpo", None),
+    ("deepspeed: zero3_bf16.json\n", "trl_dpo_16", "copy"), ("precompute_ref_log_probs: true\n", "trl_dpo", "copy"),
+])
+def test_axolotl(more: str, loss: str, reference: str | None, tmp_path: Path) -> None:
+    """Logits are what the model returns: fp32 ones where Accelerate casts. A reference stays though it is not used."""
+    run = read(tmp_path, AXOLOTL + more, "run.yaml")
+    assert (run["micro_batch_size"], run["seq_length"]) == (2, 4096)
+    assert (run["kernels"]["loss"], run["kernels"].get("reference")) == (loss, reference)
+    with pytest.raises(InputError, match="rl_adapter_ref_model"):
+        read(tmp_path, f"{AXOLOTL}{more}rl_adapter_ref_model: true\n", "run.yaml")
+
+
+@pytest.mark.parametrize(("more", "loss", "reference"), [
+    ("", "swift_dpo", None), (" --tuner_type full", "swift_dpo", "copy"),
+    (" --tuner_type full --deepspeed zero2 --rlhf_type dpo", "swift_dpo_16", "copy"),
+    (" --tuner_type full --bf16 false --torch_dtype bfloat16", "swift_dpo_16", "copy"),
+    (" --tuner_type full --bf16 false --torch_dtype float32", "swift_dpo", "copy"),
+])
+def test_ms_swift(more: str, loss: str, reference: str | None, tmp_path: Path) -> None:
+    run = read(tmp_path, f"swift rlhf --model qwen2.5-7b --dataset x --max_length 2048 --beta 0.1{more}\n")
+    assert (run["micro_batch_size"], run["seq_length"]) == (2, 2048)
+    assert (run["kernels"]["loss"], run["kernels"].get("reference")) == (loss, reference)
+
+
+@pytest.mark.slow
+def test_logits_of_pairs() -> None:
+    """Of 152,064 words and 2 x 2048 tokens: bytes of a logit, those of scored ones apart, and numbers of tokens."""
+    run: dict[str, Any] = {"implementation": "huggingface", "num_gpus": 8, "seq_length": 2048, "recompute": "full",
+                           "micro_batch_size": 2}
+    peaks = {loss: explain("qwen2.5-7b", "h100-80gb", **run, kernels={"loss": loss, "peak": "saved"}).peak
+             for loss in ("log_probs", "trl_dpo", "trl_dpo_16", "swift_dpo", "swift_dpo_16")}
+    alone = {loss: peak.moments["loss_backward"] - peaks["log_probs"].moments["loss_backward"]
+             for loss, peak in peaks.items()}
+    words, tokens, scored = 152_064, 2 * 2048, 2 * 2047
+    kept = 12 * scored * words + 9 * scored
+    assert alone == {
+        "log_probs": 0, "trl_dpo": (4 * tokens + 8 * scored) * words + 5 * scored - kept,
+        "trl_dpo_16": (2 * tokens + 2 * scored) * words + scored - kept,
+        "swift_dpo": 12 * tokens * words + 15 * tokens - kept, "swift_dpo_16": 4 * tokens * words + 11 * tokens - kept,
+    }
+    for loss in peaks:
+        with pytest.raises(InputError, match="micro_batch_size = 3: must be even"):
+            explain("qwen2.5-7b", "h100-80gb", **{**run, "micro_batch_size": 3}, kernels={"loss": loss})
+
+
 @pytest.mark.slow
 def test_the_reference_lies_as_the_weights_do() -> None:
     parameters = 6_738_415_616

@@ -12,7 +12,6 @@ from ..dimensions import (
     HIDDEN,
     PAIRS,
     SCORE,
-    SCORED_SEQUENCE,
     SEQUENCE,
     SHIFTED_SEQUENCE,
     TENSOR_RANKS,
@@ -28,6 +27,7 @@ from .compiled_loss import compiled_rows, compiled_work
 from .entropies import entropy_rows, entropy_work
 from .openrlhf_losses import openrlhf_rows, openrlhf_work
 from .policy_losses import policy_rows, policy_work
+from .preference import preference_rows, preference_work
 from .vocab_parallel_policies import vocab_policy_rows, vocab_policy_work
 
 b, t = symbols("b t")
@@ -181,23 +181,6 @@ def _torch_bf16() -> tuple[Tensor, ...]:
     )
 
 
-def _log_probs() -> tuple[Tensor, ...]:
-    """Log-probabilities of labels, gathered from the log-softmax of fp32 logits that the trainer holds."""
-    on: Any = {"loss": ("log_probs",)}
-    src, scored = "llamafactory", (SCORED_SEQUENCE, BATCH, VOCAB)
-    return (
-        saved("scored_log_softmax", "loss", scored, 4, src, "fp32 log-softmax of scored tokens",
-              lifetime=Lifetime.ONCE, **on),
-        saved("scored_labels_kept", "loss", (SCORED_SEQUENCE, BATCH), 8, src, "int64 labels that are scored",
-              lifetime=Lifetime.ONCE, **on),
-        saved("scored_mask_kept", "loss", (SCORED_SEQUENCE, BATCH), 1, src, "bool mask of scored labels",
-              lifetime=Lifetime.ONCE, **on),
-        transient("logits_held", "loss", _LOGITS, 4, src, "fp32 logits, held by the trainer", _ALL, **on),
-        transient("gathered_gradient", "loss", scored, 8, src, "fp32 gradients of log-softmax and of scored logits",
-                  _BACKWARD, **on),
-    )
-
-
 def _reward() -> tuple[Tensor, ...]:
     """Scores of the last tokens of pairs: their differences, and where the scores lie among those of all tokens."""
     on: Any = {"loss": ("reward",)}
@@ -293,7 +276,7 @@ def _exchanges() -> tuple[Work, ...]:
 
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
-    of_policies = policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
+    of_policies = preference_work() + policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
     return _exchanges() + compiled_work() + of_policies + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
@@ -303,7 +286,6 @@ def loss_work() -> tuple[Work, ...]:
             (("te_fused", "te_fused_fp32"), _LOGITS, 6, 4, 2, "transformer_engine", "statistics, then the gradient"),
             (("float", "huggingface", "huggingface_freed"), _LOGITS, 14, 22, 3, "pytorch",
              "fp32 copy and log-softmax; gradients of both, and a cast"),
-            (("log_probs",), _LOGITS, 14, 22, 3, "llamafactory", "fp32 copy, log-softmax; gradients of both, a cast"),
             (("bf16",), _LOGITS, 4, 8, 2, "pytorch", "bf16 log-softmax and its gradient"),
             (("dtensor",), _LOGITS, 26, 34, 6, "torchtitan", "fp32 copy and sharded log-softmax; its gradient, a cast"),
             (("nanotron",), _LOGITS, 38, 14, 8, "nanotron", "fp32 copy, maximum, exponentials and quotients"),
@@ -316,7 +298,7 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *_log_probs(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(),
+         *_gathered(), *preference_rows(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(),
          *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),

@@ -40,7 +40,7 @@ SYSTEM = System(
     Axis(NAME, "reference model of preference training", {
         "none": "none, or the frozen weights beside adapters",
         "copy": "a frozen copy of the weights (DPO)",
-    }, rowless=("none", "copy")),
+    }, rowless=("none",)),
     ("huggingface",),
     words="a copy as reference", changes=(Aspect.WEIGHTS,),
     states=_states, refused=_refused,

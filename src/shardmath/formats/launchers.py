@@ -24,6 +24,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("llamafactory-cli", "train"), "llamafactory", ("",)), (("src/train.py",), "llamafactory", ("",)),
     (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
     (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
+    (("swift", "rlhf"), "swift_rlhf", ("config", "")), (("swift/cli/rlhf.py",), "swift_rlhf", ("config", "")),
     (("megatron", "sft"), "swift_megatron", ("config", "")), (("megatron", "pt"), "swift_megatron", ("config", "")),
     (("trl", "sft"), "trl", ("config",)), (("trl/scripts/sft.py",), "trl", ("config",)),
     (("trl", "dpo"), "trl_dpo", ("config",)), (("trl/scripts/dpo.py",), "trl_dpo", ("config",)),
@@ -32,8 +33,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
-_OTHERS = {("swift", "rlhf"): "preference training of ms-swift, with a loss on the logits of all tokens,",
-           ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "KTO",
+_OTHERS = {("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "KTO",
            ("megatron", "rlhf"): "preference training and reinforcement learning",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
 #: Flags by which a script of one's own is one of Hugging Face's trainers.

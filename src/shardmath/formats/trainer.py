@@ -7,6 +7,7 @@ configuration under ``deepspeed.``.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
@@ -27,8 +28,11 @@ _ATTENTION = {
 }
 #: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
 LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
-#: Losses that settings switch on one by one.
-LOSSES = {"cut_loss": "cut", "log_probs": "log_probs", "trl_loss": "trl", "rewards": "reward"}
+#: Losses that settings switch on one by one; those of pairs have logits of their own, whatever head is asked for.
+LOSSES = {"trl_logits": "trl_dpo", "swift_logits": "swift_dpo", "log_probs": "log_probs", "cut_loss": "cut",
+          "trl_loss": "trl", "rewards": "reward"}
+#: Losses on logits as a model returns them, and the same on 16-bit ones.
+_NARROW = {"trl_dpo": "trl_dpo_16", "swift_dpo": "swift_dpo_16"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
 #: Words of ``optim``, and the optimizers that they are here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
@@ -72,7 +76,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
         arguments |= part
-    kernels |= precision_of(options, kernels, switched(options, "bf16") or options.is_on("fp16"))
+    half = switched(options, "bf16") or options.is_on("fp16")
+    kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
 
 
@@ -176,6 +181,15 @@ def _liger(options: Options) -> dict[str, str]:
 def _losses(options: Options) -> dict[str, str]:
     chosen = [loss for name, loss in LOSSES.items() if options.is_on(name)]
     return {"loss": chosen[0]} if chosen else {}
+
+
+def _returned_logits(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
+    """Return the loss on 16-bit logits: Accelerate makes fp32 of them with ``half``, its autocast, and without ZeRO."""
+    loss = kernels.get("loss", "")
+    cast = half and kernels.get("data_parallel") != "deepspeed"
+    if loss not in _NARROW or cast or kernels.get("precision") == "fp32" or weights_of(options) == "float32":
+        return {}
+    return {"loss": _NARROW[loss]}
 
 
 def _has_reference(options: Options) -> bool:
