@@ -1,4 +1,4 @@
-"""Losses of preference training on logits of all tokens: DPO of LLaMA-Factory, of TRL before 1.10, and of ms-swift.
+"""Losses of preference training on logits of all tokens: DPO of LLaMA-Factory, of TRL 1.9, and of ms-swift.
 
 Accelerate's mixed precision makes fp32 of a model's logits as they are returned; with DeepSpeed they stay in 16 bits.
 Of fp32 logits TRL's function keeps the logits themselves and a logarithm of their sum; of 16-bit ones it keeps a
@@ -38,7 +38,7 @@ def _of_reference(name: str, shape: tuple[Dimension, ...], size: int, source: st
 
 
 def _llamafactory() -> tuple[Tensor, ...]:
-    """Log-probabilities of labels, gathered from the log-softmax of fp32 logits that are gone behind the loss."""
+    """Return the rows of labels gathered from the log-softmax of fp32 logits, which are gone behind the loss."""
     on: Any = {"loss": ("log_probs",)}
     src = "llamafactory"
     return (
@@ -54,7 +54,7 @@ def _llamafactory() -> tuple[Tensor, ...]:
 
 
 def _trl() -> tuple[Tensor, ...]:
-    """The entropy, which is logged, is that of a copy of the scored logits, some rows at a time."""
+    """Return the rows of fp32 logits; the entropy that is logged is that of a copy, some rows at a time."""
     on: Any = {"loss": ("trl_dpo",)}
     src = "trl_dpo"
     return (
@@ -90,7 +90,7 @@ def _trl_16() -> tuple[Tensor, ...]:
 
 
 def _swift() -> tuple[Tensor, ...]:
-    """Labels are rolled, so all tokens have one. A policy's 16-bit logits become fp32 ones as the reference's do."""
+    """Return the rows of fp32 logits; labels are rolled, so all tokens have one."""
     on: Any = {"loss": ("swift_dpo",)}
     src = "ms_swift"
     return (
