@@ -116,6 +116,8 @@ HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a tok
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
 HIDDEN_TWICE_SCALES = Dimension("hidden_twice_scales", h / 16, "bytes of FP8 scales of two hidden states of a token")
 EXPERT_FFN_SCALES = Dimension("expert_ffn_scales", fe / 32, "bytes of FP8 scales of a token inside of an expert")
+EXPERT_MAGNITUDES = Dimension("expert_magnitudes", 16 * E / e - 12,
+                              "bytes of the fp32 magnitudes of a rank's experts in NVFP4, each 16 bytes behind another")
 SHARED_FFN_SCALES = Dimension("shared_ffn_scales", fs / 32, "bytes of FP8 scales of a token inside of shared experts")
 LATENT_Q_SCALES = Dimension("latent_q_scales", lq / 32, "bytes of FP8 scales of a token's compressed queries")
 LATENT_KV_SCALES = Dimension("latent_kv_scales", lk / 32, "bytes of FP8 scales of a token's compressed keys and values")
@@ -136,7 +138,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, RANK_TWICE, EXPERTS_RANK,
     EXPERTS_RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
-    HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
+    HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, EXPERT_MAGNITUDES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
     ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sympy import Expr, Integer
 
-from ..components.quantised import BLOCKS, MAGNITUDE, MAGNITUDE_STEP, PACKED, PACKED_BYTES, PACKED_SCALES
+from ..components.quantised import BLOCKS, MAGNITUDES, PACKED, PACKED_BYTES, PACKED_SCALES
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -56,14 +56,15 @@ def quantised(
 
     ``scales`` are a multiple and the dimension of the bytes of a token's scales of blocks. ``tensors`` has a dimension
     of as many tensors with an fp32 scale of their own, which both ways share; None where a saved copy has that scale.
-    In FP4 each way has its own magnitudes, the last one without a gap behind it.
+    In FP4 each way has magnitudes of its own.
     """
     if implementation.choices["fp8"] in PACKED:
         times, each = scales
         packed = plain(ways * times * (PACKED_BYTES + PACKED_SCALES), (*tokens, each), implementation)
         if tensors is None:
             return packed
-        return total(packed, plain(ways * MAGNITUDE_STEP, tensors, implementation), ways * (MAGNITUDE - MAGNITUDE_STEP))
+        size, magnitudes = MAGNITUDES[tensors]
+        return total(packed, plain(ways * size, magnitudes, implementation))
     elements = plain(ways, (*tokens, width), implementation)
     if implementation.choices["fp8"] in BLOCKS:
         times, each = scales

@@ -6,9 +6,11 @@ input and gathers it over sequence-parallel ranks keeps the FP4 copy by rows as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..dimension import ONE, Dimension
+from ..dimensions import EXPERT_MAGNITUDES, EXPERTS
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbol
@@ -24,8 +26,10 @@ ONCE_ONLY = ("delayed",)
 AGAIN = ("none", *(recipe for recipe in EVERY if recipe not in ONCE_ONLY))
 #: Bytes of 32 elements in NVFP4: a half each, and a scale for 16.
 PACKED_BYTES, PACKED_SCALES = 16, 2
-#: NVFP4 has an fp32 magnitude for a tensor. Those of several tensors of one buffer lie 16 bytes apart.
-MAGNITUDE, MAGNITUDE_STEP = 4, 16
+#: Bytes and dimensions of the fp32 magnitudes of NVFP4, by dimensions of as many tensors.
+MAGNITUDES: Mapping[tuple[Dimension, ...], tuple[int, tuple[Dimension, ...]]] = {
+    (): (4, ()), (EXPERTS,): (1, (EXPERT_MAGNITUDES,)),
+}
 
 _TE = "transformer_engine"
 COMPONENTS = (
@@ -61,11 +65,12 @@ def quantised(
         rows.append(saved(f"{name}_scales", module, (*tokens, scales), 1, _TE,
                           "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=blocks, **more))
     if packed:
+        size, magnitudes = MAGNITUDES[tensors]
         rows += [
             saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES + PACKED_SCALES, _TE,
                   "FP4 input by columns: two elements in a byte, and 8-bit scales for 16", fp8=packed, **more),
-            saved(f"{name}_magnitude", module, tensors, MAGNITUDE_STEP if tensors else MAGNITUDE, _TE,
-                  "fp32 largest magnitude of the input", fp8=packed, **more),
+            saved(f"{name}_magnitude", module, magnitudes, size, _TE, "fp32 largest magnitude of the input", fp8=packed,
+                  **more),
         ]
     if packed and normed:
         when = more.pop("when", ONE) * Iverson(ts > 1)

@@ -27,7 +27,13 @@ class _Product(torch.autograd.Function):
 
 
 def _quantised(tensor: Tensor, experts: int, recipe: str) -> list[Tensor]:
-    """Return copies of one byte by rows and by columns, with scales of blocks, or with an fp32 scale of each expert."""
+    """Return copies of one byte by rows and by columns, with scales of blocks, or with an fp32 scale of each expert.
+
+    In NVFP4 a byte has two elements, and each copy lies in one buffer with scales and magnitudes in steps of 16 bytes.
+    """
+    if recipe == "nvfp4":
+        size = tensor.numel() // 2 + tensor.numel() // 16 + 16 * experts - 12
+        return [*(torch.zeros(size, dtype=torch.uint8) for _ in range(2)), torch.zeros(0), torch.zeros(0)]
     ways = [torch.zeros(tensor.shape, dtype=torch.uint8) for _ in range(2)]
     if recipe in ("mxfp8", "blockwise"):
         return [*ways, *(torch.zeros(tensor.numel() // 32, dtype=torch.uint8) for _ in ways)]
@@ -41,15 +47,15 @@ class _QuantisedProduct(torch.autograd.Function):
         by_rows, by_columns, _, scales = _quantised(hidden, len(weights), recipe)
         out = hidden.new_zeros(len(hidden), outputs)
         del by_rows  # update_usage(rowwise_usage=False)
-        ctx.recipe = recipe
+        ctx.recipe, ctx.shape = recipe, hidden.shape
         ctx.save_for_backward(by_columns, scales, *weights)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        by_columns, _, *weights = ctx.saved_tensors
+        _, _, *weights = ctx.saved_tensors
         quantised = _quantised(gradient, len(weights), ctx.recipe)
-        result = gradient.new_zeros(by_columns.shape)
+        result = gradient.new_zeros(ctx.shape)
         assert len(quantised) == 4  # alive until both products are made
         return result, None, None, *(None for _ in weights)
 
