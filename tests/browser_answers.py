@@ -31,7 +31,7 @@ SEARCH = """async (link) => {
   fromLink(link);
   const parts = partsOf(state);
   await Promise.all(parts.map((part) => load(part.evaluator)));
-  await loadedFrom(nestsFor(state));
+  await loadedFrom(nestsOf(plansOf(state)));
   const [answers, sooner] = [searched(state), searched(state, () => {}, 0)];
   const plain = ({ role, values, labels, part, seconds, peak }) =>
     ({ role, sizes: { ...values, ...labels }, schedule: part.schedule, seconds, peak });

@@ -45,11 +45,9 @@ of(values) {\n${bodies.map((_, depth) => `if (fresh === ${depth}) loop${depth}(v
 })`;
 }
 
-// The script of the loops of all parts: it sets `shardmath.nests`.
-function nestsOf(parts, bases) {
-  const sources = parts.map((part, place) => {
-    const evaluator = shardmath[part.evaluator];
-    const steps = planOf(part, evaluator, bases[place]);
+// The script of the loops of all plans: it sets `shardmath.nests`.
+function nestsOf(plans) {
+  const sources = plans.map(({ evaluator, steps }) => {
     const depthOf = new Map(steps.flatMap(({ symbols, derived }, depth) => [...symbols, ...derived.map(([name]) => name)].map((name) => [name, depth + 1])));
     const loops = steps.length + 1;
     return `{ memory: ${loopsOf(evaluator.judgedOf, depthOf, CHECKED, loops)}(CHECKED),\n`

@@ -69,21 +69,20 @@ function thinned(step) {
   return { ...step, candidates: step.candidates.slice(0, most) };
 }
 
-// The script of the loops of a job, which a search needs.
-function nestsFor(state) {
-  const parts = partsOf(state);
-  return nestsOf(parts, parts.map((part) => baseOf(state, part)));
+// The parts of the spaces of a job, each with the values before its loops and the plan of these.
+function plansOf(state) {
+  return partsOf(state).map((part) => {
+    const [evaluator, values] = [shardmath[part.evaluator], baseOf(state, part)];
+    return { part, evaluator, values, steps: planOf(part, evaluator, values) };
+  });
 }
 
 // The layouts of all parts, asked for what `choose` needs; `report` is told now and then which share is done. In parts of more
 // than `huge` places the memory of layouts is not computed that are slower than all that can be shown.
-function searched(state, report = () => {}, huge = HUGE) {
+function searched(state, report = () => {}, huge = HUGE, plans = plansOf(state)) {
   const answers = new Answers();
   let [before, walked, all] = [0, 0, 0];
-  const parts = partsOf(state).map((part, place) => {
-    const evaluator = shardmath[part.evaluator];
-    const values = baseOf(state, part);
-    const steps = planOf(part, evaluator, values);
+  const parts = plans.map(({ part, evaluator, values, steps }, place) => {
     const outer = steps.findIndex(({ name }) => name === "micro_batch_size") + 1;
     everyLegal(part, steps, { ...values }, () => { all++; }, () => {}, outer);
     return { part, evaluator, values, steps, outer, ...shardmath.nests[place] };

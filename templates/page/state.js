@@ -84,7 +84,8 @@ function isFixed(name) {
 }
 
 function axes() {
-  return AXES.filter((name) => !(name in DATA.evaluators[evaluatorName(state)].fixed));
+  const { fixed } = DATA.evaluators[evaluatorName(state)];
+  return AXES.filter((name) => !(name in fixed || (name === "virtual_pipeline" && fixed.pipeline_parallel === 1)));
 }
 
 function legal(name, value) {

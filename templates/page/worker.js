@@ -15,7 +15,8 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
       nearest: shown.best.length ? [] : shown.everything.entries.slice(-10).reverse().map(rated), excluded: excludedBy(shown),
       byRule80: byRule80(shown, state), front: shown.everything.entries };
   };
-  const script = URL.createObjectURL(new Blob([nestsFor(state)], { type: "text/javascript" }));
+  const plans = plansOf(state);
+  const script = URL.createObjectURL(new Blob([nestsOf(plans)], { type: "text/javascript" }));
   importScripts(script);
   URL.revokeObjectURL(script);
   let [last, shown] = [performance.now(), performance.now() - 1700]; // the first rows come soon
@@ -29,6 +30,6 @@ if (typeof document === "undefined") onmessage = ({ data: { data, state } }) => 
     if (full) shown = now;
     const left = now - begun > 3000 ? ((now - begun) * (1 - share)) / share / 1000 : undefined;
     postMessage({ share, left, ...(full ? plain(sofar) : counts(sofar)) });
-  });
+  }, HUGE, plans);
   postMessage({ share: 1, done: true, ...plain(answers) });
 };

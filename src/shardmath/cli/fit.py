@@ -44,8 +44,7 @@ def fit(
 ) -> None:
     """Solve one layout of MODEL for the last value that fits, and print the formula for it.
 
-    The largest micro-batch size, sequence length, number of layers or hidden size; the fewest GPUs; the smallest
-    TP * PP; the memory that a GPU would need.
+    The largest micro-batch, sequence, number of layers or hidden size; the fewest GPUs; the least TP * PP and memory.
     """
     from shardmath.plots import refuse_unplottable, write_picture
 
