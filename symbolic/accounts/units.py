@@ -20,6 +20,7 @@ from ..parallel.weights import State, shapes, weight_of, without_experts
 from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
 from ..terms import Contribution, TermSet, product, total
+from .frozen_moments import is_packed, units_of
 from .rows import components_of, is_expert, kept_rows, local_shape
 
 #: Roles whose rows stand in the components' files, with the unit term that sums them.
@@ -127,6 +128,7 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
+    """Return elements with their padding; FSDP shares out codes of 4 bits in elements of 16."""
     shape, copies = local_shape(row.tensor.shape, implementation.choices), Integer(1)
     if is_expert(row.tensor) and implementation.choices["data_parallel"] == "ddp":
         copies, *rest = shape  # every expert's weight is a parameter by itself
@@ -136,7 +138,11 @@ def _aligned(row: Contribution, implementation: Implementation) -> Expr:
         parts = (local_shape(part, implementation.choices) for part in shapes(row.tensor, implementation.choices))
         return product(when(row.tensor, implementation),
                        total(*(aligned(part, implementation.choices, ranks) for part in parts)))
-    elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation), is_expert(row.tensor))
+    ranks = _optimizer_ranks(row, implementation)
+    if implementation.choices["data_parallel"] == "fsdp" and is_packed(row, implementation):
+        elements = total(*(aligned((codes,), implementation.choices, ranks) for codes in units_of(row, implementation)))
+    else:
+        elements = aligned(shape, implementation.choices, ranks, is_expert(row.tensor))
     return product(when(row.tensor, implementation), copies, elements)
 
 

@@ -435,8 +435,6 @@ def _of_adapted_moments(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
     frozen = choices["adapters"] != "none" and choices["peak"] != "saved"
     others = [f"{axis} = {choices[axis]}" for axis, options in _ADAPTED_MOMENTS.items()
               if choices[axis] not in options]
-    if (choices["base_weights"], choices["data_parallel"]) == ("nf4", "fsdp"):
-        others.append("base_weights = nf4 and data_parallel = fsdp")
     unknown = (*others, *filter(None, (not_walked(choices),))) if frozen else ()
     return tuple((f"the moments of a step with adapters and {name}: choose peak = saved", True) for name in unknown)
 

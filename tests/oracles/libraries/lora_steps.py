@@ -65,7 +65,7 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
                         is_shared=row["data_parallel"] == "ddp", ranks=int(row["ranks"]),
                         reshard=RESHARD[row["reshard"]])
     if row["base_weights"] == "nf4":
-        with _quantised() as quantised:
+        with _quantised(torch.bfloat16 if row["data_parallel"] == "fsdp" else torch.uint8) as quantised:
             record = record_of(adapted=partial(in_4_bits, quantised=quantised))
     else:
         record = record_of(adapted=adapted)
@@ -79,11 +79,11 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
 
 
 @contextmanager
-def _quantised() -> Iterator[type[Any]]:
+def _quantised(storage: torch.dtype) -> Iterator[type[Any]]:
     """Have bitsandbytes' linear layers of 4 bits as modules that hold codes of fake weights too, with their products.
 
-    Its own parameters cannot be fake. Its tables of values have no values here, and every matrix has its own, as on a
-    GPU.
+    Codes are in elements of ``storage``. Its own parameters cannot be fake. Its tables of values have no values here,
+    and every matrix has its own, as on a GPU.
     """
     bitsandbytes, functional = import_module("bitsandbytes"), import_module("bitsandbytes.functional")
 
@@ -93,7 +93,7 @@ def _quantised() -> Iterator[type[Any]]:
             self.in_features, self.out_features, self.bias = part.in_features, part.out_features, part.bias
             self.compute_dtype, self.training = torch.bfloat16, part.training
             codes, self.quant_state = functional.quantize_4bit(
-                part.weight.data, compress_statistics=True, quant_type="nf4")
+                part.weight.data, compress_statistics=True, quant_type="nf4", quant_storage=storage)
             self.weight = nn.Parameter(codes, requires_grad=False)
             self.weight.compress_statistics, self.weight.quant_type = True, "nf4"
 
