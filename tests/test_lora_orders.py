@@ -71,6 +71,13 @@ def test_order_on_4_bit_weights_is_not_known(tmp_path: Path) -> None:
     assert account.replay_unknown.startswith("base_weights = 'nf4'"), account.replay_unknown
 
 
+def test_order_with_fsdp2_is_not_known(tmp_path: Path) -> None:
+    row = next(row for row in table("lora_steps") if (row["base_weights"], row["data_parallel"]) == ("full", "fsdp"))
+    account = replayed(configuration(row, tmp_path))
+    assert account.replay is None
+    assert account.replay_unknown.startswith("data_parallel = 'fsdp': must be ddp with adapters")
+
+
 def test_states_are_those_of_adapters() -> None:
     """Weights are made one by one, frozen ones first; states are those of adapters alone."""
     job = run_of_row(ORDERS[0]).job

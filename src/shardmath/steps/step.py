@@ -52,6 +52,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["heads"] == "latent" and choices["peak"] != "megatron_te":
         rule = f"must be grouped without Transformer Engine: {_MORE}"
         raise InputError("heads", "latent", rule, "grouped")
+    if choices["adapters"] != "none" and choices["data_parallel"] == "fsdp":
+        raise InputError("data_parallel", "fsdp", f"must be ddp with adapters: {_MORE}", "ddp")
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
     if choices["layers"] == "experts" and choices["stages"] == "listed":
