@@ -161,7 +161,7 @@ def test_what_a_search_shows_is_what_explain_counts() -> None:
 
 
 def test_fit_and_moves_respect_hosts() -> None:
-    small, job = servers(11), {**JOB, "optimizer_offload_percent": 60}
+    small, job = servers(10), {**JOB, "optimizer_offload_percent": 60}
     answer = shardmath.fit(MODEL, small, "num_layers", **job)["num_layers"]
     assert answer.by_host
     assert answer.at is not None

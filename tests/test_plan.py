@@ -219,7 +219,7 @@ def test_the_command_prints_the_plan_and_its_document(
     assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (128, 76_300)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
-    assert "Cheapest: 128 h100-80gb, 10.5 (9.75-11.4) days, 64.5k" in text
+    assert "Cheapest: 64 h100-80gb, 21.8 (20.3-23.7) days, 67.1k" in text
     assert "Not counted: failures (--pause and --restart), CO2 (--carbon)." in text
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2

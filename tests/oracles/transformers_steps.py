@@ -54,12 +54,16 @@ def recorded(
 
 @dataclass(frozen=True)
 class Sharding:
-    """Settings of FSDP2: ranks, bytes of a weight, bytes of a reduced gradient, and ``reshard_after_forward``."""
+    """Settings of FSDP2: ranks, bytes of a weight, bytes of a reduced gradient, and ``reshard_after_forward``.
+
+    ``has_ends``: embedding, and final norm and head, are units of their own, as Accelerate makes them from 1.14 on.
+    """
 
     ranks: int
     weight: int
     reduced: int
     reshard: bool | None
+    has_ends: bool = False
 
 
 DTYPES = {2: torch.bfloat16, 4: torch.float32}
@@ -84,8 +88,13 @@ def sharded(
             with _recording(recorder, family):
                 model: Any = causal_lm(family, shape, "sdpa", dtype=DTYPES[sharding.weight])
                 _recompute(model, full)
-                for part in (*model.model.layers, model):
+                ends = (model.model.embed_tokens,) if sharding.has_ends else ()
+                for part in (*ends, *model.model.layers):
                     fully_shard(part, **units)
+                if sharding.has_ends:
+                    fully_shard([model.model.norm, model.lm_head], **{**units, "reshard_after_forward": False})
+                    del units["reshard_after_forward"]
+                fully_shard(model, **units)
                 recorder.forget()
                 _train(recorder, model, shape, holds, microbatches, steps)
     finally:
