@@ -200,8 +200,8 @@ def _torchtitan(cases: Sequence[Case]) -> list[str]:
         the last product. The runs of June 2025 compiled the loss too; in those of December 2024 and January 2025 it
         was turned off, as their commits say. Float8 keeps 16-bit tensors.""",
         f"""The {len(compared) - len(whole)} runs with per-operation recompute are within {near:.1%}. The {len(whole)}
-        with full recompute, compiled and in float8, reserved {-high:.1%} to {-low:.1%} more than is replayed. Why is
-        not known: a compiled layer that is recomputed whole keeps its input alone, by PyTorch's own compiler."""]
+        with full recompute, compiled and in float8, are {-high:.1%} to {-low:.1%} too low. Why is not known: a compiled
+        layer that is recomputed whole keeps its input alone, by PyTorch's own compiler."""]
 
 
 def _huggingface(cases: Sequence[Case]) -> list[str]:
