@@ -275,7 +275,7 @@ TORCHTITAN = Implementation(
     },
     Reserved((Share(1016, 890, 1164), Share(1018, 839, 1028), Share(1022, 892, 1078)),
              "torchtitan", ("last_steps.head_backward", "reduced_last.last_reduce"), 830,
-             saved=(Share(1191, 864, 1133), Share(1139, 902, 1145), Share(1139, 896, 1170))),
+             saved=(Share(1191, 864, 1132), Share(1139, 902, 1145), Share(1137, 898, 1172))),
     fixed={"cf": 0, "bias": 0, "sgate": 0, **_NO_REGIONS},
     lacking=_TORCHTITAN_LACKS,
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
