@@ -494,8 +494,7 @@ def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...
 
 def _of_compiled(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     counted = {"layers": ("dense",), "heads": ("grouped",), "norm": ("fused",)}
-    return tuple((f"compiled layers with {axis} = {choices[axis]}: counted are {', '.join(options)}",
-                  choices["compile"] != "none" and choices[axis] not in options) for axis, options in counted.items())
+    return _among("compiled layers", choices["compile"] != "none", choices, counted)
 
 
 def _only(
@@ -504,5 +503,12 @@ def _only(
     """Refuse all but some options of some axes, and every system that changes more than links and machines."""
     machines = {Aspect.LINKS, Aspect.MACHINES}
     others = {system.axis.name: (system.absent,) for system in SYSTEMS if not machines.issuperset(system.changes)}
+    return _among(words, chosen, choices, {**counted, **others})
+
+
+def _among(
+    words: str, chosen: bool, choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]]
+) -> tuple[tuple[str, bool], ...]:
+    """Refuse all but some options of some axes."""
     return tuple((f"{words} with {axis} = {choices[axis]}: counted are {', '.join(options)}",
-                  chosen and choices[axis] not in options) for axis, options in {**counted, **others}.items())
+                  chosen and choices[axis] not in options) for axis, options in counted.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,6 +86,14 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with dynamo.config.patch(disable=False):
         yield
     dynamo.reset()
+
+
+@pytest.fixture
+def world() -> Iterator[Callable[[int], None]]:
+    """A function that plays all ranks but the first, which is this process."""
+    dist, fake = (import_module(f"torch.{name}") for name in ("distributed", "testing._internal.distributed.fake_pg"))
+    yield lambda ranks: dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=ranks)
+    dist.destroy_process_group()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

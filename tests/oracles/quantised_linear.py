@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
-from oracles.megatron_cpu import BF16
+from megatron.core.transformer import mlp
+from oracles.megatron_cpu import BF16, Shape, config
+from oracles.megatron_expert_steps import Record
 from torch import Tensor, nn
 
 BLOCKS = ("block", "mx")
@@ -122,3 +125,25 @@ class Swiglu(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """Make the gradient of the input."""
         return torch.zeros_like(ctx.saved_tensors[0]), None, None, None
+
+
+def peak_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> int:
+    """Return the most that the backward pass of Megatron-Core's MLP has beside what lives before it.
+
+    Its layers are of the kind ``linear``. It runs forward twice, as the first time may make copies of weights.
+    """
+    made = config(shape)
+    settings |= {"gated_linear_unit": True, "bias_activation_fusion": True, "activation_func": nn.functional.silu}
+    for name, value in settings.items():
+        setattr(made, name, value)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
+        layer = mlp.MLP(made, mlp.MLPSubmodules(linear_fc1=linear, linear_fc2=linear))
+        layer(hidden)
+        with Record(hidden, *layer.parameters()) as record:
+            output, _ = layer(hidden)
+            gradient = torch.zeros_like(output)
+            record.restart()
+            before = record.now
+            output.backward(gradient)
+    return int(record.peak - before)

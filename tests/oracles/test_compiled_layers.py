@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 import pytest
 import torch
-import torch.distributed as dist
 from oracles.compiled_layers import Layer, angles, kept, shared_out
 from oracles.ledger import ledger
 from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardmath.symbolic.implementations import TORCHTITAN
 
@@ -20,13 +18,6 @@ COMPILED = TORCHTITAN.with_choices(compile="layers")
 RECOMPUTE = {"none": ({}, {}), "full": ({}, {"rfull": 1}), "selective": ({"recompute_saves": "ops"}, {"rfull": 1})}
 #: Components with the rows that a recomputed layer keeps.
 KEPT = ("layer_input", "saved_ops", "saved_ops_mlp")
-
-
-@pytest.fixture
-def world() -> Iterator[Callable[[int], None]]:
-    """A function that plays all ranks but the first, which is this process."""
-    yield lambda ranks: dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    dist.destroy_process_group()
 
 
 @pytest.mark.slow

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from random import Random
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from oracles.ledger import ledger
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.profiler import profile
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardmath.symbolic.implementations import TORCHTITAN
 
@@ -29,13 +27,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum up cross entropy as torchtitan 0.2.2 does, in fp32 over all tokens."""
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(0, 1), reduction="sum", ignore_index=-100)
-
-
-@pytest.fixture
-def world() -> Iterator[Callable[[int], None]]:
-    """A function that plays all ranks but the first, which is this process."""
-    yield lambda ranks: dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    dist.destroy_process_group()
 
 
 @pytest.fixture

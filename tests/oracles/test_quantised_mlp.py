@@ -6,10 +6,8 @@ from random import Random
 
 import pytest
 import torch
-from megatron.core.transformer import mlp
-from oracles.megatron_cpu import BF16, config, one_rank
-from oracles.megatron_expert_steps import Record
-from oracles.quantised_linear import Linear, Swiglu
+from oracles.megatron_cpu import BF16, one_rank
+from oracles.quantised_linear import Linear, peak_of_mlp
 
 from shardmath.account.configured import configured
 from shardmath.compiler.evaluators import terms_at
@@ -26,19 +24,9 @@ def test_moments_of_the_mlp_are_megatron_cores(draws: list[Random]) -> None:
         recipe, ranks = RECIPES[number % len(RECIPES)], draw.choice((1, 2, 4))
         shape = {"h": 512 * draw.randint(1, 3), "f": 512 * draw.randint(1, 4), "s": 512 * draw.randint(1, 2), "b": 1,
                  "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "t": ranks, "sp": int(ranks > 1)}
-        with one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
-            patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
-            settings = config(shape)
-            settings.fp8_recipe, settings.gated_linear_unit = recipe, True
-            settings.activation_func, settings.bias_activation_fusion = torch.nn.functional.silu, True
-            layer = mlp.MLP(settings, mlp.MLPSubmodules(linear_fc1=Linear, linear_fc2=Linear))
+        with one_rank(shape, draw):
             hidden = torch.zeros(shape["s"] // ranks, shape["h"], dtype=BF16, requires_grad=True)
-            with Record(hidden, *layer.parameters()) as record:
-                output, _ = layer(hidden)
-                gradient = torch.zeros_like(output)
-                record.restart()
-                before = record.now
-                output.backward(gradient)
+            peak = peak_of_mlp(shape, Linear, hidden, fp8_recipe=recipe)
         job = configured(
             Model(name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=1,
                   num_attention_heads=4, num_kv_heads=4, head_dim=128, vocab_size=64, tied_embeddings=False,
@@ -46,4 +34,4 @@ def test_moments_of_the_mlp_are_megatron_cores(draws: list[Random]) -> None:
             "b300", seq_length=shape["s"], micro_batch_size=1, tensor_parallel=ranks, num_gpus=ranks,
             kernels={"fp8": recipe}).job
         account = terms_at(job.evaluator.terms, job.on_rank(0))
-        assert record.peak - before == account["stage.mlp_gradients.layer_backward"], (recipe, shape)
+        assert peak == account["stage.mlp_gradients.layer_backward"], (recipe, shape)

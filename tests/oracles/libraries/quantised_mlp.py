@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
-from megatron.core.transformer import mlp
 from oracles.libraries._transformer_engine import engine, quantising
-from oracles.megatron_cpu import BF16, config, one_rank
-from oracles.megatron_expert_steps import Record
-from oracles.quantised_linear import Swiglu
+from oracles.megatron_cpu import BF16, one_rank
+from oracles.quantised_linear import peak_of_mlp
 from torch import Tensor, nn
 
 TABLE = "quantised_mlp"
@@ -43,22 +40,10 @@ class _Linear(nn.Module):
 
 
 def count(row: Mapping[str, str]) -> dict[str, int]:
-    """Run Megatron-Core's MLP forward twice, as the first time makes copies of weights; follow its backward pass."""
+    """Return the most that the backward pass of Megatron-Core's MLP has with the library's layers."""
     shape = {letter: int(row[letter]) for letter in "thfs"}
     ranks = shape["t"]
     shape |= {"b": 1, "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "sp": int(ranks > 1)}
-    with one_rank(shape, Random(1)), pytest.MonkeyPatch.context() as patched, quantising(row["recipe"]):
-        patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
-        settings = config(shape)
-        settings.gated_linear_unit = settings.bias_activation_fusion = True
-        settings.activation_func = nn.functional.silu
-        layer = mlp.MLP(settings, mlp.MLPSubmodules(linear_fc1=_Linear, linear_fc2=_Linear))
+    with one_rank(shape, Random(1)), quantising(row["recipe"]):
         hidden = torch.zeros(shape["s"] // ranks, 1, shape["h"], dtype=BF16, requires_grad=True)
-        layer(hidden)
-        with Record(hidden, *layer.parameters()) as record:
-            output, _ = layer(hidden)
-            gradient = torch.zeros_like(output)
-            record.restart()
-            before = record.now
-            output.backward(gradient)
-    return {"peak": record.peak - before}
+        return {"peak": peak_of_mlp(shape, _Linear, hidden)}
