@@ -103,11 +103,12 @@ pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages 
 	@$(RUN) -m validation.pictures >/dev/null
 	@$(RUN) -m website.concepts
 
-validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md, docs/field-reports.md, docs/known-to-run.md, docs/beside-recipes.md and docs/leaderboard.md: predicted against measured
+validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md, docs/field-reports.md, docs/known-to-run.md, docs/bridge-recipes.md, docs/beside-recipes.md and docs/leaderboard.md: predicted against measured
 	@$(RUN) -m validation.fujii2024
 	@$(RUN) -m validation.field_reports
 	@$(RUN) -m validation.report
 	@$(RUN) -m validation.known_recipes
+	@$(RUN) -m validation.bridge_checkout
 	@$(RUN) -m validation.beside_recipes
 	@$(RUN) -m validation.leaderboard
 

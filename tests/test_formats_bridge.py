@@ -203,6 +203,36 @@ def test_models_of_another_kind_are_refused_by_name(name: str, noun: str, tmp_pa
         run(tmp_path, f"cfg.model.hf_model_id = {name!r}")
 
 
+@pytest.mark.parametrize(("body", "noun"), [
+    ("cfg.model = FluxBridge().provider_bridge(hf)", "diffusion models"),
+    ("cfg.model.hf_model_id = os.environ.get('HERE')", "diffusion models"),
+    ("raise NotImplementedError('no')", "diffusion models"),
+])
+def test_the_name_of_a_recipe_says_the_kind_of_a_model_that_is_not_known(body: str, noun: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"{START}\nfrom elsewhere import FluxBridge\ndef flux_12b_config():\n    cfg = llama3_8b_pretrain_config()\n"
+        f"    {body}\n    return cfg\n")
+    if "raise" in body:
+        (tmp_path / "mine.py").write_text(f"def flux_12b_config():\n    {body}\n")
+    with pytest.raises(InputError, match=f"recipe = 'flux_12b_config'.*{noun}"):
+        read(tmp_path / "mine.py", {"recipe": "flux_12b_config"})
+
+
+def test_a_vocabulary_of_a_tokenizer_without_files(tmp_path: Path) -> None:
+    found = run(tmp_path, "from x import TokenizerConfig\ncfg.model.hf_model_id = None\ncfg.model.vocab_size = None\n"
+                "cfg.tokenizer = TokenizerConfig(tokenizer_type='NullTokenizer', vocab_size=32000)\n"
+                "cfg.model.num_layers, cfg.model.hidden_size, cfg.model.num_attention_heads = 2, 512, 8")
+    assert (found.model.vocab_size, found.model.num_layers) == (32001, 2)
+
+
+def test_layers_on_the_host_need_their_switch(tmp_path: Path) -> None:
+    body = "cfg.model.cpu_offloading_num_layers = 4"
+    left = run(tmp_path, body)
+    assert "cpu_offloading_num_layers" not in left.arguments
+    assert "model.cpu_offloading_num_layers" in left.without_effect
+    assert run(tmp_path, f"{body}\ncfg.model.cpu_offloading = True").arguments["cpu_offloading_num_layers"] == 4
+
+
 def test_values_of_python() -> None:
     scope = Interpreter("x", lambda name, arguments, keywords: Built(name, dict(keywords))).module(
         "from m import C\n"
@@ -211,7 +241,8 @@ def test_values_of_python() -> None:
         "c = 'AB'.lower() in ('ab', 'cd') and not None\n"
         "d = getattr(a, 'gone', 7)\n"
         "e, f = open('x'), -b\n"
-        "g = 1 / 0\n")
-    assert (scope["a"].fields, scope["b"], scope["c"], scope["d"], scope["f"]) == (
-        {"x": 3, "y": [1, 1, 1], "z": 2}, 3, True, 7, -3)
+        "g = 1 / 0\n"
+        "from typing import cast\nh = cast(C, a).x\n")
+    assert (scope["a"].fields, scope["b"], scope["c"], scope["d"], scope["f"], scope["h"]) == (
+        {"x": 3, "y": [1, 1, 1], "z": 2}, 3, True, 7, -3, 3)
     assert scope["e"] is scope["g"] is UNKNOWN

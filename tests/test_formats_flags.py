@@ -193,6 +193,37 @@ def test_errors_blame_the_flag(more: str, field: str, part: str) -> None:
     assert part in error.rule
 
 
+HYBRID = f"{EXPERTS} --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep --moe-router-dtype fp32"
+
+
+def test_tokens_that_hybridep_pads_are_counted_or_named() -> None:
+    padded = run(f"{HYBRID} --moe-expert-rank-capacity-factor 5")
+    assert padded.arguments["expert_load_percent"] == 500
+    assert "5 times the mean number of tokens" in padded.warnings[0]
+    stashed = run(f"{HYBRID} --moe-expert-rank-capacity-factor 1.5 --moe-paged-stash"
+                  " --moe-paged-stash-buffer-size-factor-cuda -1.2 --moe-paged-stash-buffer-size-factor-cpu 1")
+    assert "expert_load_percent" not in stashed.arguments
+    assert stashed.unknown == ()
+    assert stashed.warnings == (
+        "--moe-paged-stash is not counted yet: its room for 1.2 times the mean number of tokens, and rows of one layer"
+        " padded to 1.5 times it: experts are counted with the mean",)
+    others = run(f"{EXPERTS} --moe-expert-rank-capacity-factor 2")
+    assert "expert_load_percent" not in others.arguments
+    assert "HybridEP alone" in others.warnings[0]
+    for more, part in (("--moe-paged-stash", "must be given with --moe-expert-rank-capacity-factor"),
+                       ("--moe-expert-rank-capacity-factor 0.5", "must be at least 1")):
+        with pytest.raises(InputError, match=part):
+            run(f"{HYBRID} {more}")
+
+
+def test_weights_of_tokens_are_sent_in_fp32() -> None:
+    found = run(HYBRID.replace("--moe-router-dtype fp32", ""))
+    assert found.arguments["kernels"]["router_precision"] == "fp32"
+    assert found.warnings == (
+        "--moe-router-dtype: a router in bf16 is counted as one in fp32 with hybridep, which sends its weights in"
+        " fp32",)
+
+
 @pytest.mark.parametrize("flag", sorted(flags.REFUSED))
 def test_flags_that_no_number_would_be_true_with_are_refused_by_name(flag: str) -> None:
     assert refused(f"--{flag} 7").field == f"--{flag}"

@@ -33,6 +33,8 @@ _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequenc
          "train.global_batch_size", "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_",
          "optimizer.optimizer_")
 _RECIPE = "recipe"
+#: Field of a model with the name of that which it was converted from.
+_CONVERTED = "hf_model_id"
 #: Functions that are known here: a precision by its name, and the change to another dispatcher on GPUs that have it.
 _PRECISION, _FLEX_CALL = "get_mixed_precision_config", "apply_flex_dispatcher_backend"
 _KNOWN = frozenset((_PRECISION, _FLEX_CALL))
@@ -54,16 +56,20 @@ _USUAL = {
     "expert_model_parallel_size": 1, "virtual_pipeline_model_parallel_size": None, "sequence_parallel": False,
     "use_transformer_engine_op_fuser": False, "use_te_rng_tracker": False, "cuda_graph_impl": "none",
 }
-#: Names of models and of their classes that are no decoders of text with attention in all layers, and their noun.
+#: Names of models, of their classes and of their recipes that are no decoders of text with attention in all layers,
+#: and their noun.
 _KINDS = (
-    (re.compile(r"Qwen3-Next|Qwen3\.5|Qwen35"), "models with linear attention"),
+    (re.compile(r"Qwen3-Next|Qwen3\.5|Qwen35|qwen3_next|qwen35"), "models with linear attention"),
     (re.compile(r"VL\b|VLM|VLModel|Omni|Audio|Vision|GLM-4\.5V|Kimi-K2\.5|gemma-3-(4|12|27)b|[Gg]emma-?4|Ministral-3"
-                r"|EXAONE-4\.5"), "models of images or sound"),
-    (re.compile(r"Nemotron-(3|H|Nano)|Hybrid|Mamba|NemotronH"), "hybrid models"),
+                r"|EXAONE-4\.5|Step-3\.7|_omni|_vl_"), "models of images or sound"),
+    (re.compile(r"Flux|Wan|Diffusion|DiT|flux|_diffusion"), "diffusion models"),
+    (re.compile(r"Nemotron-(3|H|Nano)|Hybrid|Mamba|NemotronH|nemotron_(3|h|nano)"), "hybrid models"),
     (re.compile(r"DeepSeek-V4|GLM-5"), "models with sparse attention"),
-    (re.compile(r"Flux|Wan|Diffusion|DiT"), "diffusion models"),
-    (re.compile(r"Gemma|OlMoE"), "Gemma and OLMoE of Megatron-Bridge, whose layers are their own,"),
 )
+#: Classes of decoders of text whose layers are their own.
+_OWN_LAYERS = (re.compile(r"Gemma|OlMoE"), "Gemma and OLMoE of Megatron-Bridge, whose layers are their own,")
+#: Kinds of models that are refused by name.
+NOUNS = tuple(noun for _, noun in _KINDS)
 #: Ends of the ramp of YaRN in Megatron-Core, which no flag says.
 _RAMP = {"beta_fast": 32.0, "beta_slow": 1.0}
 #: Settings of CUDA graphs, which are idle without them, and of what a GPU decides when it starts.
@@ -80,9 +86,13 @@ def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
     model = configuration.fields.get("model")
     if isinstance(model, Built):
         _refuse_kind("model", model.name)
-    elif isinstance(model, Unknown):
+    if isinstance(model, Unknown) or (isinstance(model, Built) and isinstance(model.fields.get(_CONVERTED), Unknown)):
+        _refuse_kind(_RECIPE, settings.get(_RECIPE, ""))  # the name of a recipe is all that is known of its model
+    if isinstance(model, Unknown):
         raise InputError("model", "unknown", "must be known without running the file: what makes it is not here")
     words = dict(words_of(configuration))
+    if words.get("model.vocab_size") is None and words.get(f"model.{_CONVERTED}") is None:
+        words |= _tokenizer_of(configuration)
     others = {key: (value,) for key, value in settings.items() if key != _RECIPE}
     unknown = tuple(key for key in unknown_keys(configuration) if key not in others)
     run = ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else (), unknown)
@@ -129,6 +139,17 @@ def ofwords_from(
                tuple(key for key in run.unknown if key in mine), run.warnings, run.replica_batch)
 
 
+def _tokenizer_of(configuration: Built) -> dict[str, Words | None]:
+    """Return settings of a tokenizer without files, whose vocabulary is that of a model that states none."""
+    tokenizer = configuration.fields.get("tokenizer")
+    if not isinstance(tokenizer, Built) or tokenizer.fields.get("tokenizer_type") != "NullTokenizer":
+        return {}
+    size = tokenizer.fields.get("vocab_size")
+    if not isinstance(size, int):
+        return {}
+    return {"tokenizer.tokenizer_type": ("NullTokenizer",), "tokenizer.vocab_size": (str(size),)}
+
+
 def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
     """Yield settings by dotted key of a configuration; None where it says that there is none."""
     for section in SECTIONS:
@@ -172,7 +193,7 @@ def _of_checkout(
 
 def _refuse_kind(field: str, name: str) -> None:
     """Raise InputError for a model by the name of a kind that is not counted."""
-    for pattern, noun in _KINDS:
+    for pattern, noun in (*_KINDS, _OWN_LAYERS):
         if pattern.search(name):
             raise InputError(field, name, f"must be a decoder of text that is counted: {noun} are not counted yet")
 
@@ -252,6 +273,7 @@ def _configuration(
         return _nested(wheel()["recipes"][recipe])
     made = interpreter.made(scope, CONTAINER, recipe, ("_config", "_recipe", "main"))
     if made is None:
+        _refuse_kind(_RECIPE, recipe or "")
         rule = ("must make a ConfigContainer of Megatron-Bridge or a Trainer.Config of torchtitan: other Python files"
                 " are not read yet")
         raise InputError("model", path, rule)

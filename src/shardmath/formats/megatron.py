@@ -9,7 +9,14 @@ from shardmath.errors import InputError
 from shardmath.formats import megatron_flags as flags
 from shardmath.formats.expansion import unmarked
 from shardmath.formats.megatron_fsdp import sharding_of
-from shardmath.formats.megatron_kernels import amax_history_of, capacity_of, kernels_of, libraries_of, precision_of
+from shardmath.formats.megatron_kernels import (
+    amax_history_of,
+    capacity_of,
+    kernels_of,
+    libraries_of,
+    load_of,
+    precision_of,
+)
 from shardmath.formats.megatron_layout import layout_of
 from shardmath.formats.megatron_model import model_of
 from shardmath.formats.options import Options
@@ -74,5 +81,6 @@ def arguments_of(
     arguments = layout_of(options, model, num_gpus)
     kernels = {**arguments.pop("kernels", {}), **kernels_of(options, model)}
     kernels |= sharded.pop("kernels", {})
-    arguments |= precision_of(options) | sharded | capacity_of(options, model) | amax_history_of(options, kernels)
+    arguments |= precision_of(options) | sharded | capacity_of(options, model) | load_of(options, model)
+    arguments |= amax_history_of(options, kernels)
     return arguments | libraries_of(options, environment or {}) | {"implementation": "megatron", "kernels": kernels}

@@ -78,6 +78,11 @@ _WITHOUT_EFFECT = """
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion
     strict-fsdp-dtensor-load no-strict-fsdp-dtensor-load disable-strict-fsdp-dtensor-load fsdp-manual-registration
+    offload-modules min-offloaded-tensor-size delta-offload-bytes-across-pp-ranks activation-offload-fraction
+    delay-offload-until-cuda-graph init-model-with-meta-device moe-mlp-glu-interleave-size
+    moe-hybridep-num-sms-preprocessing moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute
+    moe-paged-stash-page-size moe-paged-stash-buffer-size-factor-cpu moe-pad-experts-for-cuda-graph-inference
+    yarn-rotary-scaling-factor yarn-mscale yarn-mscale-all-dim yarn-correction-range-round-to-int
     async-ckpt-use-cpu-shm use-mup no-yarn-correction-range-round-to-int use-flashinfer-fused-rope
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
@@ -99,6 +104,9 @@ UNCOUNTED: Mapping[str, str] = {
     "overlap-moe-expert-parallel-comm": "a second micro-batch in flight",
     "ddp-pad-buckets-for-high-nccl-busbw": "padding of buckets",
     "fp32-residual-connection": "residuals in fp32",
+    "fused-single-qkv-rope": "queries, keys and values that are turned in one tensor",
+    "keep-fp8-transpose-cache": "transposed FP8 weights that stay",
+    "moe-permute-fusion-into-hybridep": "tokens that HybridEP sorts as it sends them",
     "moe-input-jitter-eps": "a factor of the input of the router",
     "moe-router-padding-for-fp8": "padding of the tokens of experts",
     "moe-router-padding-for-quantization": "padding of the tokens of experts",
@@ -141,7 +149,6 @@ REFUSED: Mapping[str, str] = {
     "freeze-all-layers": "frozen weights are not counted yet in Megatron-LM",
     "fine-grained-activation-offloading": "offloaded modules are not counted yet",
     "moe-latent-size": "experts in a latent space are not counted yet",
-    "moe-paged-stash": "the stash of experts is not counted yet",
     "mtp-use-repeated-layer": "a repeated module of multi-token prediction is not counted yet",
     "enable-mhc-connections": "hyper connections are not counted yet",
     "perform-rl-step": "reinforcement learning keeps more than training",

@@ -24,6 +24,8 @@ _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
 _COPIES = {"flash": 1, "fused": 0}
 _AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
 _SINKHORN = "sinkhorn"
+#: Tokens that those of a rank's experts are padded to, over their mean; room of a stash over it by default.
+_ROOM, _STASH = "moe-expert-rank-capacity-factor", 1.1
 #: With this variable PyTorch's workspaces of cuBLAS have a size of their own.
 _WORKSPACE_VARIABLE, _CONFIGURED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
@@ -150,18 +152,26 @@ def amax_history_of(options: Options, kernels: Mapping[str, str]) -> dict[str, i
 
 
 def _experts(options: Options) -> dict[str, str]:
-    precisions = {"bf16": "bf16", "fp32": "fp32"}
+    dispatch = _dispatch(options)
     return {
-        "dispatch": _dispatch(options),
+        "dispatch": dispatch,
         "permute": "fused" if options.is_on("moe-permute-fusion") else "unfused",
         "router": "fused" if options.is_on("moe-router-fusion") else "unfused",
-        "router_precision": precisions[
-            options.word("moe-router-dtype", "bf16", precisions, ": others are not counted yet")
-        ],
+        "router_precision": _router_precision(options, dispatch),
         "balance": _balance(options),
         "expert_products": "grouped" if options.is_on("moe-grouped-gemm") else "sequential",
         "weighting": "fused" if _weighs_in_activation(options) else "separate",
     }
+
+
+def _router_precision(options: Options, dispatch: str) -> str:
+    """Return the precision of a router; DeepEP and HybridEP send fp32 weights, whatever it computes in."""
+    precision = options.word("moe-router-dtype", "bf16", ("bf16", "fp32"), ": others are not counted yet")
+    if precision == "bf16" and dispatch in BACKENDS:
+        options.warnings.append(f"{options.shown('moe-router-dtype')}: a router in bf16 is counted as one in fp32 with"
+                                f" {dispatch}, which sends its weights in fp32")
+        return "fp32"
+    return precision
 
 
 def _dispatch(options: Options) -> str:
@@ -212,6 +222,35 @@ def capacity_of(options: Options, model: Model) -> dict[str, int]:
         rule = "must be 1 without --moe-pad-expert-input-to-capacity: how many tokens stay below is not known"
         raise options.error("moe-expert-capacity-factor", rule)
     return {"expert_capacity_percent": factor}
+
+
+def load_of(options: Options, model: Model) -> dict[str, int]:
+    """Return the tokens that HybridEP pads those of a rank's experts to, in percent of the mean.
+
+    A paged stash keeps what the backward pass needs without that padding, in room of its own, which is not counted: a
+    warning says so. Raises InputError for a wrong number.
+    """
+    stashed = options.is_on("moe-paged-stash")
+    factor = options.real("moe-paged-stash-buffer-size-factor-cuda", _STASH)
+    if options.word(_ROOM, "none") in ("none", "null") or not model.num_experts:
+        if stashed and model.num_experts:
+            raise options.error("moe-paged-stash", f"must be given with {options.shown(_ROOM)}")
+        return {}
+    if _dispatch(options) != "hybridep":
+        options.warnings.append(f"{options.shown(_ROOM)}: HybridEP alone pads tokens to it, which these settings do not"
+                                " choose: no tokens are padded here")
+        return {}
+    room = _percent(options, _ROOM, 0.0)
+    if room < 100:
+        raise options.error(_ROOM, "must be at least 1: how many tokens stay below is not known")
+    if not stashed:
+        options.warnings.append(f"{options.shown(_ROOM)}: experts are counted with {room / 100:g} times the mean number"
+                                " of tokens, which HybridEP pads them to: their time is that of as many tokens")
+        return {"expert_load_percent": room}
+    options.warnings.append(
+        f"{options.shown('moe-paged-stash')} is not counted yet: its room for {abs(factor):g} times the mean number"
+        f" of tokens, and rows of one layer padded to {room / 100:g} times it: experts are counted with the mean")
+    return {}
 
 
 def _percent(options: Options, name: str, default: float) -> int:

@@ -87,8 +87,8 @@ _WITHOUT_EFFECT = re.compile(
     r"perform_init|async_tensor|pipeline_dtype|params_dtype|autocast|enable_autocast|deallocate|variable_seq|"
     r"rotary_base|seq_len_interp|rope_|scale_factor|layernorm_|softmax_|attention_softmax|inference_|flash_decode|"
     r"num_micro_batches_with|activations_checkpoint_layers_per|hf_model_id|generation_config|should_pad|timers|"
-    r"finalize_|no_sync|barrier_with|test_mode|reduce_amax|tp_only_amax|cpu_offloading$|cpu_offloading_(act|wei|dou)|"
-    r"batch_invariant|gather_|fp16_lm_cross_entropy|parallel_output|disable_param|memory_eff|megatron_amp_O2)"
+    r"finalize_|no_sync|barrier_with|test_mode|reduce_amax|tp_only_amax|cpu_offloading$|"
+    r"cpu_offloading_(act|wei|dou|num)|batch_invariant|gather_|fp16_lm_cross_entropy|parallel_output|disable_param|memory_eff|megatron_amp_O2)"
 )
 
 
@@ -209,6 +209,8 @@ def _of_bridge(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
         flags["squared-relu"] = ()
     if "grad-reduce-in-bf16" not in flags and flags.get("accumulate-allreduce-grads-in-fp32") == ("false",):
         flags["grad-reduce-in-bf16"] = ()
+    if words.get("model.cpu_offloading") != ("true",):
+        flags.pop("cpu-offloading-num-layers", None)  # their number has no effect by itself
     flags.setdefault("no-rope-fusion", ())
     flags.setdefault("no-bias-swiglu-fusion", ())
     flags.setdefault("cross-entropy-loss-fusion", ())

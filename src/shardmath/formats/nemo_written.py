@@ -68,6 +68,8 @@ def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[
     sections["model"].setdefault("cross_entropy_loss_fusion", "false")
     if explanation.model.kv_lora_rank:
         sections["model"].setdefault("q_lora_rank", "null")
+    if "cpu_offloading_num_layers" in sections["model"]:
+        sections["model"]["cpu_offloading"] = "true"
     sections["train"]["train_iters"] = f"1000  # {REPLACE} by your iterations"
     sections["optimizer"]["lr"] = f"1.0e-4  # {REPLACE} by your learning rate"
     sections["optimizer"]["min_lr"] = "1.0e-5"

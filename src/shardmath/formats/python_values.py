@@ -327,6 +327,8 @@ class Values:
         """Return what a function of another module returns; a note where it is not known and gets a configuration."""
         if dotted in ("copy.deepcopy", "deepcopy", "copy.copy") and len(arguments) == 1:
             return deepcopy(arguments[0])
+        if dotted in ("typing.cast", "cast") and len(arguments) == 2:
+            return arguments[1]
         if dotted in ("dataclasses.replace", "replace") and len(arguments) == 1 and isinstance(arguments[0], Built):
             whole = deepcopy(arguments[0])
             whole.fields |= keywords
