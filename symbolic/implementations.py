@@ -196,7 +196,7 @@ HUGGINGFACE = Implementation(
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
         "adapter_parts": "apart", "expert_adapters": "none", "loading": "trainer",
     },
-    Reserved((Share(1027, 906, 1076),) * 3, "transformers",
+    Reserved((Share(1028, 905, 1075),) * 3, "transformers",
              ("head_gradients.layer_backward", "made_before_norm.norm_backward"), 1500,
              saved=MEGATRON.reserved.shares),  # no step of saved tensors alone is replayed
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,

@@ -10,12 +10,17 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from oracles.allocation_orders import words
 
 from shardmath import explain
 from shardmath.account.configured import configured
 from shardmath.account.replaying import replayed
-from shardmath.commands.snapshot.read import read_snapshot
+from shardmath.allocator.settings import Settings
+from shardmath.commands.snapshot.read import parts, read_snapshot
+from shardmath.commands.snapshot.walk import Walk
+from shardmath.compiler.evaluators import terms_at
 from shardmath.machines import Cluster
+from shardmath.steps.reserved import replayed_steps
 from validation.measured import huggingface
 from validation.measured.case import PEAK, RESERVED
 from validation.measured.metrics import pairs
@@ -26,7 +31,8 @@ from validation.timed import alone
 pytestmark = pytest.mark.slow
 
 CASES = huggingface.read()
-TRACE = Path(__file__).resolve().parent / "data" / "snapshots" / "llama-3.2-1b_eager_full.pickle.xz"
+FOLDER = Path(__file__).resolve().parent / "data" / "snapshots"
+TRACE = FOLDER / "llama-3.2-1b_eager_full.pickle.xz"
 LIMITS = " ".join((Path(__file__).resolve().parents[1] / "docs" / "limits.md").read_text(encoding="utf-8").split())
 
 
@@ -64,6 +70,44 @@ def test_peak_of_the_replay_is_the_ledgers() -> None:
             account = replayed(configured(case.model, case.gpu, **case.arguments))
             assert account.replay is not None
             assert account.replay.allocated_bytes == account.peak_bytes, case.id
+
+
+#: Runs whose allocations were recorded: model, tokens, sequences, recompute.
+RECORDED = {
+    "llama-3.2-1b_none": ("llama-3.2-1b", 4096, 1, huggingface.NONE),
+    "llama-3.2-1b_full": ("llama-3.2-1b", 4096, 2, huggingface.FULL),
+    "qwen2.5-3b_full": ("qwen2.5-3b", 4096, 1, huggingface.FULL),
+    "qwen3-0.6b_none": ("qwen3-0.6b", 2048, 4, huggingface.NONE),
+    "qwen3-4b_full": ("qwen3-4b", 4096, 1, huggingface.FULL),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_order_is_that_of_the_trace(name: str, tmp_path: Path) -> None:
+    """From the first loss to the end of the second step, of all tensors larger than the angles of RoPE.
+
+    Temporaries of kernels, which are freed before the next tensor is made, are no rows.
+    """
+    model, tokens, sequences, group = RECORDED[name]
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(lzma.decompress((FOLDER / f"{name}.pickle.xz").read_bytes()))
+    values = read_snapshot(path)
+    walk = Walk(list(parts("segments", values["segments"])), list(parts("trace", values["device_traces"][0])))
+    (case,) = [case for case in CASES if case.id == f"{model}, {tokens} tokens, 1 x {sequences}, {group}"]
+    assert case.model is not None
+    job = configured(case.model, case.gpu, **case.arguments).job
+    own = job.on_rank(0)
+    smallest = 4 * sequences * tokens * case.model.head_dim + 1
+    logits = 4 * sequences * tokens * case.model.vocab_size
+    mine, theirs = (from_the_loss(words(events, smallest, has_kernels=True), logits) for events in (
+        replayed_steps(job.evaluator, own, terms_at(job.evaluator.terms, own), Settings())[0].trace.events,
+        walk.events()))
+    assert len(mine) > 2000
+    assert mine == theirs[:len(mine)]
+
+
+def from_the_loss(made: list[tuple[list[int], int]], logits: int) -> list[tuple[list[int], int]]:
+    return made[[size for _, size in made].index(logits):]
 
 
 def test_what_is_said_of_reserved_memory() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from counted import table
-from oracles.adapted_orders import described, least, order
+from oracles.allocation_orders import described, last_passes, least, order
 from oracles.test_transformers_steps import run_of
 from test_lora_steps import configuration
 
 from shardmath.account.configured import Configuration
 from shardmath.account.replaying import replayed
-from shardmath.allocator.trace import Action, Event
+from shardmath.allocator.trace import Action
 from shardmath.compiler.evaluators import terms_at
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
@@ -29,13 +29,6 @@ def run_of_row(row: dict[str, str]) -> Configuration:
     family, shape, run = described(row)
     ranks = 2 if row["data_parallel"] == "ddp" else 1
     return run_of(family, shape, **run, ranks=ranks, lora_rank=int(row["rl"]), kernels={"adapters": row["adapters"]})
-
-
-def last_passes(events: list[Event]) -> list[Event]:
-    """Return the events behind the last tables of RoPE."""
-    start = max(place for place, event in enumerate(events)
-                if event.action is Action.ALLOCATE and event.row == "tables.rope.sin_bf16")
-    return events[start + 1:]
 
 
 @pytest.mark.parametrize("place", range(len(ORDERS)))

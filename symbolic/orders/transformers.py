@@ -19,7 +19,7 @@ from ..parameters import symbols
 from . import adapted
 from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
-a, k, p, qkn, rfull, tied = symbols("a k p qkn rfull tied")
+a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
@@ -118,7 +118,11 @@ PASSING: tuple[Passing, ...] = (
     _layers("tied.gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the head has it", _TIED),
     _layers("tied.embedding_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the embedding has it", _TIED),
     *(_layers(*row) for row in GRADIENTS),
+    _layers("input.gradient_weighed", WHOLE, "the same, made behind the gradient of a matrix without bias", 1 - bias),
+    _layers("input.gradient_biased", WHOLE, "the same, made before the gradient of a matrix with a bias", bias),
     _layers("input.sum", WHOLE, "sum of all of them"),
+    _layers("input.sum_weighed", WHOLE, "sum of those of attention without biases", 1 - bias),
+    _layers("input.sum_biased", WHOLE, "the same with biases, made behind the sums of gradients", bias),
     *adapted.passing(ANY),
 )
 
@@ -167,6 +171,17 @@ def _rope_backward(name: str) -> str:
 _TURNED_BACK = {name: f"-{name}.joined -{name}.turned_back_alone -{name}_norm.input_gradient_alone" for name in "qk"}
 
 
+def _biased(weight: str) -> str:
+    """Return the words of the gradients of a matrix and its input: one with a bias has that of its input first."""
+    return f"+input.gradient_biased grad:{weight} +input.gradient_weighed"
+
+
+#: Words that free the older of such gradients of the input.
+_MADE = "-input.gradient_biased -input.gradient_weighed"
+#: Words that free their sum.
+_SUMMED = "-input.sum_weighed -input.sum_biased"
+
+
 class _Layer:
     """The words of a layer in which ``names`` have adapters; without any, all weights are trained."""
 
@@ -190,8 +205,8 @@ class _Layer:
 
     def forward(self) -> str:
         """Return the words of the forward pass."""
-        # Autograd holds the input of the first frozen layer, a leaf.
-        freed, read = ("later:-hidden", " -mlp.product -mlp.input") if self._frozen else ("-hidden", "")
+        read = " -mlp.product -mlp.input" if self._frozen else ""
+        # The model holds the first layer's input until its final norm, and autograd one that is a leaf.
         return (
             f"save:layer_input {self.norm('attention_norm', self._qkv_input)} {self._turned('q')} {self._turned('k')}"
             f" {self._linear('v', 'save:attention.v')} {_rope('q')} {_rope('k')} -q.projected -k.projected"
@@ -200,7 +215,7 @@ class _Layer:
             f" +attention.sum -o_proj.output {self.norm('ffn_norm', self._mlp_input)}"
             f" {self._linear('gate', 'save:swiglu.gate')} save:swiglu.silu drop:swiglu.gate"
             f" {self._linear('up', 'save:swiglu.up')} {self._mlp_output} drop:swiglu.silu drop:swiglu.up"
-            f" {self._down()}{read} drop:all =hidden next -down.output -attention.sum {freed}")
+            f" {self._down()}{read} drop:all =hidden next -down.output -attention.sum later:-hidden")
 
     def _down(self) -> str:
         if "down" in self._names:
@@ -227,8 +242,8 @@ class _Layer:
             " free:attention.logsumexp"
             f" free:attention.context {_rope_backward('k')} {_rope_backward('q')} {self._v_backward()}"
             f" {self._normed_backward('k')} {self._k_backward()} {self._normed_backward('q')} {self._q_backward()} "
-            + self.norm_backward("attention_norm", "-input.sum", "+norm.input_gradient",
-                                 " free:layer_input" * self._frozen)
+            + self.norm_backward("attention_norm", "-input.sum" if self._frozen else _SUMMED, "+norm.input_gradient",
+                                 " free:layer_input")
             + " -norm.input_gradient free")
 
     def _freed(self, name: str) -> str:
@@ -277,7 +292,7 @@ class _Layer:
         added = "+input.gradient -gate.gradient{} +input.sum -input.gradient -input.gradient"
         if self._frozen:
             return added.format("")
-        return f"grad:swiglu.gate.weight {added.format(' free:swiglu added')}"
+        return f"grad:swiglu.gate.weight {added.format(' free:swiglu')} added"
 
     def _attended_backward(self) -> str:
         if "o_proj" in self._names:
@@ -287,26 +302,25 @@ class _Layer:
     def _v_backward(self) -> str:
         if self._frozen:
             return self._first("v", "v.gradient")
-        return "grad:attention.v.weight +input.gradient -v.gradient added"
+        return f"{_biased('attention.v.weight')} -v.gradient added"
 
     def _normed_backward(self, name: str) -> str:
         result = f"+{name}_norm.input_gradient +{name}_norm.input_gradient_alone"
         normed = _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", result, f"{name}_norm",
                                 self._frozen)
-        weight = "" if self._frozen else f" grad:attention.{name}.weight"
+        weight = "" if self._frozen else " " + _biased(f"attention.{name}.weight")
         return f"{normed} +{name}.joined -{name}.turned_back -{name}_norm.input_gradient{weight}"
 
     def _k_backward(self) -> str:
         if self._frozen:
             return self._later("k", _TURNED_BACK["k"])
-        return (f"grad:attention.qkv.bias +input.gradient {_TURNED_BACK['k']} +input.sum -input.gradient"
-                " -input.gradient added")
+        return f"grad:attention.qkv.bias {_TURNED_BACK['k']} +input.sum_weighed added +input.sum_biased {_MADE} {_MADE}"
 
     def _q_backward(self) -> str:
         if self._frozen:
             later = self._later("q", _TURNED_BACK["q"], "free:attention_adapters.qkv.adapter_input")
             return f"{later} free:attention"
-        return f"+input.gradient {_TURNED_BACK['q']} free:attention added -input.gradient"
+        return f"{_TURNED_BACK['q']} free:attention added {_MADE}"
 
 
 def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
@@ -314,8 +328,8 @@ def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> 
     layer, frozen = _Layer(names), bool(names)
     final = layer.norm_backward("final_norm", "-head.input_gradient",
                                 "=residual.gradient =residual.gradient_apart")
-    read, passed = ("=head.read", " -next") if frozen else ("save:head.input", "")
-    embedded = "" if frozen else "=hidden "
+    read = "=head.read" if frozen else "save:head.input"
+    embedded, passed = ("", "") if frozen else ("=embedded =positions ", " -positions -embedded")
     head = ("=last_steps.loss use:step_workspace.backward +head.input_gradient -last_steps.logits_gradient" if frozen
             else "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
             " +head.input_gradient -last_steps.logits_gradient free:head.input added")
@@ -327,7 +341,7 @@ def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> 
         # The first product of a forward pass is that of RoPE's angles.
         Script("embedding_forward", f"save {embedded}next share use:step_workspace.forward", options),
         Script("layer_forward", layer.forward(), options),
-        Script("head_forward", f"{layer.norm('final_norm', read)} end -hidden{passed} =loss.held_by_caller"
+        Script("head_forward", f"{layer.norm('final_norm', read)} end -hidden -next{passed} =loss.held_by_caller"
                " =loss.logits_in_model", options),
         *((Script("loss_forward", f"{_LOGITS} -head.read {_RETURNED}", options),) if frozen else ()),
         Script("head_backward", f"{head} {final} free", options),
@@ -355,8 +369,7 @@ _UNSHARDED: tuple[Script, ...] = (
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
 _OF_UNITS: Mapping[str, tuple[str, str]] = {
-    "embedding_forward": ("open:root", "=positions"), "head_forward": ("", "-positions -embedded"),
-    "layer_forward": ("open:layer", "close:layer first:embedded"),
+    "embedding_forward": ("open:root", ""), "layer_forward": ("open:layer", "close:layer"),
     "loss_forward": ("", "close:root"), "backward_start": ("", ""),
     "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
     "layer_backward": ("reopen:layer", "unshare:first reduce:layer"), "last_reduce": ("", ""),

@@ -26,7 +26,7 @@ events at the points of a step. An event is a word:
   ``unbind`` in its next forward pass.
 * ``on:exchange``: what follows is made on the stream of context parallelism, where ranks are that; ``on:`` ends it.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
-* ``first:NAME`` makes a tensor that passes behind the first layer alone; ``later:EVENT`` is an event of all others.
+* ``later:EVENT`` is an event of all layers but the first.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
   and reduces the gradients that were made.

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from oracles.allocation_orders import InPlace, last_passes, least, words
 from oracles.huggingface import Shape
 from oracles.sharded_steps import STREAMS, by_stream
 from oracles.transformers_steps import Sharding, recorded, reducer_of, sharded
@@ -14,7 +15,7 @@ from stream_peaks import peaks_by_stream, peaks_by_terms
 
 from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed
-from shardmath.allocator.trace import replay
+from shardmath.allocator.trace import Action, replay
 from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.answers import Replay
@@ -78,6 +79,19 @@ def test_allocated_bytes_are_those_of_transformers(draws: list[Random]) -> None:
     for draw in draws:
         family, shape, run = drawn(draw)
         assert ours(family, shape, **run).allocated_bytes == recorded(family, shape, **run).peak, (family, shape, run)
+
+
+@pytest.mark.cases(6, 100)
+def test_order_is_that_of_transformers(draws: list[Random]) -> None:
+    """Of every tensor that is larger than the numbers of a micro-batch's tokens, to the end of the second step."""
+    for draw in draws:
+        family, shape, run = drawn(draw)
+        smallest = least(shape)
+        mine = words(last_passes(steps_of(run_of(family, shape, **run)).trace.events), smallest)
+        events = recorded(family, shape, **run, kind=InPlace).events
+        made = [place for place, event in enumerate(events)
+                if event.action is Action.ALLOCATE and event.size >= smallest]
+        assert mine == words(events[made[-len(mine)]:], smallest), (family, shape, run)
 
 
 #: Sizes from which a tensor is a bucket or a piece of the model here, not a buffer, a map or their exchange.

@@ -67,7 +67,7 @@ class Player:
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
-            "first": self._first, "later": self._later, "on": self._enter_stream,
+            "later": self._later, "on": self._enter_stream,
             "sum": self._end_microbatch,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -150,11 +150,6 @@ class Player:
 
     def _share(self, name: str, point: _Point) -> None:
         self._shared = [self._trace.allocate(row.size, row.name) for row in self._rows.shared]
-
-    def _first(self, name: str, point: _Point) -> None:
-        """Allocate a tensor that passes, behind the first layer."""
-        if self.bound.is_first:
-            self._event(f"={name}", point)
 
     def _later(self, event: str, point: _Point) -> None:
         """Run an event, but not behind the first layer."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.adapted_orders import InPlace, described, least, order
+from oracles.allocation_orders import InPlace, described, least, order
 from oracles.libraries.lora import TARGETS
 from oracles.transformers_steps import recorded
 from torch import nn

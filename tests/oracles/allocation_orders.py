@@ -1,4 +1,4 @@
-"""The order of a step's allocations with adapters of PEFT, as PyTorch's autograd has it on a GPU, in short.
+"""The order of a step's allocations, as PyTorch's autograd has it on a GPU, in short.
 
 Autograd adds a gradient to one that it alone holds in place, but not below a mode that sees every operation, as a
 recorder is one: there each sum is a new tensor. So sums are made in place here where autograd would: when the earlier
@@ -54,22 +54,38 @@ def least(shape: Shape) -> int:
     return 8 * shape["b"] * (shape["s"] + 1) + 1
 
 
-def order(events: Iterable[Event], least: int) -> tuple[int, str]:
-    """Return how many tensors of ``least`` bytes and more events make, and a digest of their order.
+def words(events: Iterable[Event], least: int, has_kernels: bool = False) -> list[tuple[list[int], int]]:
+    """List the tensors of ``least`` bytes and more that events make: what is freed before each, in any order, and it.
 
-    What is freed between two of them counts, in any order, if it was made among them.
+    With ``has_kernels`` those that are freed before the next one is made are left out: temporaries of kernels.
     """
     sizes: dict[int, int] = {}
-    words: list[str] = []
+    made: list[tuple[list[int], int, int]] = []
     freed: list[int] = []
     for event in events:
         if event.action is Action.FREE and event.key in sizes:
-            freed.append(sizes[event.key])
+            if has_kernels and made and made[-1][2] == event.key:
+                freed = made.pop()[0] + freed
+            else:
+                freed.append(sizes[event.key])
         elif event.action is Action.ALLOCATE and event.size >= least:
             sizes[event.key] = event.size
-            words.append(f"{sorted(freed)} {event.size}")
+            made.append((freed, event.size, event.key))
             freed = []
-    return len(words), sha256("\n".join(words).encode()).hexdigest()[:16]
+    return [(sorted(before), size) for before, size, _ in made]
+
+
+def order(events: Iterable[Event], least: int) -> tuple[int, str]:
+    """Return how many tensors of ``least`` bytes and more events make, and a digest of their order."""
+    made = words(events, least)
+    return len(made), sha256("\n".join(f"{freed} {size}" for freed, size in made).encode()).hexdigest()[:16]
+
+
+def last_passes(events: list[Event]) -> list[Event]:
+    """Return a replay's events behind the last tables of RoPE."""
+    start = max(place for place, event in enumerate(events)
+                if event.action is Action.ALLOCATE and event.row == "tables.rope.sin_bf16")
+    return events[start + 1:]
 
 
 def described(row: Mapping[str, str]) -> tuple[str, Shape, dict[str, Any]]:
