@@ -1,16 +1,25 @@
 // The packed data, and evaluators, which are made into scripts when they are needed.
 const loaded = new Map();
 
-async function unpacked(id) {
+function bytesOf(id) {
   const text = byId(id).textContent;
-  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+// Data that the page opens with are packed for the browser's own decoder, which is fast from its first use on.
+function unpackedAtOnce(id) {
+  const stream = new Blob([bytesOf(id)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).json();
+}
+
+// Other data are packed for the least size.
+async function unpacked(id) {
+  return JSON.parse(new TextDecoder().decode(decompressed(bytesOf(id))));
 }
 
 // Unpack what the first model needs; data of an evaluator is read when it is asked for.
 async function openData() {
-  const { described, ...data } = await unpacked("packed");
+  const { described, ...data } = await unpackedAtOnce("packed");
   use({ ...data, evaluators: lazily(data.evaluators, (runs) => JSON.parse(textOf(runs, described))) });
 }
 

@@ -93,5 +93,5 @@ def test_size_and_families_are_those_of_the_documentation(whole: Path) -> None:
     size = whole.stat().st_size
     text = (Path(__file__).resolve().parents[2] / "docs" / "page.md").read_text(encoding="utf-8")
     assert f"one HTML file of {round(size / 1e6, 1)} MB" in text
-    assert size < 2_000_000
+    assert size < 1_250_000
     assert f"every family that the commands read ({len(FAMILIES)}," in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import lzma
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -41,6 +42,8 @@ _START = "llama-3.1-70b"
 _NESTED = 3
 #: Implementations of models that stand for families of files; torchtitan needs eleven sets of formulas for each.
 _OF_FAMILIES = ("megatron", "huggingface")
+#: Bytes of a .lzma file that hold the size of its content.
+_SIZE = slice(5, 13)
 
 
 def page(
@@ -108,7 +111,7 @@ def shown(data: Any, later: Mapping[str, Any] = MappingProxyType({}), functions:
 
     return rendered("page/page.html", {
         "packed": packed(data),
-        **{name: packed(later[name]) if name in later else "" for name in ("scripts", "formulas", "readers")},
+        **{name: packed_small(later[name]) if name in later else "" for name in ("scripts", "formulas", "readers")},
         "functions": functions, "data_parallel": DATA_PARALLEL,
         "ranking": [key.replace(".", "_") for key in BY_TIME],
     }, header="Written by `shardmath page`.")
@@ -191,6 +194,22 @@ def in_lines(value: object, depth: int) -> str:
 
 
 def packed(data: Mapping[str, Any]) -> str:
-    """Plain data as text for a page: JSON, compressed, in base 64. The page reads it with a DecompressionStream."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    """Return data as text for a page: JSON, deflated, in base 64. The page reads it with a DecompressionStream."""
+    return _in_base_64(zlib.compress(_json(data), 9))
+
+
+def packed_small(data: Mapping[str, Any]) -> str:
+    """Return data as text for a page: JSON as a .lzma file, in base 64. ``templates/page/lzma.js`` reads it."""
+    text = _json(data)
+    filters = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]
+    content = bytearray(lzma.compress(text, lzma.FORMAT_ALONE, filters=filters))
+    content[_SIZE] = len(text).to_bytes(8, "little")  # in place of "unknown"
+    return _in_base_64(content)
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _in_base_64(content: bytes | bytearray) -> str:
+    return base64.b64encode(content).decode()
