@@ -57,6 +57,26 @@ def test_settings(more: str, arguments: dict[str, Any], kernels: dict[str, str |
     assert run.unknown == ()
 
 
+@pytest.mark.parametrize(("model", "more", "rank", "chosen", "warned"), [
+    ("Qwen/Qwen3-8B", "", 8, {"adapters": "all_linear", "adapter_parts": "joined"}, True),
+    ("Qwen/Qwen3-30B-A3B", "--lora_rank 16 --lora_dropout 0", 16,
+     {"adapters": "all_linear", "expert_adapters": "each"}, False),
+    ("Qwen/Qwen3-30B-A3B", "--target_modules linear_qkv linear_proj --recompute_granularity full", 8,
+     {"adapters": "attention", "expert_adapters": None}, True),
+])
+def test_adapters(
+    model: str, more: str, rank: int, chosen: dict[str, str | None], warned: bool, tmp_path: Path,
+) -> None:
+    """As ``prepare_adapter`` and LoraParallelLinear of mcore-bridge make them, with dropout unless it is 0."""
+    run = started(tmp_path, more, f"megatron sft --model {model} --max_length 4096 --tuner_type lora")
+    assert run.arguments["lora_rank"] == rank
+    assert {axis: run.arguments["kernels"].get(axis) for axis in chosen} == chosen
+    dropout = [warning for warning in run.warnings if warning.startswith("lora_dropout is not counted yet")]
+    assert [warning.endswith("of the one layer that is computed again") for warning in dropout] == (
+        ["--recompute_granularity full" in more] if warned else [])
+    assert run.unknown == ()
+
+
 @pytest.mark.parametrize(("model", "more", "balance", "precision", "predictions"), [
     ("Qwen/Qwen3-30B-A3B", "", "none", "fp32", 0),
     ("Qwen/Qwen3-30B-A3B", "--moe_aux_loss_coeff 1e-3", "loss", "fp32", 0),
@@ -67,14 +87,17 @@ def test_experts(model: str, more: str, balance: str, precision: str, prediction
     """Scores by a sigmoid have a bias of experts in mcore-bridge; further predictions are there where asked for."""
     run = started(tmp_path, more, f"megatron pt --model {model} --max_length 4096 --expert_model_parallel_size 8")
     kernels = run.arguments["kernels"]
+    assert run.arguments["expert_tensor_parallel"] == 1
     assert (kernels["balance"], kernels["router_precision"], run.model.num_mtp_layers) == (
         balance, precision, predictions)
     assert (kernels["dispatch"], kernels["expert_products"]) == ("alltoall", "grouped")
 
 
 @pytest.mark.parametrize(("more", "start", "field", "rule"), [
-    ("--tuner_type lora", START, "tuner_type", "must be one of full"),
-    ("--adapters output/checkpoint", START, "adapters", "adapters of ms-swift on Megatron-Core are not counted yet"),
+    ("--tuner_type lora_llm", START, "tuner_type", "must be one of full, lora"),
+    ("--adapters output/checkpoint", START, "adapters", "adapters of another run are trained further"),
+    ("--tuner_type lora --modules_to_save output_layer", START, "modules_to_save", "are not counted yet"),
+    ("--tuner_type lora --target_modules linear_proj", START, "target_modules", "must be all-linear, or linear_fc1"),
     ("--task_type seq_cls", START, "task_type", "must be one of causal_lm"),
     ("--freeze_parameters_ratio 0.5", START, "freeze_parameters_ratio", "frozen weights are not counted yet"),
     ("--packing_length 65536", START, "packing_length", "give max_length with packing"),

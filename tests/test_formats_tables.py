@@ -63,6 +63,8 @@ def script(folder: Path, text: str, **given: str) -> Run:
      {}),
     ({**TRAINER, "dtype": "float32", "fsdp": "full_shard auto_wrap"},
      {"precision": "mixed", "data_parallel": "fsdp"}, {}),
+    ({**TRAINER, "optim": "adamw_torch"}, {"optimizer": "adamw", "optimizer_kernel": "foreach"}, {}),
+    ({**TRAINER, "optim": "adamw_torch_fused"}, {"optimizer": "adamw", "optimizer_kernel": None}, {}),
     ({**TRAINER, "optim": "adafactor", "attn_implementation": "eager"},
      {"optimizer": "adafactor", "attention": "eager"}, {}),
     ({"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "dtype": "bf16",

@@ -18,10 +18,12 @@ from ..parameters import symbols
 from ..terms import TermSet, total
 from .frozen_moments import largest_matrix
 
-D, c, R, w, m, rfull = symbols("D c R w m rfull")
+D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
 bk, pf, ml, mr, sg, ovl = symbols("bk pf ml mr sg ovl")
 
+#: Bytes of an element that are alive at once in a step of PyTorch's AdamW, beside states and gradients.
+_TEMPORARIES = {"fused": 0, "foreach": 4, "loop": 8}
 #: 1 in stages 1 and 2.
 _FLAT = zero1 * (1 - zero3)
 
@@ -91,13 +93,20 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
-    """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters."""
+    """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters.
+
+    The flat copy is gone when the optimizer runs, and in stages 1 and 2 the bf16 gradients are too. Then PyTorch's own
+    kernels make fp32 temporaries as large as the part or group; stage 0 has all parameters, one by one in a loop. The
+    norm of gradients is that of a copy in fp64, tensor by tensor.
+    """
     parameters, part = _all(terms, "parameters"), _part(terms)
-    matrices = (largest_matrix(implementation, inside, True) for inside in (True, False))
-    largest = CeilDiv(Max(*matrices), shards)
-    narrow = Iverson(Eq(w, 2))
-    group = Min(part, sg + largest)
-    return (1 - zero1) * 4 * parameters + _FLAT * 6 * narrow * part + zero3 * (4 + 2 * narrow) * group
+    largest = Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+    narrow, kernel = Iverson(Eq(w, 2)), implementation.choices["optimizer_kernel"]
+    group, own = Min(part, sg + CeilDiv(largest, shards)), _TEMPORARIES[kernel]
+    alone = own * largest + 4 * h if kernel == "loop" else own * parameters
+    flat = Max(max(6, 4 + own - 2) * part, 8 * Min(part, largest))
+    return ((1 - zero1) * (4 * parameters + alone) + _FLAT * (narrow * flat + (1 - narrow) * own * part)
+            + zero3 * Max(4 + 2 * narrow, 4 + own) * group)
 
 
 def _viewed(terms: TermSet, implementation: Implementation) -> Expr:

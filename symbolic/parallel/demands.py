@@ -358,8 +358,8 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
             "precision": ("mixed",), "data_parallel": ("ddp",), "layers": ("dense",), "adapters": ("none",)}),
         (f"temporaries of optimizer {optimizer} with optimizer_kernel {choices['optimizer_kernel']}: choose"
          " optimizer_kernel = fused",
-         choices["peak"] in ("torch", "megatron_local") and choices["optimizer_kernel"] != "fused"
-         and optimizer != "adamw"),
+         (choices["peak"] in ("torch", "megatron_local") or choices["data_parallel"] == "deepspeed")
+         and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
         *_only("an optimizer of PyTorch in Megatron-Core", listed, choices, {
             "precision": ("mixed", "fp16"), "data_parallel": ("ddp",), "adapters": ("none",)}),
         ("Transformer Engine without its fused optimizer: choose optimizer_kernel = fused or peak = megatron_local",

@@ -34,9 +34,11 @@ LOSSES = {"trl_logits": "trl_dpo", "swift_logits": "swift_dpo", "log_probs": "lo
 #: Losses on logits as a model returns them, and the same on 16-bit ones.
 _NARROW = {"trl_dpo": "trl_dpo_16", "swift_dpo": "swift_dpo_16"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
+#: PyTorch's choice where nobody asks for a fused kernel.
+_LISTED = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
 #: Words of ``optim``, and the optimizers that they are here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
-    "adamw_torch": _FUSED, "adamw_torch_fused": _FUSED, "adamw_hf": _FUSED, "adamw": _FUSED, "adam": _FUSED,
+    "adamw_torch": _LISTED, "adamw_torch_fused": _FUSED, "adamw_hf": _FUSED, "adamw": _FUSED, "adam": _FUSED,
     "paged_adamw_32bit": _FUSED, "paged_adamw": _FUSED, "adamw_apex_fused": _FUSED,
     "adamw_torch_8bit": _TORCHAO, "adamw_8bit": _8BIT, "adamw_bnb_8bit": _8BIT, "paged_adamw_8bit": _8BIT,
     "adafactor": {"optimizer": "adafactor"}, "muon": {"optimizer": "muon"},
