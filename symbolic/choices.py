@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sympy import Expr, Integer, Symbol
 
 from .axis import Axis
-from .parallel.optimizers import DEALT, OPTIMIZERS
+from .parallel.optimizers import ANY_WIDTH, DEALT, OPTIMIZERS
 from .parameters import BY_LETTER, symbol
 from .systems import SYSTEMS
 
@@ -116,7 +116,7 @@ AXES: tuple[Axis, ...] = (
         "fp32": "all of it in fp32, what layers keep too (Hugging Face)",
     }, untimed={"fp32": "products in fp32"}),
     Axis("optimizer", "states that the optimizer keeps for each parameter",
-         {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",),
+         {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=ANY_WIDTH,
          words={name: item.word for name, item in OPTIMIZERS.items() if item.word},
          untimed=dict.fromkeys(DEALT, "gathers of whole parameters")),
     Axis("fp8", "FP8 or FP4 in linear layers (Transformer Engine)", {

@@ -45,6 +45,8 @@ def run(folder: Path, body: str, name: str = "llama3_8b_pretrain_config", **give
     ("cfg.ddp.use_distributed_optimizer = False\ncfg.optimizer.use_distributed_optimizer = False",
      "distributed_optimizer", False),
     ("cfg.mixed_precision = bf16_with_fp8_delayed_scaling_mixed()", "fp8_amax_history_len", 1024),
+    ("cfg.optimizer.optimizer_cpu_offload = True\ncfg.optimizer.optimizer_offload_fraction = 0.25",
+     "optimizer_offload_percent", 25),
     ("cfg.optimizer.use_precision_aware_optimizer = True\ncfg.optimizer.exp_avg_dtype = torch.bfloat16",
      "exp_avg_bytes", 2),
     ("cfg.peft = LoRA(dim=4)", "lora_rank", 4),
@@ -53,6 +55,25 @@ def test_what_is_assigned_to_a_recipe(body: str, name: str, value: Any, tmp_path
     found = run(tmp_path, body)
     assert found.arguments[name] == value
     assert found.unknown == ()
+
+
+@pytest.mark.parametrize(("body", "kernels", "weights"), [
+    ("cfg.optimizer.use_precision_aware_optimizer = True", {"optimizer": "precision_aware_core"}, None),
+    # Its flag is on where one of the two holds, and weights are then those of Transformer Engine.
+    ("cfg.optimizer.use_precision_aware_optimizer = True\n"
+     "cfg.mixed_precision = get_mixed_precision_config('bf16_mixed')\n"
+     "cfg.mixed_precision.fp8_recipe = 'delayed'", {}, 2),
+    ("cfg.optimizer.use_precision_aware_optimizer = True\ncfg.optimizer.main_params_dtype = torch.float16", {}, 2),
+    ("cfg.optimizer.optimizer_cpu_offload = True", {"optimizer_offload": "cpu_moments"}, None),
+    ("cfg.optimizer.optimizer_cpu_offload = True\ncfg.optimizer.use_precision_aware_optimizer = True", {}, None),
+])
+def test_whose_the_fp32_weights_are(
+    body: str, kernels: dict[str, str], weights: int | None, tmp_path: Path,
+) -> None:
+    """The recipe of FP8 is `tensorwise` unless something else is said, and decides without any FP8."""
+    found = run(tmp_path, body).arguments
+    own = {axis: found["kernels"][axis] for axis in ("optimizer", "optimizer_offload") if axis in found["kernels"]}
+    assert (own, found.get("main_param_bytes")) == (kernels, weights)
 
 
 def test_a_model_of_ones_own_size(tmp_path: Path) -> None:

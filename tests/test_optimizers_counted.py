@@ -17,7 +17,7 @@ from shardmath.symbolic.ledger import Role
 from shardmath.symbolic.parallel.data import fixed_by_choices, states
 from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parallel.legality import rules_for
-from shardmath.symbolic.parallel.optimizers import OPTIMIZERS, WHOLE_TENSORS
+from shardmath.symbolic.parallel.optimizers import ANY_WIDTH, OPTIMIZERS, WHOLE_TENSORS
 
 #: Letters of the families in the counted table.
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
@@ -120,7 +120,7 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
     for optimizer in OPTIMIZERS:
         choices = {**MEGATRON.choices, "optimizer": optimizer}
         assert fixed_by_choices(choices).get("zero1") == (
-            0 if optimizer in WHOLE_TENSORS else 1 if optimizer == "precision_aware" else None)
+            0 if optimizer in WHOLE_TENSORS else 1 if optimizer in ANY_WIDTH else None)
     names = {rule.name for rule in rules_for(MEGATRON.with_choices(optimizer="precision_aware"))}
     assert {"distributed_optimizer", "first_moment", "second_moment", "master_weight"} <= names
 

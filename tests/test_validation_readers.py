@@ -13,6 +13,7 @@ import pytest
 
 from shardmath.account.accounting import explain
 from validation.measured import (
+    bridge_cards,
     deepspeed_a800,
     hagemann,
     iseekyan,
@@ -47,7 +48,8 @@ def copied(folder: Path, name: str, change: Callable[[dict[str, str]], None]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [
-    megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run, one_h100, deepspeed_a800])
+    megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run, one_h100, deepspeed_a800,
+    bridge_cards])
 def test_every_row_is_a_case_once(module: ModuleType) -> None:
     cases = module.read()
     assert len(cases) == len(table(module.TABLE))

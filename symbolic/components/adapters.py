@@ -1,9 +1,11 @@
 """Low-rank adapters (LoRA): two small matrices beside every projection, and what lies between them.
 
 Every adapter reads its projection's input, which the frozen projection itself does not keep, whole where it is gathered
-for the projection. In Megatron each of its matrices is shared out over tensor-parallel ranks, and what lies between
-them is gathered or summed. The embedding's output is taken to need a gradient, as it is prepared to where inputs are
-recomputed or weights have 4 bits.
+for the projection. Transformer Engine's layers with a norm keep the norm's output all the same once they hand it out,
+which adapters ask for (``LayerNormLinear``); where it is gathered, that is a tensor besides the adapters' input. In
+Megatron each of its matrices is shared out over tensor-parallel ranks, and what lies between them is gathered or
+summed. The embedding's output is taken to need a gradient, as it is prepared to where inputs are recomputed or weights
+have 4 bits.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from ..dimensions import (
     QUERY_FEATURES,
     RANK,
     SEQUENCE,
+    SEQUENCE_SP,
 )
+from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
 
-(sp,) = symbols("sp")
+sp, t = symbols("sp t")
 
 TOKENS = (SEQUENCE, BATCH)
 _ALL, _ATTENTION = ("all_linear",), ("attention", "all_linear")
@@ -121,9 +125,14 @@ def row_adapter(name: str, module: str, columns: Dimension, when: Expr = ONE, **
     return _adapter(name, module, columns, HIDDEN_FEATURES, RANK, when, **options)
 
 
-def _input(name: str, module: str) -> Tensor:
-    return saved(f"{name}.adapter_input", module, (*TOKENS, HIDDEN), 2, "peft",
-                 "input of the adapters, gathered from sequence-parallel ranks", adapter_precision=("low",))
+def _input(name: str, module: str) -> tuple[Tensor, ...]:
+    return (
+        saved(f"{name}.adapter_input", module, (*TOKENS, HIDDEN), 2, "peft",
+              "input of the adapters, gathered from sequence-parallel ranks", adapter_precision=("low",)),
+        saved(f"{name}.norm_output", module, (SEQUENCE_SP, BATCH, HIDDEN), 2, "transformer_engine",
+              "output of the norm in a frozen layer that hands it out, before it is gathered",
+              when=sp * Iverson(t > 1), norm=("fused",)),
+    )
 
 
 def added(
@@ -175,7 +184,7 @@ COMPONENTS = (
     Component(
         "attention_adapters", "Adapters of attention", 31, Place.LAYER,
         (
-            _input("qkv", "qkv"),
+            *_input("qkv", "qkv"),
             *column_adapter("qkv", "qkv", QKV_FEATURES, **_JOINED),
             *column_adapter("q", "qkv", QUERY_FEATURES, **_APART),
             *column_adapter("k", "qkv", KV_FEATURES, adapters=_QKV, **_APART),
@@ -194,7 +203,7 @@ COMPONENTS = (
     Component(
         "swiglu_adapters", "Adapters of SwiGLU", 51, Place.DENSE,
         (
-            _input("gate_up", "gate_up"),
+            *_input("gate_up", "gate_up"),
             *column_adapter("gate_up", "gate_up", GATE_UP_FEATURES, **_JOINED),
             *column_adapter("gate", "gate_up", FFN, **_APART),
             *column_adapter("up", "gate_up", FFN, **_APART),

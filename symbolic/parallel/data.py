@@ -17,7 +17,7 @@ from .fp8 import fp8_states, fp8_weight
 from .groups import GROUPS, Group
 from .mesh import SAME_SEQUENCES
 from .nf4 import nf4_states
-from .optimizers import WHOLE_TENSORS, optimizer_states
+from .optimizers import ANY_WIDTH, WHOLE_TENSORS, optimizer_states
 from .weights import State, of_routers
 
 D, c, t, e, et, E, R, w, wm, De = symbols("D c t e et E R w wm De")
@@ -197,7 +197,7 @@ def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
     elif choices["optimizer"] in WHOLE_TENSORS and choices["data_parallel"] != "deepspeed":
         fixed["zero1"] = 0
-    elif choices["optimizer"] == "precision_aware" or choices["data_parallel"] == "megatron_fsdp":
+    elif choices["optimizer"] in ANY_WIDTH or choices["data_parallel"] == "megatron_fsdp":
         fixed["zero1"] = 1
     for system in SYSTEMS:
         fixed |= system.fixed(choices)

@@ -27,7 +27,7 @@ from ..functions import Divides
 from ..parameters import symbol, symbols
 from ..systems import SYSTEMS, refusals
 from ..systems.system import Aspect
-from .optimizers import DEALT, IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
+from .optimizers import ANY_WIDTH, DEALT, IN_PARTS, NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 from .walked_layers import has_experts_of_torchtitan, not_walked
 
@@ -58,13 +58,15 @@ def _one_of(letter: Symbol, values: tuple[int, ...]) -> Boolean:
 
 
 def _optimizer(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    if choices["optimizer"] != "precision_aware":
+    if choices["optimizer"] not in ANY_WIDTH:
         return ()
-    return (
+    moments = (
         Rule("first_moment", "m1", _one_of(m1, (1, 2, 4)), "must be 4, 2 or 1"),
         Rule("second_moment", "m2", _one_of(m2, (1, 2, 4)), "must be 4, 2 or 1"),
-        Rule("master_weight", "wm", _one_of(wm, (2, 4)), "must be 4 or 2"),
     )
+    if choices["optimizer"] == "precision_aware_core":
+        return moments
+    return (*moments, Rule("master_weight", "wm", _one_of(wm, (2, 4)), "must be 4 or 2"))
 
 
 def _pairs(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -351,8 +353,8 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     listed = choices["peak"] == "megatron_local" and choices["optimizer_kernel"] != "fused"
     return (
         (f"optimizer {optimizer} on the sharded matrices of FSDP2", fsdp and optimizer in NOT_SHARDED),
-        (f"optimizer precision_aware with precision {precision}",
-         optimizer == "precision_aware" and precision not in ("mixed", "fp16")),
+        (f"optimizer {optimizer} with precision {precision}",
+         optimizer in ANY_WIDTH and precision not in ("mixed", "fp16")),
         ("optimizer muon with precision fp16", optimizer == "muon" and precision == "fp16"),
         *_only(f"optimizer {optimizer}", optimizer in DEALT, choices, {
             "precision": ("mixed",), "data_parallel": ("ddp",), "layers": ("dense",), "adapters": ("none",)}),
@@ -385,8 +387,10 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          fp8 and choices["peak"] not in ("saved", "megatron_te")),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
-        (f"optimizer precision_aware with FP8 recipe {recipe}",
+        (f"optimizer precision_aware with FP8 recipe {recipe}: choose optimizer = precision_aware_core",
          recipe not in ("none", "delayed") and choices["optimizer"] == "precision_aware"),
+        ("optimizer precision_aware_core with FP8 recipe delayed: choose optimizer = precision_aware",
+         recipe == "delayed" and choices["optimizer"] == "precision_aware_core"),
     )
 
 

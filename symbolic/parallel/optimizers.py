@@ -169,6 +169,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "precision_aware": Optimizer(
         "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
         _precision_aware, ("megatron",), shardable=False, parts=False),
+    "precision_aware_core": Optimizer(
+        "the same with fp32 master weights of Megatron-Core, which copies 16-bit gradients (Megatron-Bridge; FP8"
+        " recipes but delayed scaling)",
+        _precision_aware, ("megatron",), shardable=False, parts=False),
     "adamw_8bit": Optimizer(
         "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
         _adamw_8bit, ("huggingface",), whole_tensors=True, shardable=False),
@@ -193,6 +197,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 WHOLE_TENSORS = tuple(name for name, item in OPTIMIZERS.items() if item.whole_tensors)
 NOT_SHARDED = tuple(name for name, item in OPTIMIZERS.items() if not item.shardable)
+#: Optimizers whose moments are of any width.
+ANY_WIDTH = tuple(name for name, item in OPTIMIZERS.items() if item.states is _precision_aware)
 DEALT = tuple(name for name, item in OPTIMIZERS.items() if item.dealt)
 IN_PARTS = tuple(name for name, item in OPTIMIZERS.items() if item.parts)
 

@@ -5,6 +5,10 @@ states, until the wanted share is reached. So shares of 0 and 100 % are exact, a
 what is written here, and less than one parameter's states below it. It comes with the flags of the
 precision-aware optimizer, but what stays on the GPU has fp32 master weights and moments whatever these say.
 
+Megatron-LM asserts these flags; Megatron-Bridge does not. Without them the distributed optimizer hands its own fp32
+master weights to the hybrid optimizer (``DistributedOptimizer.__init__``), which copies them to the host and keeps them
+on the GPU as well. Then only moments leave.
+
 A step copies fp32 gradients to the host, updates there with PyTorch's fused AdamW, and copies fp32 parameters back:
 PyTorch converts on the GPU where a copy does not block. The GPU updates its own parameters meanwhile. All of it follows
 on one stream, so the three parts on the host's side add up. ``--overlap-cpu-optimizer-d2h-h2d`` makes an optimizer of
@@ -33,6 +37,8 @@ NAME = "optimizer_offload"
 gk, oo, oh, shards = symbols("gk oo oh shards")
 
 WAITING = Part("host_waiting", "stage.host_waiting", "waiting for the optimizer on the host")
+#: Bytes of an element's states on the GPU, and how many of them leave it by way of the hybrid optimizer.
+STATES, HYBRID = Integer(12), {"cpu": Integer(12), "cpu_moments": Integer(8)}
 #: Bytes on the host for an offloaded element: fp32 weight, gradient and both moments.
 HOST_BYTES = Integer(16)
 #: Bytes of an element on the link, one way: gradients down, parameters up.
@@ -44,7 +50,7 @@ STREAMED = Integer(4 * 4 + 3 * 4)
 def _rules(choices: Choices) -> Sequence[Rule]:
     if choices[NAME] == "interleaved":
         return (Rule("gpu_update_stride", "gk", Ge(gk, 2), "must be 2 or more: the host updates the others"),)
-    if choices[NAME] != "cpu":
+    if choices[NAME] not in HYBRID:
         return ()
     return (Rule("optimizer_offload", "oo", Le(oo, 100), "must be a percentage"),)
 
@@ -60,8 +66,8 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
 def _share(role: Role, choices: Choices) -> Expr:
     if role is Role.OPTIMIZER and choices[NAME] == "interleaved":
         return Integer(0)
-    if role is Role.OPTIMIZER and choices[NAME] == "cpu":
-        return (100 - oo) / Integer(100)
+    if role is Role.OPTIMIZER and choices[NAME] in HYBRID:
+        return 1 - oo * HYBRID[choices[NAME]] / (100 * STATES)
     return Integer(1)
 
 
@@ -81,7 +87,7 @@ def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
         size = total(product(HOST_BYTES, elements), interleaving.pinned(elements))
         return (terms.add("stage.host_optimizer_offload", size, "bytes",
                           "rank r, on the host: fp32 weights, gradients and moments; 16-bit weights to send"),)
-    if choices[NAME] != "cpu":
+    if choices[NAME] not in HYBRID:
         return ()
     return (terms.add("stage.host_optimizer_offload", product(HOST_BYTES * oo / 100, _elements(terms)), "bytes",
                       "rank r, on the host: fp32 weights, gradients and moments that are offloaded"),)
@@ -104,8 +110,10 @@ def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
     updated = terms.add("stage.host_update_time", host_stream_time(product(STREAMED, moved)), "s",
                         "rank r: AdamW on the host")
     states, gradients, weights = (terms[f"stage.{name}"].symbol for name in ("optimizer", "gradient", "weight"))
+    resting = product(-(STATES - HYBRID[choices[NAME]]), moved)
     own = terms.add("stage.beside_host_time", stream_time(total(
-        product(Integer(2), states), product(100 - oo, total(gradients, weights)) / (100 * shards))), "s",
+        product(Integer(2), total(states, resting)), product(
+            100 - oo, total(gradients, weights)) / (100 * shards))), "s",
         "rank r: the GPU's update of its own parameters, which goes on beside the host's")
     after = total(copied, Max(updated - own, Integer(0)), copied)
     beside = total(updated, copied)
@@ -118,14 +126,16 @@ SYSTEM = System(
     Axis(NAME, "where the optimizer works", {
         "none": "on the GPU",
         "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
+        "cpu_moments": "the same, and the GPU keeps fp32 weights of all parameters (Megatron-Bridge without its"
+                       " precision-aware optimizer)",
         "interleaved": "all states rest on the host; every k-th subgroup comes to the GPU to be updated (Deep Optimizer"
                        " States)",
-    }, rowless=("none", "cpu", "interleaved"), asked={"cpu": "oo", "interleaved": "gk"}),
+    }, rowless=("none", *HYBRID, "interleaved"), asked={"cpu": "oo", "interleaved": "gk"}),
     ("megatron",),
     words="the optimizer on the host", changes=(Aspect.STATES,),
     rules=_rules, refused=_refused, share=_share, host=_host, time=_time,
     spent={"host": "the optimizer on the host, and copies for it"},
-    fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1}, amounts={"cpu": "oo"},
+    fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1}, amounts=dict.fromkeys(HYBRID, "oo"),
     transients=(
         Transient("subgroup", "Optimizer states of a subgroup on the GPU", tuple(SITES), _resident, "maurya2024",
                   {NAME: ("interleaved",)}),

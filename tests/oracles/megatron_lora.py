@@ -2,7 +2,8 @@
 
 Megatron-Bridge itself needs Transformer Engine; its ``ParallelLinearAdapter`` is two linear layers of Megatron-Core
 without sequence parallelism, put together here as read in ``peft/utils.py`` and ``peft/canonical_lora.py`` of 0.3.1.
-Transformer Engine's norm hands the gathered input to all adapters of a projection, so it is gathered once here too.
+Transformer Engine's norm hands the gathered input to all adapters of a projection, so it is gathered once here too. Its
+``LayerNormLinear`` keeps the norm's output for the backward pass where it hands it out, also with frozen weights.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from megatron.core.tensor_parallel.mappings import (
     gather_from_sequence_parallel_region,
     scatter_to_sequence_parallel_region,
 )
+from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
 from torch import Tensor, nn
 
 #: Projections that have adapters, by the ledger's choice ``adapters``.
@@ -23,6 +25,10 @@ TARGETS = {
     "qkv": ("linear_qkv",), "attention": ("linear_qkv", "linear_proj"),
     "all_linear": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
 }
+
+
+#: Projections behind a norm: Transformer Engine's layers of both, but in experts.
+_WITH_NORM = ("linear_qkv", "linear_fc1")
 
 
 class Adapter(nn.Module):
@@ -45,11 +51,30 @@ class Adapter(nn.Module):
         return self.linear_out(self.linear_in(hidden)[0])[0] * 0.5
 
 
-class Adapted(nn.Module):
-    """A frozen linear layer with one adapter, or with one for each of the ``parts`` of its rows."""
+class NormOutputKept(torch.autograd.Function):
+    """The output of a norm as ``LayerNormLinear`` hands it out: unchanged, and saved for the backward pass."""
 
-    def __init__(self, base: Any, rank: int, parts: tuple[int, ...]) -> None:
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor) -> Tensor:
+        """Save a tensor."""
+        ctx.save_for_backward(hidden)
+        return hidden.view_as(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the gradient as it is."""
+        return gradient
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer with one adapter, or with one for each of the ``parts`` of its rows.
+
+    A layer may be one ``with_norm``, whose output is its input.
+    """
+
+    def __init__(self, base: Any, rank: int, parts: tuple[int, ...], with_norm: bool) -> None:
         super().__init__()
+        self.with_norm = with_norm
         self.base, self.row_parallel = base, isinstance(base, RowParallelLinear) or getattr(base, "is_row", False)
         is_expert = bool(getattr(base, "is_expert", False))
         self.gathers = base.config.sequence_parallel and not is_expert
@@ -62,6 +87,7 @@ class Adapted(nn.Module):
         """Add the outputs of the adapters to that of the frozen layer."""
         output, bias = self.base(hidden, *args, **more)
         if self.gathers and not self.row_parallel:
+            hidden = NormOutputKept.apply(hidden) if self.with_norm else hidden
             hidden = gather_from_sequence_parallel_region(hidden)
         parts = [adapter(hidden) for adapter in self.adapters]
         added = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
@@ -98,4 +124,5 @@ def adapt(model: Any, rank: int, adapters: str, *, apart: bool) -> None:
                 parts = tuple(settings.kv_channels * count for count in heads)
             elif apart and name == "linear_fc1":
                 parts = (base.output_size // 2,) * 2
-            setattr(module, name, Adapted(base, rank, parts))
+            with_norm = name in _WITH_NORM and not isinstance(module, SharedExpertMLP)
+            setattr(module, name, Adapted(base, rank, parts, with_norm))

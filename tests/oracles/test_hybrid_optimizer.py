@@ -18,7 +18,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from shardmath.symbolic.implementations import MEGATRON
+from shardmath.symbolic.ledger import Role
+from shardmath.symbolic.parallel.data import share_on_gpu
+from shardmath.symbolic.parameters import symbols
 
+(OFFLOADED,) = symbols("oo")
 _IS_CUDA = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 
 
@@ -47,12 +51,15 @@ class MarkedAsCuda(TorchFunctionMode):
 
 
 @pytest.mark.cases(10, 100)
-def test_states_on_the_gpu(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["cpu", "cpu_moments"])
+def test_states_on_the_gpu(draw: Random, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``cpu`` it is given 16-bit weights, with ``cpu_moments`` the distributed optimizer's own fp32 weights."""
     shape = random_layout(draw) | {"zero1": 0, "w": 4}
     percent = draw.choice((0, 100, draw.randint(1, 99)))
     with one_rank(shape, draw):
         chunks = chunks_of(shape, config(shape))
-        parameters = [one.detach().bfloat16() for chunk in chunks for one in chunk.parameters()]
+        bits = torch.bfloat16 if kind == "cpu" else torch.float32
+        parameters = [one.detach().to(bits) for chunk in chunks for one in chunk.parameters()]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     with MarkedAsCuda():
         optimizer = hybrid(parameters, percent / 100)
@@ -66,14 +73,16 @@ def test_states_on_the_gpu(draw: Random, monkeypatch: pytest.MonkeyPatch) -> Non
         for state in (optimizer.gpu_optimizer.state.values() if on_gpu else ())
         for name, kept in state.items() if name != "step"
     )
-    counted = states + sum(one.numel() * one.element_size() for one in on_gpu)
+    own = on_gpu if kind == "cpu" else parameters
+    counted = states + sum(one.numel() * one.element_size() for one in own)
 
     # The ledger has the wanted share; the optimizer moves whole parameters until it is reached.
     (whole,) = ledger(MEGATRON, "stage.optimizer", **shape)
     assert whole == 12 * sum(one.numel() for one in parameters)
-    share = whole * (100 - percent) / 100
+    kept = share_on_gpu(Role.OPTIMIZER, MEGATRON.with_choices(optimizer_offload=kind).choices)
+    share, moved = whole * kept.subs(OFFLOADED, percent), 12 if kind == "cpu" else 8
     if percent in (0, 100):
         assert counted == share
     else:
-        assert share - 12 * max(one.numel() for one in parameters) < counted <= share
+        assert share - moved * max(one.numel() for one in parameters) < counted <= share
     assert all(one.dtype == torch.float32 for one in on_gpu)

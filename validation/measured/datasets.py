@@ -8,6 +8,7 @@ from functools import cache
 
 from shardmath.account.judged import OUT
 from validation.measured import (
+    bridge_cards,
     deepspeed_a800,
     hagemann,
     huggingface,
@@ -94,6 +95,14 @@ def _torchtitan(cases: Sequence[Case]) -> list[Target]:
     return [at_most("eager: reserved", eager, 0.05)] if eager else []
 
 
+def _cards(cases: Sequence[Case]) -> list[Target]:
+    known = [pair for quantity in (PEAK, STEADY) for pair in pairs(cases, quantity)]
+    far = [pair for pair in known if abs(pair.error) > bridge_cards.NEAR]
+    unnamed = [pair for pair in far if pair.case.id not in bridge_cards.BEYOND]
+    reached = f"{len(known) - len(far)} of {len(known)} within, {len(far)} named, {len(unnamed)} not"
+    return [Target("allocated", f"each within {bridge_cards.NEAR:.0%}, or named", reached, not unnamed)]
+
+
 def _hagemann(cases: Sequence[Case]) -> list[Target]:
     share = right_by_rule(confusion(cases))
     return [Target("fit or out of memory by the 80 % rule", "90 % right", f"{share:.1%}", share >= 0.9)]
@@ -174,6 +183,21 @@ DATASETS: tuple[Dataset, ...] = (
         3.1 in stage 3, which is not explained. Nothing is fitted, and there is no target. Not usable are the tables of
         torchtune and LitGPT: they are of layers and losses of their own, which no implementation here has.""",
         deepspeed_a800.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "bridge_cards", "Megatron-Bridge's model cards", bridge_cards.TABLE,
+        f"""Runs on H100 that the [model verification cards](https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/{
+        bridge_cards.COMMIT[:10]}/examples/model_verification_cards) and skills of Megatron-Bridge state, with the
+        settings of the recipes that they name, as shardmath's own reader follows them at the commit of the run; one
+        row is of a [pull request](https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/3880) of the same authors.
+        Numbers are in units of 10⁹ bytes, as the program logs them, though most cards call them GiB. Skills say `memory
+        allocated` of runs with a part of the optimizer on the host: that is what is there between steps. Most rows do not
+        say of which rank they are, so all stand against the fullest. Two rows of the ledger are there because of this table:
+        norms' outputs that frozen layers of Transformer Engine keep beside adapters, and fp32 weights that stay on the
+        GPU where Megatron-Bridge moves the optimizer. Both stand in the programs' code, where they were
+        looked for when rows were off.
+        Nothing is fitted.""",
+        bridge_cards.read, (PEAK, STEADY, RESERVED), True, _cards,
     ),
     Dataset(
         "hagemann", "Fit or out of memory: Hagemann et al. 2023", hagemann.TABLE,

@@ -44,7 +44,7 @@ def section(dataset: Dataset) -> str:
     parts += map(paragraph, refusals(dataset.name, cases))
     parts.append(without_estimate(cases))
     if dataset.listed and covered:
-        parts.append("\n\n".join(every_row(covered, name) for name in dataset.quantities))
+        parts += [every_row(covered, name) for name in dataset.quantities]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -95,6 +95,8 @@ def every_row(cases: Iterable[Case], quantity: str) -> str:
          f"{pair.error:+.2%}", pair.site, _published(pair))
         for pair in pairs(cases, quantity)
     ]
+    if not lines:
+        return ""
     heads = ("run", "layout", "rank", "measured GiB", "predicted GiB", "difference MiB", "error", "peak at",
              "published GiB")
     return markdown(heads, lines)

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from shardmath.account.judged import OUT, UNCERTAIN
-from validation.measured import hagemann, huggingface, known_to_run, megatron_tests, nanotron, one_h100_words, simumax
+from validation.measured import (
+    cards_words,
+    hagemann,
+    huggingface,
+    known_to_run,
+    megatron_tests,
+    nanotron,
+    one_h100_words,
+    simumax,
+)
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
 from validation.measured.claims import check
 from validation.measured.estimates import Estimate, estimate, other_estimate
@@ -298,6 +307,7 @@ def _other_error(pair: Pair, name: str) -> float | None:
 REMARKS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "simumax": _simumax, "megatron_tests": _megatron, "nanotron": _nanotron, "torchtitan": _torchtitan,
     "huggingface": _huggingface, "one_h100": one_h100_words.remarks,
+    "bridge_cards": cards_words.remarks,
     "hagemann": _hagemann, "known_to_run": _known,
 }
 REFUSALS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {"known_to_run": _known_refusals}

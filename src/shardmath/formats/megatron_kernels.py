@@ -65,12 +65,29 @@ def _optimizer(options: Options, half: bool) -> dict[str, Any]:
             options.word(flag, "fp32", ("fp32",), f" without {options.shown('use-precision-aware-optimizer')}")
         options.asked.add("store-param-remainders")
         return {}
+    if _keeps_weights_in_core(options):
+        options.asked.add("store-param-remainders")
+        return _moments(options)
     whole = "store-param-remainders" in options and not options.is_on("store-param-remainders")
     main = options.word("main-params-dtype", "fp32", ("fp32", "fp16"))
-    moments = {f"{name}_bytes": MOMENT_BYTES[options.word(f"{name.replace('_', '-')}-dtype", "fp32", MOMENT_BYTES)]
-               for name in ("exp_avg", "exp_avg_sq")}
     # bf16 weights are the upper halves of fp32 ones, of which only the lower halves are kept.
-    return {**moments, "main_param_bytes": 4 if main == "fp32" and (half or whole) else 2}
+    return {**_moments(options), "main_param_bytes": 4 if main == "fp32" and (half or whole) else 2}
+
+
+def _moments(options: Options) -> dict[str, int]:
+    return {f"{name}_bytes": MOMENT_BYTES[options.word(f"{name.replace('_', '-')}-dtype", "fp32", MOMENT_BYTES)]
+            for name in ("exp_avg", "exp_avg_sq")}
+
+
+def _keeps_weights_in_core(options: Options) -> bool:
+    """Tell if fp32 master weights are Megatron-Core's where Transformer Engine's optimizer has moments of any width.
+
+    ``OptimizerConfig.__post_init__`` of Megatron-Core 0.16.1: they are with an FP8 recipe but delayed scaling, also
+    where nothing is in FP8. Megatron-LM's recipe is delayed scaling unless a flag says otherwise. Megatron-Bridge's
+    ``MixedPrecisionConfig`` has another, which it copies to the optimizer before that.
+    """
+    narrow = options.word("main-params-dtype", "fp32", ("fp32", "fp16")) != "fp32"
+    return not narrow and options.word("fp8-recipe", "delayed") not in ("delayed", "none", "null")
 
 
 def kernels_of(options: Options, model: Model) -> dict[str, str]:
@@ -114,12 +131,20 @@ def _attention(options: Options) -> dict[str, str]:
 
 
 def _optimizer_kind(options: Options) -> dict[str, str]:
-    """Return the optimizer, unless it is Adam; without momentum, ``sgd`` is another one."""
+    """Return the optimizer, unless it is Adam; without momentum, ``sgd`` is another one.
+
+    Where Adam works on the host without the precision-aware optimizer, master weights stay on the GPU.
+    """
     kind = options.word("optimizer", "adam", WORDS["optimizer"], ": others are not counted yet")
     if kind == "sgd" and not options.real("sgd-momentum", 0.9):
         return {"optimizer": "sgd"}
     options.asked.add("sgd-momentum")
-    return {} if kind == "adam" else {"optimizer": WORDS["optimizer"][kind]}
+    if kind != "adam":
+        return {"optimizer": WORDS["optimizer"][kind]}
+    aware = options.is_on("use-precision-aware-optimizer")
+    if options.is_on("optimizer-cpu-offload"):
+        return {} if aware else {"optimizer_offload": "cpu_moments"}
+    return {"optimizer": "precision_aware_core"} if aware and _keeps_weights_in_core(options) else {}
 
 
 def _fp8(options: Options) -> dict[str, str]:

@@ -215,18 +215,22 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
     if kind in ("sgd", "sgd_momentum"):
         yield "optimizer", "sgd"
         yield "sgd-momentum", "0.9" if kind == "sgd_momentum" else "0.0"
-    elif kind == "precision_aware":
+    elif kind in ("precision_aware", "precision_aware_core"):
         yield ("use-precision-aware-optimizer",)
         names = {size: name for name, size in MOMENT_BYTES.items()}
         yield "exp-avg-dtype", names[values["exp_avg_bytes"]]
         yield "exp-avg-sq-dtype", names[values["exp_avg_sq_bytes"]]
-        if explanation.choices["precision"] == "fp16" and values["main_param_bytes"] == 2:
+        narrow = kind == "precision_aware" and values["main_param_bytes"] == 2
+        if narrow and explanation.choices["precision"] == "fp16":
             yield "main-params-dtype", "fp16"
+        if kind == "precision_aware_core" and explanation.choices["fp8"] == "none":
+            yield "fp8-recipe", "tensorwise"
     elif kind in _WORDS and kind != "adamw":  # without a word the file would be read back as Adam, and is refused
         yield "optimizer", _WORDS[kind]
     if percent := values["optimizer_offload_percent"]:
         yield ("optimizer-cpu-offload",)
-        yield ("use-precision-aware-optimizer",)
+        if explanation.choices["optimizer_offload"] == "cpu":
+            yield ("use-precision-aware-optimizer",)
         yield "optimizer-offload-fraction", f"{percent / 100:.15g}"
 
 

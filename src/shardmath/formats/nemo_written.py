@@ -56,6 +56,8 @@ def sections_of(explanation: Explanation, layout: Sequence[int] | None) -> dict[
             section, key, value = entry(flag)
             sections[section][key] = value
     named = {flag[0] for flag in flags}
+    if explanation.choices["optimizer"] == "precision_aware":  # another recipe is the default, and changes its states
+        sections["mixed_precision"].setdefault("fp8_recipe", "delayed")
     for key, opposite in OPPOSITE.items():
         section, _, own = key.partition(".")
         if own != "bias":
