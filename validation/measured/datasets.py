@@ -190,13 +190,12 @@ DATASETS: tuple[Dataset, ...] = (
         bridge_cards.COMMIT[:10]}/examples/model_verification_cards) and skills of Megatron-Bridge state, with the
         settings of the recipes that they name, as shardmath's own reader follows them at the commit of the run; one
         row is of a [pull request](https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/3880) of the same authors.
-        Numbers are in units of 10⁹ bytes, as the program logs them, though most cards call them GiB. Skills say `memory
-        allocated` of runs with a part of the optimizer on the host: that is what is there between steps. Most rows do not
-        say of which rank they are, so all stand against the fullest. Two rows of the ledger are there because of this table:
-        norms' outputs that frozen layers of Transformer Engine keep beside adapters, and fp32 weights that stay on the
-        GPU where Megatron-Bridge moves the optimizer. Both stand in the programs' code, where they were
-        looked for when rows were off.
-        Nothing is fitted.""",
+        Numbers are in units of 10⁹ bytes, as the program logs them, though most cards call them GiB. Skills say
+        `memory allocated` of runs with a part of the optimizer on the host: that is what is there between steps. Most
+        rows do not say of which rank they are, so all stand against the fullest. Two rows of the ledger are there
+        because of this table: norms' outputs that frozen layers of Transformer Engine keep beside adapters, and fp32
+        weights that stay on the GPU where Megatron-Bridge moves the optimizer. Both stand in the programs' code,
+        where they were looked for when rows were off. Nothing is fitted.""",
         bridge_cards.read, (PEAK, STEADY, RESERVED), True, _cards,
     ),
     Dataset(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
-from shardmath.generated.definitions import TORCH_WORKSPACES, WORDS
+from shardmath.generated.definitions import ASKED, TORCH_WORKSPACES, WORDS
 from shardmath.models.model import Model
 
 #: Words of flags, and the options that they are here.
@@ -17,6 +17,8 @@ CONTEXTS = {"p2p": "ring", "a2a": "all_to_all", "all_gather": "all_gather"}
 #: Backends of Megatron-Core's flex dispatcher, which are called so here too.
 BACKENDS = ("deepep", "hybridep")
 MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+#: The axis of an optimizer on the host, and its option that keeps fp32 weights on the GPU.
+HOST_AXIS, KEEPS_WEIGHTS = ASKED["optimizer_offload_percent"][0], "cpu_moments"
 #: Widths that Megatron-Core has with its precision-aware optimizer alone.
 _WIDTHS = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
@@ -143,7 +145,7 @@ def _optimizer_kind(options: Options) -> dict[str, str]:
         return {"optimizer": WORDS["optimizer"][kind]}
     aware = options.is_on("use-precision-aware-optimizer")
     if options.is_on("optimizer-cpu-offload"):
-        return {} if aware else {"optimizer_offload": "cpu_moments"}
+        return {} if aware else {HOST_AXIS: KEEPS_WEIGHTS}
     return {"optimizer": "precision_aware_core"} if aware and _keeps_weights_in_core(options) else {}
 
 

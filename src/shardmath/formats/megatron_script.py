@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
+from shardmath.formats.megatron_kernels import HOST_AXIS, KEEPS_WEIGHTS
 from shardmath.formats.megatron_rotary import BUILT_FACTOR
 from shardmath.formats.megatron_written import Flag, groups_of, vocabulary
 from shardmath.formats.run import REPLACE, notes, title
@@ -24,9 +25,9 @@ _STARTED = (
 
 
 def script(explanation: Explanation, layout: Sequence[int] | None) -> str:
-    """Return a launch script that starts the run; its placeholders are marked."""
-    if explanation.choices["optimizer_offload"] == "cpu_moments":
-        raise InputError("optimizer_offload", "cpu_moments", "must be cpu: Megatron-LM asserts that"
+    """Return a launch script, with its placeholders marked. Raises InputError for a run that would not start."""
+    if explanation.choices[HOST_AXIS] == KEEPS_WEIGHTS:
+        raise InputError(HOST_AXIS, KEEPS_WEIGHTS, "must be cpu: Megatron-LM asserts that"
                          " --optimizer-cpu-offload has --use-precision-aware-optimizer beside it", "cpu")
     flags = zip(_GROUPS, groups_of(explanation, layout), strict=True)
     groups = {name: [*map(shown, group)] for name, group in flags if group}

@@ -15,6 +15,8 @@ from shardmath.formats.megatron_kernels import (
     CONTEXTS,
     FP4_RECIPES,
     FP8_RECIPES,
+    HOST_AXIS,
+    KEEPS_WEIGHTS,
     LOSSES,
     MOMENT_BYTES,
 )
@@ -229,7 +231,7 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
         yield "optimizer", _WORDS[kind]
     if percent := values["optimizer_offload_percent"]:
         yield ("optimizer-cpu-offload",)
-        if explanation.choices["optimizer_offload"] == "cpu":
+        if explanation.choices[HOST_AXIS] != KEEPS_WEIGHTS:
             yield ("use-precision-aware-optimizer",)
         yield "optimizer-offload-fraction", f"{percent / 100:.15g}"
 
