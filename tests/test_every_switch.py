@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
 import shardmath
+from shardmath.cli.main import exit_code
+from shardmath.cli.stopping import Stop
 from shardmath.commands.recommend.asking import KINDS, _questions
 from shardmath.configuration.run import search_of
 from shardmath.models.model import Model
 from shardmath.reports.sizes import in_words
 from shardmath.search import answered as answering
 from shardmath.search.answered import Answered, answered
+from shardmath.search.boxes import preparing
 from shardmath.search.choosing import SLOWER
 from shardmath.search.further import SWITCHES
 from shardmath.search.offered import left_out, spaces_of
@@ -96,8 +100,36 @@ def test_more_switches_are_never_slower() -> None:
 def test_what_was_tried_is_not_said_to_be_untried() -> None:
     told = {item.what for item in shardmath.sweep(**_asked("megatron")).untried}
     usual = {item.what for item in shardmath.sweep(**{**_asked("megatron"), "every_switch": False}).untried}
+    option, = (item.option for item in shardmath.sweep(**{**_asked("megatron"), "every_switch": False}).untried
+               if item.what not in told and "training" in item.what)
+    assert option == "--every-switch"
     assert told < usual
     assert not any("groups of micro-batches" in what or "full recompute of some layers" in what for what in told)
+
+
+def test_several_implementations_have_the_best_of_each() -> None:
+    """An axis of one of them alone is left to it: Transformers shares weights out, nanotron does not."""
+    asked = {**_asked("huggingface"), "implementation": ["huggingface", "nanotron"], "kernels": None}
+    both = shardmath.sweep(**asked)
+    alone = [shardmath.sweep(**{**asked, "implementation": name}) for name in asked["implementation"]]
+    assert both.tried == sum(item.tried for item in alone)
+    assert both.best[0].step_seconds == min(item.best[0].step_seconds for item in alone if item.best)
+
+
+@pytest.mark.parametrize("gpus", [8, 1])
+def test_a_plan_has_the_layouts_of_scale(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where bounds count no layouts. On one GPU nothing fits."""
+    monkeypatch.setattr(answering, "_MANY", 0)
+    asked = _asked("nanotron")
+    kept = {name: asked[name] for name in ("implementation", "every_switch")}
+    planned = shardmath.plan(asked["model"], "100B", [asked["gpu"]], num_gpus=[gpus], batch_tokens=2**16,
+                             phases=["10B@1024"], **kept)
+    scaled = [shardmath.scale(asked["model"], asked["gpu"], [gpus], global_batch_size=2**16 // length,
+                              seq_length=length, **kept).points[0] for length in (8192, 1024)]
+    offer, = planned.offers
+    assert [phase.layout for phase in offer.phases] == [point.layout for point in scaled if point.layout is not None]
+    assert offer.reason == ("" if gpus == 8 else "nothing fits")
+    assert all(phase.layout.keys() & SWITCHES.keys() for phase in offer.phases)
 
 
 def test_programs_that_are_not_counted_are_named() -> None:
@@ -105,6 +137,12 @@ def test_programs_that_are_not_counted_are_named() -> None:
     told = left_out(search)
     assert told
     assert all("counted" in item.reason for item in told)
+
+
+def test_an_option_that_no_program_can_have_is_named() -> None:
+    search = search_of("deepseek-v3", "h800-80gb", 8, global_batch_size=64, every_switch=True)
+    assert {space.kernels["context"] for space in spaces_of(search)} == {("ring",), ("all_to_all",)}
+    assert "all_gather" in {item.options["context"] for item in left_out(search)}
 
 
 def test_many_layouts_are_answered_without_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +155,45 @@ def test_many_layouts_are_answered_without_counts(monkeypatch: pytest.MonkeyPatc
     assert scaled.points[0].legal is None
     assert scaled.points[0].time is not None
     assert scaled.points[0].time.seconds == swept.best[0].step_seconds
+
+
+@pytest.mark.parametrize(("implementation", "turns"), [("megatron", 0), ("megatron", 40), ("huggingface", 5)])
+def test_a_search_that_is_stopped_says_how_much_faster_others_may_be(
+    implementation: str, turns: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answering, "_MANY", 0)
+    left, seen = iter([False] * turns), list[tuple[int, int]]()
+    asked, whole = _asked(implementation), _asked(implementation)
+    advice = shardmath.recommend(**asked, stopped=lambda: next(left, True), progress=lambda *done: seen.append(done))
+    best = shardmath.recommend(**whole, progress=lambda *done: seen.append(done))
+    assert (advice.complete, best.complete, best.gap) == (False, True, 0.0)
+    assert (advice.changes, advice.switches, advice.legal) == ((), None, None)
+    assert advice.choices
+    assert turns < 40 or advice.gap is not None
+    if advice.gap is not None:
+        assert advice.choices[0].time.seconds * (1 - advice.gap) <= best.choices[0].time.seconds * (1 + 1e-9)
+    assert best.choices[0].time.seconds <= advice.choices[0].time.seconds
+    assert seen[-1] == (best.size, best.size)
+    assert all(0 <= done <= size for done, size in seen)
+
+
+def test_a_search_that_nothing_was_found_by_does_not_say_that_nothing_fits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answering, "_MANY", 0)
+    monkeypatch.setattr(Stop, "__call__", lambda self: True)
+    monkeypatch.setattr(Stop, "number", signal.SIGINT)
+    monkeypatch.setattr(preparing, "is_large", lambda part: False)
+    arguments = ["recommend", "llama-3.1-8b", "--gpu", "h100-80gb", "--gpus", "8", "--gbs", "8", "--seq", "8k",
+                 "--implementation", "nanotron", "--every-switch"]
+    assert exit_code(arguments) == 130
+    assert "others that fit may be faster, by " in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr(preparing, "settled", lambda part, made, *_: made)  # no first answers were found
+    assert exit_code(arguments) == 130
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The search was stopped." in told
+    assert "others that fit may be faster, by how much is not known." in told
+    assert "Nothing fits" not in told
 
 
 def test_rank_by_memory_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -29,23 +30,30 @@ from shardmath.reports.answers import answer
 def recommend(
     model: str, choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool, json: bool,
     plot: str | None, **options: Any,
-) -> None:
+) -> int:
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
-    Every legal layout is evaluated. The search is repeated with changed inputs, to show which of them change the
-    answer.
+    Every legal layout is evaluated, again with changed inputs to show which matter. A search of every switch ends on
+    Ctrl-C with the best so far.
     """
     from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
+    from shardmath.cli.stopping import Stop, stopping
     from shardmath.commands.recommend import recommend as advise
     from shardmath.commands.recommend.plot import picture
     from shardmath.commands.recommend.report import show
     from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.reports.progress import progress
 
     refuse_output_alone(format, output)
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
-    advice = advise(chosen, gpu, **arguments)
+    stop, bar = Stop(), None
+    with ExitStack() as stack:
+        if options["every_switch"]:
+            stop = stack.enter_context(stopping())
+            bar = stack.enter_context(progress("layouts"))
+        advice = advise(chosen, gpu, progress=bar, stopped=stop, **arguments)
     if plot is not None:
         write_picture(picture(advice), plot)
 
@@ -57,8 +65,11 @@ def recommend(
 
     if format is None:
         report()
+        if not advice.complete:
+            return stop.exit_code
         end_unless(bool(advice.choices) or not fail_if_nothing_fits)
-        return
+        return 0
     if not 1 <= choice <= len(advice.choices):
         raise InputError("choice", choice, f"must be one of the {len(advice.choices)} choices")
     deliver(advice.choices[choice - 1].script(format), output, report)
+    return 0 if advice.complete else stop.exit_code

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 
+#: From so many things on, the line has a share of them, and no rate: bounds close many at once.
+_MANY = 10**12
+
 
 class Bar:
     """One line with what is done, the rate of late and the remaining time; it appears once the work has lasted a while.
@@ -44,6 +47,8 @@ class Bar:
             self._task = self._shown.add_task(self._unit, total=total, completed=self._before, done="")
         if self._task is not None:
             share = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            if total is not None and total >= _MANY:
+                share = f"{done / total:.1%} of {total:.2g}".replace("e+", " x 10^")
             self._shown.update(self._task, completed=done, total=total, done=share)
 
 
@@ -73,6 +78,8 @@ def progress(unit: str) -> Iterator[Bar | None]:
 def _rate(each_second: float) -> Text:
     from rich.text import Text
 
+    if each_second >= _MANY:
+        return Text("")
     if each_second < 1e5:  # a few things that each take long
         return Text(f"{each_second:,.0f}/s" if each_second >= 10 else f"{each_second:.1f}/s")
     return Text(f"{each_second / 1e9:.2f} billion/s" if each_second >= 1e9 else f"{each_second / 1e6:.1f} million/s")

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.judged import NAMES
-from shardmath.search.boxes.branching import branched
-from shardmath.search.boxes.kept import Kept, Within
+from shardmath.search.boxes.found import by_boxes, largest
+from shardmath.search.boxes.kept import Within
 from shardmath.search.distinct import distinct
-from shardmath.search.nests.answers import Answer, BestAnswer, Found, FrontAnswer
+from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
 from shardmath.search.nests.chosen import nest_of, refuse_loops
 from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
@@ -34,7 +34,8 @@ class Answered:
     """The parts of the spaces of one job, with the questions that were asked of each, and its answers.
 
     ``nests`` has the loops of each part; none where bounds of boxes alone answered, which count nothing. ``asked`` is
-    what the first space says, by name.
+    what the first space says, by name. ``gaps`` has for each of the questions by how much a search that was stopped
+    may have missed something better, see ``Kept.gap``; None where nobody knows. It is empty for one that was not.
     """
 
     parts: tuple[Part, ...]
@@ -42,6 +43,18 @@ class Answered:
     questions: tuple[Sequence[Question], ...]
     answers: tuple[Answer, ...]
     asked: Mapping[str, Any]
+    gaps: tuple[float | None, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the search went to its end."""
+        return not self.gaps
+
+    def gap(self, name: str = "best") -> float | None:
+        """Return by which share the best of a question may be better than the answer; None where nobody knows."""
+        if self.complete:
+            return 0.0
+        return next(gap for question, gap in zip(self.questions[0], self.gaps, strict=True) if question.name == name)
 
     @property
     def counted(self) -> bool:
@@ -134,16 +147,17 @@ class Answered:
 
 def answered(
     spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
-    progress: Progress | None = None, within: float = inf,
+    progress: Progress | None = None, within: float = inf, stopped: Callable[[], bool] = lambda: False,
 ) -> Answered:
     """Answer the questions of some spaces, their own or other ``questions``.
 
     Of the best per several axes, those may be left out that are slower than the best of all by more than the share
-    ``within``. Of very many layouts nothing is counted. Raises InputError for a question that then has no answer.
+    ``within``. Of very many layouts nothing is counted; once ``stopped`` says so, such a search ends with what it has.
+    Raises InputError for a question that then has no answer.
     """
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
-    return _swept(pairs, progress, asked[0].asked, within)
+    return _swept(pairs, progress, asked[0].asked, within, stopped=stopped)
 
 
 def asked_again(
@@ -155,11 +169,11 @@ def asked_again(
 
 def _swept(
     asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
-    within: float = inf, like: Sequence[Nest] = (),
+    within: float = inf, like: Sequence[Nest] = (), stopped: Callable[[], bool] = lambda: False,
 ) -> Answered:
     programs = [(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
     if sum(part.size for part, _ in asked) > _MANY:
-        return _bounded(programs, named, [questions for _, questions in asked], within, progress)
+        return _bounded(programs, named, [questions for _, questions in asked], within, progress, stopped)
     boxed = [_boxed(part, questions, within) for part, questions in programs]
     looped = [tuple(item for place, item in enumerate(questions) if place not in places)
               for (_, questions), places in zip(programs, boxed, strict=True)]
@@ -171,7 +185,7 @@ def _swept(
             if progress is not None:
                 progress(before + done, size)
 
-        of_boxes, = _by_boxes([part], [questions[place] for place in places], Within(within))
+        (of_boxes,), _ = by_boxes([part], [questions[place] for place in places], Within(within))
         answer = run(nest, progress=report).answer
         swept, bounded = iter(answer.questions), iter(of_boxes)
         in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
@@ -183,22 +197,27 @@ def _swept(
 
 def _bounded(
     programs: Sequence[tuple[Part, Sequence[Question]]], named: Mapping[str, Any],
-    questions: Sequence[Sequence[Question]], within: float, progress: Progress | None,
+    questions: Sequence[Sequence[Question]], within: float, progress: Progress | None, stopped: Callable[[], bool],
 ) -> Answered:
     """Return the answers of bounds of boxes alone."""
     parts, size, before = tuple(part for part, _ in programs), sum(part.size for part, _ in programs), 0
     refuse_loops(parts, method="bounds")
-    answers, alike = dict[int, Answer](), dict[str, list[int]]()
+    answers, alike, gaps = dict[int, Answer](), dict[str, list[int]](), list[tuple[float | None, ...]]()
     for place, (part, asked) in enumerate(programs):
         alike.setdefault(repr([part.axes, asked]), []).append(place)
     for places in alike.values():
-        of_boxes = _by_boxes([parts[place] for place in places], programs[places[0]][1], Within(within, within))
+        def report(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, size)
+
+        of_boxes, own_gaps = by_boxes([parts[place] for place in places], programs[places[0]][1],
+                                       Within(within, within), stopped, report)
+        gaps.append(own_gaps)
         for place, own in zip(places, of_boxes, strict=True):
             answers[place] = Answer(np.zeros(0, np.int64), np.zeros(len(NAMES), np.int64), tuple(own))
             before += parts[place].size
-        if progress is not None:
-            progress(before, size)
-    return Answered(parts, (), tuple(questions), tuple(answers[place] for place in range(len(parts))), named)
+    return Answered(parts, (), tuple(questions), tuple(answers[place] for place in range(len(parts))), named,
+                    largest(gaps))
 
 
 def is_huge(part: Part) -> bool:
@@ -216,22 +235,6 @@ def _boxed(part: Part, questions: Sequence[Question], within: float) -> list[int
     return [place for place, item in enumerate(questions)
             if isinstance(item, Front) or (isinstance(item, Best) and item.count == 1
                                            and (not item.per or (len(item.per) > 1 and within < inf)))]
-
-
-def _by_boxes(parts: Sequence[Part], questions: Sequence[Question], within: Within) -> list[list[Found]]:
-    """Return the answers of bounds of boxes as loops have them, for each of some parts with equal axes."""
-    if not questions:
-        return [[] for _ in parts]
-    kept, _ = branched([replace(part, number=number) for number, part in enumerate(parts)], questions, within=within)
-    return [[_found(item, number) for item in kept] for number in range(len(parts))]
-
-
-def _found(item: Kept, number: int) -> Found:
-    """Return what was found in one part."""
-    own = np.flatnonzero(item.parts == number)
-    keys, numbers = item.keys[own], item.numbers[own]
-    return (FrontAnswer.of(keys, numbers) if isinstance(item.question, Front)
-            else BestAnswer(keys[:, np.newaxis], numbers[:, np.newaxis]))
 
 
 def _keys(item: Configuration) -> tuple[int | float, ...]:

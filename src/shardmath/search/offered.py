@@ -51,23 +51,35 @@ def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
     Axes without asked sizes have all candidates of the implementation. The best is the fastest where all speeds are
     known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
     """
-    programs = programs_of(search)
     if search.every_switch:
         if rank_by == "memory":
             rule = "must be time where every switch is tried: some change time alone"
             raise InputError("rank_by", rank_by, rule, "time")
-        search, rank_by = replace(search, kernels=_kernels(search)), "time"
-    if not programs:
-        return _ranked(_spaces(search), search, rank_by)
+        rank_by = "time"
 
     def make(options: dict[str, str]) -> list[Space]:
-        spaces = _spaces(_with(search, options))
+        made, refused = list[Space](), list[InputError]()
+        for others in _each(further_kernels(_with(search, options)) if search.every_switch else {}):
+            try:
+                made += labelled({**options, **others})
+            except InputError as error:
+                refused.append(error)
+        if not made:
+            raise refused[0]
+        return made
+
+    def labelled(options: dict[str, str]) -> list[Space]:
+        refused = dict[str, InputError]()
+        spaces = _spaces(_with(search, options), refused)
+        if not spaces:
+            raise next(iter(refused.values()))
         named = {axis: (option,) for axis, option in options.items()}
         program = {name: named.pop(name) for name in (IMPLEMENTATION,) if name in named}
         return [replace(space, axes={**program, **space.axes}, kernels={**space.kernels, **named})
                 for space in spaces]
 
-    return _ranked(combined(programs, make)[0], search, rank_by)
+    programs = programs_of(search)
+    return _ranked(combined(programs, make)[0] if programs else make({}), search, rank_by)
 
 
 def programs_of(search: Search) -> dict[str, tuple[str, ...]]:
@@ -75,34 +87,37 @@ def programs_of(search: Search) -> dict[str, tuple[str, ...]]:
 
     Raises InputError for those that are there twice.
     """
-    several = {f"kernels.{axis}": options for axis, options in _kernels(search).items()}
+    several = {f"kernels.{axis}": options for axis, options in (search.kernels or {}).items()}
     return {field.removeprefix("kernels."): options_from(field, options)
             for field, options in {IMPLEMENTATION: search.implementation, **several}.items()
             if options is not None and not isinstance(options, str)}
 
 
-def _kernels(search: Search) -> Mapping[str, str | Sequence[str]]:
-    """Return the options of kernels that are asked for, and those that a search of every switch tries."""
-    return {**(search.kernels or {}), **further_kernels(search)}
-
-
 def left_out(search: Search) -> tuple[LeftOut, ...]:
     """Return the combinations of implementations and options of kernels that cannot be, each with the reason."""
     programs = programs_of(search)
+    if search.every_switch:
+        return tuple(item for options in _each(programs) for item in _uncounted(search, options))
     if len(programs) < 2:
         return ()
-    if search.every_switch:
-        return tuple(_uncounted(search, programs))
-    return combined(programs, lambda options: _spaces(_with(search, options))[0].parts())[1]
+    return combined(programs, lambda options: _spaces(_with(search, options), {})[0].parts())[1]
 
 
-def _uncounted(search: Search, programs: Mapping[str, Sequence[str]]) -> Iterator[LeftOut]:
-    """Yield the programs that are not counted of a search that tries every switch, each with the reason."""
-    for names in product(*programs.values()):
-        options, refused = dict(zip(programs, names, strict=True)), dict[str, InputError]()
-        _spaces(_with(search, options), refused)
-        for schedule, error in refused.items():
-            yield LeftOut({**options, **({"schedule": schedule} if schedule else {})}, error.rule)
+def _each(axes: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Yield every combination of options."""
+    return (dict(zip(axes, names, strict=True)) for names in product(*axes.values()))
+
+
+def _uncounted(search: Search, asked: dict[str, str]) -> Iterator[LeftOut]:
+    """Yield what cannot be, or is not counted, of a search of every switch with some options, each with the reason."""
+    for further in _each(further_kernels(_with(search, asked))):
+        options, refused = {**asked, **further}, dict[str, InputError]()
+        try:
+            _spaces(_with(search, options), refused)
+        except InputError as error:
+            yield LeftOut(options, str(error))
+        for schedule, reason in refused.items():
+            yield LeftOut({**options, **({"schedule": schedule} if schedule else {})}, reason.rule)
 
 
 def _is_counted(space: Space, refused: dict[str, InputError]) -> bool:
@@ -133,7 +148,7 @@ def _ranked(spaces: Sequence[Space], search: Search, rank_by: str | None) -> tup
     return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in spaces)
 
 
-def _spaces(search: Search, refused: dict[str, InputError] | None = None) -> list[Space]:
+def _spaces(search: Search, refused: dict[str, InputError]) -> list[Space]:
     """Return the spaces of a search with one implementation, and one option for each axis of kernels.
 
     Of one that tries every switch those are left out that are not counted; the reasons go to ``refused``.
@@ -151,7 +166,7 @@ def _spaces(search: Search, refused: dict[str, InputError] | None = None) -> lis
         for mode in _kinds_of_recompute(search, implementation, pipeline.get("schedule")):
             experts = _experts(search, model, search.node_size or cluster.node_size, implementation)
             space = space_of(replace(search, **{**experts, **pipeline, **mode}))
-            if search.every_switch and not _is_counted(space, {} if refused is None else refused):
+            if search.every_switch and not _is_counted(space, refused):
                 continue
             if pipeline["virtual_pipeline"] != (1,) or pipeline["pipeline_parallel"] != (1,):
                 space = with_uneven(space) if has_uneven(implementation, search) else space

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from shardmath.answers import Answer
 from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.configuration.run import Search
 from shardmath.input.parameters import UNEVEN
+from shardmath.search.further import further_kernels, further_switches
 from shardmath.search.offered import left_out
 from shardmath.search.spaces import Part
 from shardmath.search.spaces.declared import IMPLEMENTATION
@@ -25,7 +26,12 @@ class Untried(Answer):
     """The option that tries them."""
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 _OTHERS = Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")
+_SWITCHES = Untried("all switches that leave the numbers of a training as they are", _flag("every_switch"))
 
 
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
@@ -40,6 +46,17 @@ def impossible(search: Search) -> tuple[Untried, ...]:
     return tuple(Untried(f"{', '.join(f'{axis} {option}' for axis, option in item.options.items())}: {item.reason}",
                          "--implementation, --kernel" if IMPLEMENTATION in item.options else "--kernel")
                  for item in left_out(search))
+
+
+def switches_left(search: Search, parts: Sequence[Part]) -> tuple[Untried, ...]:
+    """Return all switches of a search by time that are as usual, as one untried part; nothing if there are none."""
+    if search.every_switch or not all(part.timed and part.sharing is None for part in parts):
+        return ()
+    for part in parts:
+        own = replace(search, implementation=part.evaluator.implementation)
+        if further_switches(own, part, {axis.name for axis in part.axes}) or further_kernels(own):
+            return (_SWITCHES,)
+    return ()
 
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
@@ -71,7 +88,3 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
         yield Untried("full recompute of some layers, or of groups of layers",
                       f"{_flag('recompute_num_layers')}, --kernel recompute_method=...")
     yield _OTHERS
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

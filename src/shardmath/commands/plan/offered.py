@@ -51,9 +51,8 @@ def offer_of(asked: Asked, points: Sequence[Point]) -> Offer:
         if point.layout is not None and point.time is not None
     )
     if len(phases) < len(points):
-        missing = [point.missing for point in points if point.layout is None]
-        return _none(asked, size, missing[0] if len({*missing}) == 1 else next(
-            point.missing for point in points if not point.legal))
+        missing = min((point for point in points if point.layout is None), key=lambda point: point.any_legal)
+        return _none(asked, size, missing.missing)
     fails = asked.failures
     fewest, usual, most = (None, None, None) if fails is None else (fails.fewest, fails.usual, fails.most)
     errors = [point.time.error for point in points if point.time is not None and point.time.error is not None]

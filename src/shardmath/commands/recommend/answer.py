@@ -140,6 +140,11 @@ class Advice(Drawn, room="recommend", table="choices"):
     than the error of times; null elsewhere."""
     size: int = 0
     """Layouts of the space, legal or not."""
+    complete: bool = True
+    """False where the search was stopped: then choices are the best so far, without changes and switches."""
+    gap: float | None = 0.0
+    """Share of the first choice's step time that another layout that fits may save at most: 0 where the search is
+    complete; null where it was stopped before anything was found that fits, or before all programs were looked at."""
 
 
 def choice_of(

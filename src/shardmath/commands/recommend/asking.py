@@ -9,6 +9,7 @@ from functools import cached_property
 from shardmath.search.answered import Answered, answered, asked_again, is_huge
 from shardmath.search.choosing import PROGRAMS, SLOWER
 from shardmath.search.nests.configurations import Configuration
+from shardmath.search.nests.running import Progress
 from shardmath.search.spaces import Best, Front, Part, Question, Space
 from shardmath.search.spaces.declared import IMPLEMENTATION
 from shardmath.search.spaces.usual import BY_TIME
@@ -35,17 +36,20 @@ def _questions(space: Space, alone: Sequence[str] = ALONE) -> tuple[Question, ..
 class Asked:
     """A job for advice; ``spaces_for`` gives its spaces with so many times the batch.
 
-    With ``every_switch`` the best of every place of one axis is not asked for, and nothing is asked again.
+    With ``every_switch`` the best of every place of one axis is not asked for, and nothing is asked again. ``progress``
+    hears of the first search, which ends with what it has once ``stopped`` says so.
     """
 
     spaces_for: Callable[[int], tuple[Space, ...]]
     every_switch: bool = False
+    progress: Progress | None = None
+    stopped: Callable[[], bool] = lambda: False
 
     @cached_property
     def answers(self) -> Answered:
         """The answers to all questions."""
         alone = () if self.every_switch else ALONE
-        return answered(self.spaces_for(1), lambda space: _questions(space, alone), within=SLOWER)
+        return answered(self.spaces_for(1), lambda space: _questions(space, alone), self.progress, SLOWER, self.stopped)
 
     def with_values(self, values: Mapping[str, int], implementation: str) -> Configuration | None:
         """Return the fastest layout with other values of symbols, of an implementation and of others that have them."""

@@ -43,6 +43,8 @@ def show(advice: Advice, launched: bool = True) -> None:
               f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
               + in_space(advice.legal, advice.size),
               markup=False)
+    if not advice.complete:
+        out.print(_stopped(advice.gap), markup=False)
     if not advice.choices:
         _show_nothing(out, advice)
         return
@@ -70,6 +72,12 @@ def show(advice: Advice, launched: bool = True) -> None:
     show_untried(out, advice.untried)
     if launched:
         _show_launched(out, best)
+
+
+def _stopped(gap: float | None) -> str:
+    """Say what a search that was stopped leaves open."""
+    less = "by how much is not known" if gap is None else f"by at most {gap:.2%} of the step time"
+    return f"The search was stopped. These are the best so far: others that fit may be faster, {less}."
 
 
 def _choices(choices: Iterable[Choice]) -> FittedTable:
@@ -138,7 +146,8 @@ def _why(choice: Choice) -> str:
 
 def _show_excluded(out: Console, advice: Advice) -> None:
     if advice.excluded is None:
-        out.print("Nothing that needs more memory is faster.")
+        if advice.complete:
+            out.print("Nothing that needs more memory is faster.")
         return
     item, memory = advice.excluded, advice.excluded.gpu_memory
     out.print(f"The next better one is {item.verdict}: {in_words(item.layout)} would take {item.seconds:.2f} s, needs"
@@ -148,7 +157,7 @@ def _show_excluded(out: Console, advice: Advice) -> None:
 
 def _show_nothing(out: Console, advice: Advice) -> None:
     item = advice.excluded
-    if item is not None:
+    if item is not None and advice.complete:
         out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
                   f" {gib(item.peak_bytes)} GiB of {item.gpu_memory / GIB:g} GiB.", markup=False)
     show_switches(out, advice.switches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -31,12 +31,13 @@ from shardmath.search.answered import Answered
 from shardmath.search.choosing import choose, seconds_of
 from shardmath.search.further import EVERY, simplest, switches_of
 from shardmath.search.nests.configurations import Configuration
+from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, offered
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
 from shardmath.search.spaces.standard import implementations_of, layouts
 from shardmath.search.switches import switches
-from shardmath.search.untried import impossible, untried
+from shardmath.search.untried import impossible, switches_left, untried
 
 
 @typed_like(layouts)
@@ -50,12 +51,16 @@ def recommend(
     network: str | None = None,
     implementation: str | Sequence[str] | None = None,
     price: Mapping[str, float | str] | float | str | None = None,
+    progress: Progress | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     **arguments: Any,
 ) -> Advice:
     """Return the few layouts worth trying, why, and what would change the answer.
 
     ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
-    layouts are searched. ``price``: of a GPU-hour, a number or one by kind of GPU.
+    layouts are searched. ``price``: of a GPU-hour, a number or one by kind of GPU. ``progress`` is called with layouts
+    that are known to be no better and all. Once ``stopped`` says so, a search by bounds ends with the best so far, and
+    says by how much it may get better.
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.
@@ -71,11 +76,11 @@ def recommend(
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
     asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
                                         global_batch_size=times * global_batch_size, **training),
-                  bool(arguments.get(EVERY)))
+                  bool(arguments.get(EVERY)), progress, stopped)
     search = search_of(chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training)
     with as_arguments(num_gpus):
         answers = asked.answers
-    if not answers.any_legal:
+    if answers.complete and not answers.any_legal:
         raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     worth = tuple(replace(item, configuration=simplest(item.configuration)) for item in choose(answers))
     choices = tuple(
@@ -89,11 +94,12 @@ def recommend(
         chosen, cluster, ", ".join(implementations_of(search)), num_gpus, global_batch_size, seq_length, answers.legal,
         risk_of(with_parts(arguments)), choices,
         _excluded(answers, worth[0].configuration if worth else None),
-        () if first is None or first.layers else tuple(changes(asked, first)),
-        (*untried(answers.parts), *impossible(search)),
-        None if first is not None else switches(search, "uncertain" if worth else "out of memory"),
+        () if first is None or first.layers or not answers.complete else tuple(changes(asked, first)),
+        (*untried(answers.parts), *switches_left(search, answers.parts), *impossible(search)),
+        None if first is not None or not answers.complete else switches(
+            search, "uncertain" if worth else "out of memory"),
         None if first is None else by_rule_80(answers, first, cluster.error(bool(chosen.num_experts)) or EQUAL),
-        answers.size,
+        answers.size, answers.complete, answers.gap(),
     )
 
 

@@ -11,6 +11,7 @@ from shardmath.account.time import StepTime, as_cluster, step_time
 from shardmath.answers import Answer, Drawn, Label
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.risk import risk_of, with_parts
+from shardmath.configuration.run import search_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
 from shardmath.input.arguments import typed_like
@@ -20,14 +21,14 @@ from shardmath.machines.gpu import Gpu
 from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
-from shardmath.search.further import EVERY, simplest
-from shardmath.search.offered import as_arguments, offered
+from shardmath.search.further import simplest
+from shardmath.search.offered import as_arguments, spaces_of
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import sizes_of
 from shardmath.search.spaces import Best
 from shardmath.search.spaces.standard import layouts
 from shardmath.search.spaces.usual import BY_TIME
-from shardmath.search.untried import Untried, untried
+from shardmath.search.untried import Untried, switches_left, untried
 
 #: Parts of a step in which a rank works.
 _OWN = ("computing", "recomputing", "optimizer")
@@ -64,10 +65,14 @@ class Point(Answer):
     """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
 
     @property
+    def any_legal(self) -> bool:
+        """True if a layout is legal."""
+        return not self.refusal if self.legal is None else bool(self.legal)
+
+    @property
     def missing(self) -> str:
         """Why no layout is there."""
-        any_legal = not self.refusal if self.legal is None else self.legal
-        return "nothing fits" if any_legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
+        return "nothing fits" if self.any_legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
@@ -174,15 +179,15 @@ def _point(
     model: Model, cluster: Cluster, size: int, batch: int, implementation: str | Sequence[str],
     arguments: Mapping[str, Any],
 ) -> tuple[Point, tuple[Untried, ...]]:
-    spaces = offered(model, cluster, size, rank_by="time", global_batch_size=batch, implementation=implementation,
-                     **arguments)
+    search = search_of(model, cluster, size, global_batch_size=batch, implementation=implementation, **arguments)
+    spaces = spaces_of(search, "time")
     questions = [Best("best", BY_TIME, 1)]
-    if arguments.get(EVERY):  # whether any is legal, where nothing fits and nothing is counted
+    if search.every_switch:  # whether any is legal, where nothing fits and nothing is counted
         questions.append(Best("legal", BY_TIME, 1, among="legal"))
     answers = answered(spaces, lambda _: questions)
-    best = answers.first()
+    best, without = answers.first(), (*untried(answers.parts), *switches_left(search, answers.parts))
     if best is None:
-        return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), untried(answers.parts)
+        return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), without
     best = simplest(best)
     time = step_time(best.part.evaluator, best.values, error=cluster.error(bool(model.num_experts)))
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
@@ -190,4 +195,4 @@ def _point(
         size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes, time,
         joules * time.tokens_per_second_per_gpu, 1 / joules if joules else 0.0, sum(waiting) / time.seconds,
     )
-    return point, untried(answers.parts)
+    return point, without

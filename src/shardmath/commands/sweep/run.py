@@ -23,7 +23,7 @@ from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
 from shardmath.search.spaces.standard import single_program
 from shardmath.search.switches import switches
-from shardmath.search.untried import impossible
+from shardmath.search.untried import impossible, switches_left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def _result(asked: Sweep) -> SweepResult:
     reasons = (time_unknown(part.evaluator, machine, asked.num_gpus) for part in answers.programs)
     unknown = "" if asked.rank_by else next(filter(None, reasons), "")
     result = result_of(spaces[0], answers, asked.top, unknown)
-    result = replace(result, untried=(*result.untried, *impossible(asked)),
+    result = replace(result, untried=(*result.untried, *switches_left(asked, answers.parts), *impossible(asked)),
                      gathered=partial(_gathered, replace(asked, progress=None, on_layouts=None)))
     if asked.on_layouts is not None:
         for part in answers.parts:

@@ -103,6 +103,10 @@ class Bounds:
         """Return the numbers of the first configurations of some boxes."""
         return np.where(places == self.sizes, 0, places).astype(np.int64) @ self._steps
 
+    def held(self, places: Places) -> int:
+        """Return how many configurations some boxes have in all, as nearly as floats say."""
+        return int(np.where(places == self.sizes, self.sizes, 1).astype(np.float64).prod(axis=1).sum())
+
     def at(self, numbers: NDArray[np.int64]) -> Places:
         """Return the boxes of some configurations."""
         return (numbers[:, np.newaxis] // self._steps % self.sizes).astype(np.int16)

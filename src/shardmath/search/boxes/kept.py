@@ -169,6 +169,10 @@ class KeptPer(Kept):
         super().take(bounds, boxes)
         self.best[self._groups(bounds.at(self.numbers))] = self.keys
 
+    def gap(self, low: Floats) -> float | None:
+        """See ``Kept``: nobody knows it of groups that may have no answer yet."""
+        return None if len(low) else 0.0
+
     def _groups(self, places: Places) -> Integers:
         groups: Integers = np.ravel_multi_index(tuple(places[:, self.per].T.astype(np.int64)), self.sizes)
         return groups
