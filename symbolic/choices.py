@@ -91,10 +91,19 @@ AXES: tuple[Axis, ...] = (
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
+        "log_probs_kto": "the same beside copies of the logits, and those of other answers (LLaMA-Factory's KTO)",
         "trl_dpo": "log-probabilities of pairs from fp32 logits and a logarithm of their sum (TRL 1.9's DPO)",
         "trl_dpo_16": "the same from 16-bit logits, of which it keeps a log-softmax (TRL 1.9's DPO with DeepSpeed)",
+        "trl_kto": "as trl_dpo, of single answers, whose logits are copied for means (TRL 1.9's KTO)",
+        "trl_kto_16": "as trl_dpo_16, of single answers, whose logits are copied for means (TRL 1.9's KTO)",
+        "trl_orpo": "as trl_dpo, beside a cross entropy of the better sequences, no entropy (TRL's ORPO and CPO)",
+        "trl_orpo_16": "as trl_dpo_16, beside a cross entropy of the better sequences, no entropy (TRL's ORPO and CPO)",
+        "trl_simpo": "as trl_dpo without an entropy (TRL's SimPO: CPO without a cross entropy)",
+        "trl_simpo_16": "as trl_dpo_16 without an entropy (TRL's SimPO: CPO without a cross entropy)",
         "swift_dpo": "as trl_dpo, of all tokens and without an entropy (ms-swift's DPO)",
         "swift_dpo_16": "as trl_dpo_16, of all tokens and without an entropy (ms-swift's DPO with DeepSpeed)",
+        "swift_kto": "as swift_dpo, of single answers (ms-swift's KTO)",
+        "swift_kto_16": "as swift_dpo_16, of single answers (ms-swift's KTO)",
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
         "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
         "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
@@ -419,8 +428,11 @@ OF_WORDS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in SCORES
 )
 
-#: Losses of pairs on logits of all tokens.
-PREFERENCES: tuple[str, ...] = ("log_probs", "trl_dpo", "trl_dpo_16", "swift_dpo", "swift_dpo_16")
+#: Losses of pairs on logits of all tokens, those of single answers, and both.
+PAIRED: tuple[str, ...] = ("log_probs", "trl_dpo", "trl_dpo_16", "trl_orpo", "trl_orpo_16", "trl_simpo",
+                           "trl_simpo_16", "swift_dpo", "swift_dpo_16")
+SINGLE: tuple[str, ...] = ("log_probs_kto", "trl_kto", "trl_kto_16", "swift_kto", "swift_kto_16")
+PREFERENCES: tuple[str, ...] = (*PAIRED, *SINGLE)
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

@@ -38,6 +38,21 @@ ENTROPY_GRADIENTS = Dimension(
     "16-bit numbers of a word in its backward pass, less those that the last chunk has freed by then",
 )
 ENTROPY_ROWS = Dimension("entropy_rows", Min((s - 1) * b, 128), "tokens with an entropy that TRL computes at once")
+KTO_ROWS = Dimension(
+    "kto_rows", Max(2 * (s - 1) * b, (s - 1) * b * Min(b - 1, 1) + 3 * Min((s - 1) * b, 128)),
+    "tokens whose logits TRL's KTO copies at once: for means of one kind of answers, or for entropies",
+)
+_copies = Min(Max(b - 2, 0), 1)
+CHOSEN_ROWS = Dimension("chosen_rows", (s - 1) * b * _copies, "tokens of better sequences that are put together, twice")
+CAST_ROWS = Dimension("cast_rows", b * (1 - _copies), "last tokens of a pair, whose logits are not scored")
+SUM_GRADIENTS = Dimension("sum_gradients", (s - 1) * Max(2 * b, 3),
+                          "scored tokens of gradients that live at once where those of sequences are put together")
+ALL_SUM_GRADIENTS = Dimension("all_sum_gradients", s * Max(2 * b, 3), "the same of all tokens")
+SLICE_GRADIENTS = Dimension("slice_gradients", Max(s * b, 2 * (s - 1)),
+                            "tokens of gradients beside what was saved: of all, or of the one sequence twice")
+SEQUENCE_GRADIENTS = Dimension("sequence_gradients", s * Max(b, 2), "the same where all tokens are scored")
+PAIR_GRADIENTS = Dimension("pair_gradients", 3 * (s + 1) * b / 2,
+                           "tokens of three gradients of all logits, less those of saved log-softmaxes, gone by then")
 REFERENCE_ROWS = Dimension("reference_rows", Min(b, 2), "sequences of a reference with a log-softmax at once")
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 PAIRS = Dimension("pairs", b / 2, "pairs of sequences of a micro-batch, one better than the other")
@@ -140,7 +155,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, EXPERT_MAGNITUDES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
-    ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS,
+    ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS, KTO_ROWS, CHOSEN_ROWS, CAST_ROWS,
+    SUM_GRADIENTS, ALL_SUM_GRADIENTS, SLICE_GRADIENTS, SEQUENCE_GRADIENTS, PAIR_GRADIENTS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,
 )
 

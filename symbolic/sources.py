@@ -196,11 +196,12 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/trl",
     ),
     Source(
-        "trl_dpo", "Hugging Face", "TRL 1.9.0 and 0.29.1, loss of DPO on logits, bytes counted with PyTorch 2.13",
+        "trl_dpo", "Hugging Face",
+        "TRL 1.9.0 and 0.29.1, losses of preferences on logits, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/huggingface/trl/tree/v1.9.0",
     ),
     Source(
-        "ms_swift", "ModelScope", "ms-swift 4.6.0, loss of DPO, bytes counted with PyTorch 2.13",
+        "ms_swift", "ModelScope", "ms-swift 4.6.0, losses of DPO and KTO, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/modelscope/ms-swift",
     ),
     Source(

@@ -91,7 +91,7 @@ def test_settings_and_their_absence(
 
 
 @pytest.mark.parametrize(("settings", "field", "rule"), [
-    ({**AXOLOTL, "rl": "orpo"}, "rl", "must not be given: of preference training dpo and ipo are counted"),
+    ({**AXOLOTL, "rl": "grpo"}, "rl", "must not be given: of preference training dpo, ipo, kto, orpo and simpo"),
     ({**AXOLOTL, "adapter": "llama-adapter"}, "adapter", "must be one of lora, qlora"),
     ({**AXOLOTL, "unfrozen_parameters": ["lm_head.weight"]}, "unfrozen_parameters", "frozen weights without adapters"),
     ({"model": "Qwen/Qwen3-8B", "tuner_type": "full", "max_length": 9, "freeze_parameters_ratio": 0.9},
@@ -264,7 +264,7 @@ def test_scripts(text: str, gpus: int | None, micro: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("text", "field", "rule"), [
-    ("swift rlhf --rlhf_type kto --model x", "rlhf_type", "of ms-swift's preference training dpo is counted"),
+    ("swift rlhf --rlhf_type gkd --model x", "rlhf_type", "of ms-swift's preference training dpo, kto, orpo"),
     ("swift rlhf --precompute_ref_log_probs true --model x", "precompute_ref_log_probs", "has no log-probabilities"),
     ("axolotl train gone.yaml", "script", "must be the path of an existing file"),
     ("accelerate launch --config_file gone.yaml t.py --model_name_or_path x --per_device_train_batch_size 1",

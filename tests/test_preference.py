@@ -36,6 +36,15 @@ def test_trl(start: str, tmp_path: Path) -> None:
         read(tmp_path, f"{start} {FLAGS} --sync_ref_model true\n")
 
 
+@pytest.mark.parametrize("start", ["trl kto", "python trl/scripts/kto.py"])
+def test_kto_of_trl(start: str, tmp_path: Path) -> None:
+    """Answers stand alone, and the head is that of all trainers of TRL 1.16."""
+    whole = read(tmp_path, f"{start} {FLAGS} --desirable_weight 1.3\n")
+    assert (whole["micro_batch_size"], whole["seq_length"], whole["recompute"]) == (2, 1024, "full")
+    assert whole["kernels"] == {"optimizer": "adamw", "loss": "trl", "reference": "copy", "precision": "bf16"}
+    assert "reference" not in read(tmp_path, f"{start} {FLAGS}{LORA}\n")["kernels"]
+
+
 @pytest.mark.parametrize("start", ["trl reward", "python trl/scripts/reward.py"])
 def test_rewards_of_trl(start: str, tmp_path: Path) -> None:
     run = read(tmp_path, f"{start} {FLAGS} --center_rewards_coefficient 0.01\n")
@@ -82,6 +91,9 @@ def test_llamafactory(tmp_path: Path) -> None:
     assert run["micro_batch_size"] == 2
     assert (run["kernels"]["loss"], run["kernels"]["reference"]) == ("log_probs", "copy")
     assert "reference" not in read(tmp_path, f"{text}pref_loss: simpo\n", "dpo.yaml")["kernels"]
+    single = read(tmp_path, text.replace("dpo", "kto"), "kto.yaml")
+    assert (single["micro_batch_size"], single["kernels"]["loss"], single["kernels"]["reference"]) == (
+        1, "log_probs_kto", "copy")
     with pytest.raises(InputError, match="stage"):
         read(tmp_path, text.replace("dpo", "ppo"), "dpo.yaml")
 
@@ -101,6 +113,31 @@ def test_axolotl(more: str, loss: str, reference: str | None, tmp_path: Path) ->
     assert (run["kernels"]["loss"], run["kernels"].get("reference")) == (loss, reference)
     with pytest.raises(InputError, match="rl_adapter_ref_model"):
         read(tmp_path, f"{AXOLOTL}{more}rl_adapter_ref_model: true\n", "run.yaml")
+
+
+@pytest.mark.parametrize(("kind", "micro", "loss", "reference"), [
+    ("kto", 1, "trl_kto", "copy"), ("orpo", 2, "trl_orpo", None), ("simpo", 2, "trl_orpo", None),
+    ("simpo\ncpo_alpha: 0", 2, "trl_simpo", None), ("orpo\ncpo_alpha: 0", 2, "trl_orpo", None),
+])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_other_losses_of_axolotl(kind: str, micro: int, loss: str, reference: str | None, narrow: bool,
+                                 tmp_path: Path) -> None:
+    """SimPO is TRL's CPO, whose cross entropy is left out where its weight is 0."""
+    text = AXOLOTL.replace("dpo", kind) + ("deepspeed: zero3_bf16.json\n" if narrow else "")
+    run = read(tmp_path, text, "run.yaml")
+    assert (run["micro_batch_size"], run["kernels"]["loss"], run["kernels"].get("reference")) == (
+        micro, loss + ("_16" if narrow else ""), reference)
+
+
+@pytest.mark.parametrize(("kind", "micro", "loss", "reference"), [
+    ("kto", 1, "swift_kto", "copy"), ("orpo", 2, "trl_orpo", None), ("cpo", 2, "trl_orpo", None),
+    ("simpo --cpo_alpha 0.0", 2, "trl_simpo", None), ("simpo", 2, "trl_orpo", None), ("rm", 2, "reward", None),
+])
+def test_other_losses_of_ms_swift(kind: str, micro: int, loss: str, reference: str | None, tmp_path: Path) -> None:
+    run = read(tmp_path, f"swift rlhf --rlhf_type {kind} --model qwen2.5-7b --dataset x --max_length 2048"
+               " --tuner_type full\n")
+    assert (run["micro_batch_size"], run["kernels"]["loss"], run["kernels"].get("reference")) == (
+        micro, loss, reference)
 
 
 @pytest.mark.parametrize(("more", "loss", "reference"), [

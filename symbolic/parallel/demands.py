@@ -16,6 +16,7 @@ from ..choices import (
     GATED,
     MEGATRON_PEAKS,
     MEGATRON_ROPE,
+    PAIRED,
     PREFERENCES,
     SCORES,
     TRANSFORMERS_ROUTERS,
@@ -70,7 +71,7 @@ def _optimizer(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def _pairs(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    if choices["loss"] not in ("reward", *PREFERENCES):
+    if choices["loss"] not in ("reward", *PAIRED):
         return ()
     return (Rule("pairs", "b", Divides(Integer(2), b), f"must be even with loss = {choices['loss']}: of every pair both"
                  " sequences"),)
@@ -295,7 +296,7 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("packed documents with sinks, latent attention or FP8", packed and tuple(
             choices[axis] for axis in ("sinks", "heads", "fp8")) != ("none", "grouped", "none")),
         ("packed documents with learned positions", packed and learned),
-        (f"packed documents with loss = {choices['loss']}: pairs are sequences of their own",
+        (f"packed documents with loss = {choices['loss']}: its answers are sequences of their own",
          packed and choices["loss"] in ("reward", *PREFERENCES)),
         (f"packed documents with peak = {choices['peak']}: choose peak = saved", packed and choices["peak"] == "torch"),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"

@@ -28,12 +28,13 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("megatron", "sft"), "swift_megatron", ("config", "")), (("megatron", "pt"), "swift_megatron", ("config", "")),
     (("trl", "sft"), "trl", ("config",)), (("trl/scripts/sft.py",), "trl", ("config",)),
     (("trl", "dpo"), "trl_dpo", ("config",)), (("trl/scripts/dpo.py",), "trl_dpo", ("config",)),
+    (("trl", "kto"), "trl_kto", ("config",)), (("trl/scripts/kto.py",), "trl_kto", ("config",)),
     (("trl", "reward"), "trl_reward", ("config",)), (("trl/scripts/reward.py",), "trl_reward", ("config",)),
     (("tune", "run"), "torchtune", ("config",)),
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
-_OTHERS = {("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "KTO",
+_OTHERS = {("trl", "grpo"): "reinforcement learning",
            ("megatron", "rlhf"): "preference training and reinforcement learning",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
 #: Flags by which a script of one's own is one of Hugging Face's trainers.

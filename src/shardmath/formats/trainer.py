@@ -29,10 +29,12 @@ _ATTENTION = {
 #: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
 LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
 #: Losses that settings switch on one by one; those of pairs have logits of their own, whatever head is asked for.
-LOSSES = {"trl_logits": "trl_dpo", "swift_logits": "swift_dpo", "log_probs": "log_probs", "cut_loss": "cut",
-          "trl_loss": "trl", "rewards": "reward"}
+LOSSES = {"rewards": "reward", "trl_logits": "trl_dpo", "kto_logits": "trl_kto", "orpo_logits": "trl_orpo",
+          "cpo_logits": "trl_orpo", "swift_kto_logits": "swift_kto", "swift_logits": "swift_dpo",
+          "log_probs": "log_probs", "log_probs_kto": "log_probs_kto", "cut_loss": "cut", "trl_loss": "trl"}
 #: Losses on logits as a model returns them, and the same on 16-bit ones.
-_NARROW = {"trl_dpo": "trl_dpo_16", "swift_dpo": "swift_dpo_16"}
+_NARROW = {"trl_dpo": "trl_dpo_16", "trl_kto": "trl_kto_16", "trl_orpo": "trl_orpo_16", "trl_simpo": "trl_simpo_16",
+           "swift_dpo": "swift_dpo_16", "swift_kto": "swift_kto_16"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
 #: PyTorch's choice where nobody asks for a fused kernel.
 _LISTED = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
@@ -182,6 +184,8 @@ def _liger(options: Options) -> dict[str, str]:
 
 def _losses(options: Options) -> dict[str, str]:
     chosen = [loss for name, loss in LOSSES.items() if options.is_on(name)]
+    if options.is_on("cpo_logits") and options.word("cpo_alpha", "1") in ("0", "0.0"):
+        return {"loss": "trl_simpo"}  # no cross entropy of the better sequences
     return {"loss": chosen[0]} if chosen else {}
 
 
