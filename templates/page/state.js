@@ -116,6 +116,9 @@ function isSetting(name) {
 
 // A rank of adapters where none was chosen, that of TRL.
 const LORA_RANK = 16;
+function haveRank() {
+  if ("adapters" in state.kernels && !state.settings.lora_rank) set("lora_rank", LORA_RANK);
+}
 
 // Choose the kernel of an axis, the usual one without an option. Of the combinations that the page has with it, the nearest
 // to what was chosen is taken. Returns the axes that are usual again, and the kernels that came with this one.
@@ -127,7 +130,7 @@ function pickKernel(axis, option) {
   const distance = (kernels) => without(kernels, wished).length + without(wished, kernels).length;
   state.kernels = known.reduce((nearest, kernels) => (distance(kernels) < distance(nearest) ? kernels : nearest));
   settle();
-  if ("adapters" in state.kernels && !state.settings.lora_rank) set("lora_rank", LORA_RANK);
+  haveRank();
   return { dropped: without(wished, state.kernels), added: without(state.kernels, wished) };
 }
 
@@ -214,6 +217,7 @@ function fileOf(text) {
 // which recompute there are depends on them.
 function fromLink(link) {
   const asked = new Map(new URLSearchParams(link.replace(/^[^#]*#?/, "")));
+  const linked = new Set(asked.keys());
   const ignored = [];
   const take = (key, known, value, name = key) => {
     if (asked.has(key) && !known) ignored.push(`${key}=${asked.get(key)}`);
@@ -252,6 +256,7 @@ function fromLink(link) {
       set(name, Number(asked.get(name)));
       asked.delete(name);
     }
+  if (!linked.has("lora_rank")) haveRank();
   take("rank", /^\d+$/.test(asked.get("rank")), Number(asked.get("rank")));
   settle();
   return [...ignored, ...[...asked].map((pair) => pair.join("="))];

@@ -147,6 +147,9 @@ def test_adapters_are_chosen_with_their_weights_in_4_bits(opened: Callable[..., 
     asked = tab.evaluate("commandOf(state)")
     assert {("--lora-rank", "16"), ("--kernel", "base_weights=nf4")} <= {*pairwise(shlex.split(asked))}
     assert opened(written_link(tab)).inner_text("#headline") == tab.inner_text("#headline")
+    without_rank = opened(written_link(tab).replace("lora_rank=16", ""))
+    assert without_rank.evaluate("state.settings") == {"lora_rank": 16}
+    assert without_rank.inner_text("#headline") == tab.inner_text("#headline")
     tab.fill("#set-lora_rank", "")
     tab.wait_for_selector("html[data-ready]")
     assert "lora_rank = 0: must be 1 or more with adapters" in tab.inner_text("#headline")

@@ -29,7 +29,8 @@ def refuse_unreplayed_kernels(implementation: str, choices: Mapping[str, str]) -
         known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"] is not None]
         rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
         raise InputError("implementation", implementation, rule, known[0])
-    for axis, options in allowed.items():
+    for axis in sorted(allowed, key="peak".__eq__):  # last, as the option of this one follows from the others
+        options = allowed[axis]
         if (chosen := choices[axis]) not in options:
             rule = f"must be {' or '.join(options)}: steps of others are not replayed yet"
             raise InputError(axis, chosen, rule, options[0])

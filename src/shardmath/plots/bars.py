@@ -1,4 +1,4 @@
-"""Bars: memory by role stacked beside the memory of a GPU, parts of a time, and several numbers side by side."""
+"""Bars: memory by role stacked beside the memory of a GPU, parts of a time, numbers side by side, and named rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from shardmath.account.accounting import RankAccount
 from shardmath.generated.definitions import ROLES, RULE_SHARE
 from shardmath.plots.picture import Table
-from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL, three_digits
+from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL, STRONG, three_digits
 from shardmath.reports.tables import gib
 
 #: Inches.
@@ -154,3 +154,20 @@ def draw_stacked(
                       va="bottom", fontsize=SMALL)
     axes.set_xticks(range(len(names)), names)
     _frame(part, axes, len(names), xlabel=label, ylabel=up, ylim=(0, 1.14 * max(heights)))
+
+
+def draw_rows(
+    axes: Any, names: Sequence[str], sizes: Sequence[float], verdicts: Sequence[str], size: float, start: float = 0.0,
+) -> None:
+    """Draw a row for each of ``names``, the first on top: a bar from ``start``, coloured by its verdict."""
+    axes.barh(range(len(names)), [end - start for end in sizes], 0.7, [start] * len(names), linewidth=0,
+              color=[STRONG[verdict] for verdict in verdicts])
+    name_rows(axes, names, size)
+
+
+def name_rows(axes: Any, names: Sequence[str], size: float) -> None:
+    """Write names of ``size`` points beside rows, the first on top, without the frame of the plot."""
+    axes.set_yticks(range(len(names)), names, fontsize=size)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)

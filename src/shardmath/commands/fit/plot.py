@@ -8,6 +8,7 @@ from typing import Any
 from shardmath.commands.fit.answers import Bound, FitAnswer, Fits
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
+from shardmath.plots.bars import draw_rows, name_rows
 from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.plots.style import INK, SMALL, STRONG, plain_logarithmic, three_digits
 from shardmath.reports.tables import gib
@@ -15,6 +16,8 @@ from shardmath.reports.tables import gib
 GIB = 2**30
 #: Inches of one symbol, and of what stands around all of them.
 _ROW, _AROUND = 0.3, 0.75
+#: Points of the names of rows.
+_NAMES = 7
 _TITLES = ("symbol", "solved for", "now", "fits", "peak GiB", "next", "peak GiB")
 _FITS, _NOT = VERDICTS[0][0], VERDICTS[-1][0]
 
@@ -61,19 +64,16 @@ def _draw_factors(part: Any, fits: Fits) -> None:
     axes = part.add_subplot()
     solved = fits.answers
     factors = [1.0 if item.at is None else item.at.value / fits.now(item.symbol) for item in solved]
-    places = range(len(solved))
     least, most = min(1.0, *factors), max(1.0, *factors)
     room = (most / least) ** 0.5 if most > least else 2
     axes.set_xscale("log")
-    axes.barh(places, [factor - 1 for factor in factors], 0.6, [1] * len(solved), linewidth=0,
-              color=[STRONG[_FITS]] * len(solved))
-    for place, factor, item in zip(places, factors, solved, strict=True):
+    draw_rows(axes, [item.symbol for item in solved], factors, [_FITS] * len(solved), _NAMES, start=1)
+    for place, (factor, item) in enumerate(zip(factors, solved, strict=True)):
         axes.annotate(_said(fits, item).replace("->", "→"), (max(1.0, factor), place), (3, 0),
                       textcoords="offset points", va="center", fontsize=SMALL)
     axes.axvline(1, color=INK, linewidth=0.7)
     axes.set_xlim(least / 1.3, most * max(4, room))
     plain_logarithmic(axes.xaxis, *axes.get_xlim())
-    _name_rows(axes, solved)
     axes.set_xlabel("what fits, as a multiple of what was asked")
 
 
@@ -94,13 +94,6 @@ def _draw_peaks(part: Any, fits: Fits, solved: Sequence[FitAnswer]) -> None:
                           textcoords="offset points", va="center", fontsize=5.5)
     axes.axvline(float(fits.limit) / GIB, color=INK, linewidth=0.7, linestyle="--")
     axes.set_xlim(0, 1.12 * max(float(fits.limit), *(bound.peak for _, bound, _ in rows if bound)) / GIB)
-    _name_rows(axes, solved)
+    name_rows(axes, [item.symbol for item in solved], _NAMES)
     axes.set_xlabel("peak, GiB; dashed: the most that fits")
     part.legend(loc="outside lower center", ncols=2, handlelength=1, columnspacing=1)
-
-
-def _name_rows(axes: Any, solved: Sequence[FitAnswer]) -> None:
-    axes.set_yticks(range(len(solved)), [item.symbol for item in solved])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)

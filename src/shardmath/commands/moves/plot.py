@@ -9,8 +9,9 @@ from shardmath.commands.explain.report import heading
 from shardmath.commands.moves import Move, Moves, Sensitivity
 from shardmath.commands.moves.report import in_changes
 from shardmath.generated.definitions import VERDICTS
+from shardmath.plots.bars import draw_rows
 from shardmath.plots.picture import Panel, Picture, Table
-from shardmath.plots.style import INK, SMALL, STRONG, three_digits
+from shardmath.plots.style import INK, SMALL, three_digits
 from shardmath.reports.tables import gib
 
 GIB = 2**30
@@ -18,6 +19,8 @@ GIB = 2**30
 _ROW, _AROUND = 0.2, 0.75
 #: Symbols and changes that are drawn, the first of each table.
 _SHOWN = 12
+#: Points of the names of rows.
+_NAMES = 5.5
 _FITS, _NOT = VERDICTS[0][0], VERDICTS[-1][0]
 
 
@@ -57,14 +60,12 @@ def _of_symbols(symbols: Sequence[Sensitivity]) -> Panel:
 def _draw_symbols(part: Any, symbols: Sequence[Sensitivity]) -> None:
     axes = part.add_subplot()
     values = [float(item.elasticity) for item in symbols]
-    axes.barh(range(len(symbols)), values, 0.7, linewidth=0,
-              color=[STRONG[_NOT if value > 0 else _FITS] for value in values])
+    draw_rows(axes, [item.name for item in symbols], values, [_NOT if value > 0 else _FITS for value in values], _NAMES)
     for place, value in enumerate(values):
         axes.annotate(f"{value:+.2f}", (max(value, 0.0), place), (2, 0), textcoords="offset points", va="center",
                       fontsize=SMALL)
     axes.axvline(0, color=INK, linewidth=0.7)
     axes.set_xlim(1.1 * min(0.0, *values), 1.3 * max(0.1, *values))
-    _name_rows(axes, [item.name for item in symbols])
     axes.set_xlabel("% of the peak for 1 % of the symbol", fontsize=7)
 
 
@@ -77,8 +78,8 @@ def _of_changes(moves: Moves, changes: Sequence[Move], title: str) -> Panel:
 def _draw_changes(part: Any, moves: Moves, changes: Sequence[Move], title: str) -> None:
     axes = part.add_subplot()
     sizes = [move.peak_bytes / GIB for move in changes]
-    axes.barh(range(len(changes)), sizes, 0.7, linewidth=0,
-              color=[STRONG[_FITS if move.fits else _NOT] for move in changes])
+    draw_rows(axes, [in_changes(move) for move in changes], sizes,
+              [_FITS if move.fits else _NOT for move in changes], _NAMES)
     for place, (move, size) in enumerate(zip(changes, sizes, strict=True)):
         words = three_digits(size) + (f"\n{_longer(move)} time" if move.ratio is not None else "")
         axes.annotate(words, (1, place), (2, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
@@ -89,13 +90,5 @@ def _draw_changes(part: Any, moves: Moves, changes: Sequence[Move], title: str) 
         axes.annotate(label, (at, 1), (0, 2), xycoords=("data", "axes fraction"), textcoords="offset points",
                       ha="center", fontsize=5.5)
     axes.set_xlim(0, 1.04 * max(now, limit, *sizes))
-    _name_rows(axes, [in_changes(move) for move in changes])
     axes.set_title(title, fontsize=SMALL, pad=11)
     axes.set_xlabel("peak, GiB", fontsize=7)
-
-
-def _name_rows(axes: Any, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names, fontsize=5.5)
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
