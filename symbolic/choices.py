@@ -445,6 +445,8 @@ ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].option
 #: Options of ``expert_adapters`` that are added to the weights of experts.
 ADDED: tuple[str, ...] = ("weights", "weights_alone")
 
+#: Losses that further predictions are counted with; all of them are Megatron-Core's.
+MTP_LOSSES: tuple[str, ...] = ("vocab_parallel", "native_fused", "te_fused", "te_fused_fp32")
 #: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
 GATED: tuple[str, ...] = (*BY_NAME["mlp"].words, "swiglu_clamped")
 UNGATED: tuple[str, ...] = ("gelu", "relu2")

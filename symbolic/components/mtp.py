@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..choices import MTP_LOSSES
 from ..dimension import ONE
 from ..dimensions import (
     BATCH,
@@ -60,13 +61,18 @@ def _input() -> tuple[Tensor, ...]:
 
 def _output() -> tuple[Tensor, ...]:
     core = "megatron_core"
-    on: Any = {"loss": ("vocab_parallel",), **_ONCE}
+    on: Any = {"loss": MTP_LOSSES, **_ONCE}
+    own: Any = {"loss": ("vocab_parallel", "native_fused"), **_ONCE}
     return (
         *norm_rows("final_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         saved("head.input", "head", _RESIDUAL, 2, core, "input of the head, one of several in a row", **_ONCE),
-        saved("softmax", "loss", _LOGITS, 4, core, "fp32 softmax of the rank's vocabulary", **on),
-        saved("masked_target", "loss", _ALL_TOKENS, 8, core, "int64 labels relative to the rank's vocabulary", **on),
-        saved("target_mask", "loss", _ALL_TOKENS, 1, core, "bool mask of labels of other ranks", **on),
+        saved("softmax", "loss", _LOGITS, 4, core, "fp32 softmax of the rank's vocabulary", **own),
+        saved("masked_target", "loss", _ALL_TOKENS, 8, core, "int64 labels relative to the rank's vocabulary", **own),
+        saved("target_mask", "loss", _ALL_TOKENS, 1, core, "bool mask of labels of other ranks", **own),
+        saved("logits_gradient", "loss", _LOGITS, 2, "transformer_engine",
+              "bf16 logits, overwritten by their gradient", loss=("te_fused",), **_ONCE),
+        saved("logits_gradient_fp32", "loss", _LOGITS, 4, "transformer_engine", "fp32 gradient of the logits",
+              loss=("te_fused_fp32",), **_ONCE),
         saved("loss_mask", "loss", _ALL_TOKENS, 4, core, "fp32 mask of the tokens that count, one further", **on),
         saved("loss_by_token", "loss", _ALL_TOKENS, 4, core, "fp32 loss of every token", **on),
         saved("counted_tokens", "loss", (), 4, core, "fp32 number of tokens that count", **on),

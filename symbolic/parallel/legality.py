@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from sympy import And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Or
 from sympy.logic.boolalg import Boolean, true
 
-from ..choices import absent_values
+from ..choices import MTP_LOSSES, absent_values
 from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS, QKV_FEATURES
 from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
@@ -137,9 +137,9 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["recompute_method"] in ("block", "every"):
         rules.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
                           "must be 0: recompute of a part of the expert layers is not counted yet"))
-    if choices["loss"] != "vocab_parallel":
+    if choices["loss"] not in MTP_LOSSES:
         rules.append(Rule("counted_mtp", "mtp", Eq(mtp, 0),
-                          "must be 0: it is counted with loss = vocab_parallel, not yet otherwise"))
+                          f"must be 0: it is counted with loss = {', '.join(MTP_LOSSES)}, not yet otherwise"))
     return tuple(rules)
 
 

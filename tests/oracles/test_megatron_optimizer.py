@@ -6,14 +6,21 @@ four bytes of each tensor's step. The 4 bytes more that the constructor leaves a
 
 from __future__ import annotations
 
+import sys
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from megatron.core import optimizer as optimizer_module
+from megatron.core import utils
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import config, gpt_model, one_rank
 from oracles.megatron_data import adamw, data_parallel, step_on_lists
+from packaging.version import Version
+from torch.optim import AdamW
 
 from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard, tensors_in_shard
@@ -84,6 +91,64 @@ def test_buffers_and_states(draw: Random) -> None:
     )
     gaps = 63 * sum(map(len, buckets)) * any(size % 64 for sizes in buckets for size in sizes)
     assert 0 <= shard - fullest <= gaps
+
+
+class FusedAdam(AdamW):
+    """Moments as Transformer Engine's AdamW keeps them: of two widths, for fp32 parameters that it is given."""
+
+    def __init__(
+        self, params: Any, exp_avg_dtype: torch.dtype, exp_avg_sq_dtype: torch.dtype, *, master_weights: bool = False,
+        master_weight_dtype: Any = None, use_decoupled_grad: bool = False, adam_w_mode: bool = True,
+        store_param_remainders: bool = False, **others: Any,
+    ) -> None:
+        assert not master_weights  # Megatron-Core has them
+        super().__init__(params, **others)
+        self.types = {"exp_avg": exp_avg_dtype, "exp_avg_sq": exp_avg_sq_dtype}
+
+    def step(self, closure: Any = None) -> None:
+        """Make the moments."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                assert parameter.dtype == torch.float32
+                for name, kind in self.types.items():
+                    self.state[parameter].setdefault(name, torch.zeros_like(parameter, dtype=kind))
+
+
+@pytest.mark.cases(8, 100)
+def test_moments_of_any_width_with_scales_of_the_moment(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With these FP8 recipes Megatron-Core itself has fp32 master weights, and copies gradients to their width."""
+    monkeypatch.setattr(optimizer_module, "Adam", FusedAdam)
+    monkeypatch.setattr(optimizer_module, "USING_PYTORCH_OPTIMIZER", False)
+    named = ModuleType("transformer_engine.pytorch.optimizers")
+    named.FusedAdam = FusedAdam  # type: ignore[attr-defined]
+    for name in ("transformer_engine", "transformer_engine.pytorch"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "transformer_engine.pytorch.optimizers", named)
+    monkeypatch.setattr(utils, "_te_version", Version("2.11.0"))
+    shape = random_layout(draw) | {"zero1": 1, "V": 1}
+    widths = {letter: draw.choice((2, 4)) for letter in ("m1", "m2")}
+    types = {2: torch.bfloat16, 4: torch.float32}
+    recipe, ours = draw.choice((("tensorwise", "current"), ("mxfp8", "mx"), ("blockwise", "block")))
+    with one_rank(shape, draw) as replica:
+        settings = config(shape)
+        model = gpt_model(shape, settings)
+        buckets = sizes_by_bucket(model, distributed=True)
+        with Live(model) as live:
+            wrapped = data_parallel(settings, model, distributed=True, gradient_bytes=shape["w"])
+            before = live.now
+            optimizer = adamw(
+                wrapped, distributed=True, use_precision_aware_optimizer=True, fp8_recipe=recipe,
+                exp_avg_dtype=types[widths["m1"]], exp_avg_sq_dtype=types[widths["m2"]])
+            made = live.now - before
+            optimizer.step()
+            stepped = live.now - before - made
+    own = sum(elements_in_shard(sizes, shape["D"] * shape["c"], replica) for sizes in buckets)
+    moments = sum(widths.values())
+    assert (made, stepped) == (4 * own + 4, (moments + 4 * (shape["w"] == 2)) * own)
+    shard, states, copies = ledger(
+        MEGATRON.with_choices(optimizer="precision_aware_core", fp8=ours), "stage.shard_elements", "stage.optimizer",
+        "stage.gradient_copies.optimizer_step", **shape, **widths, B=shape["p"] * shape["D"])
+    assert (states, copies) == ((4 + moments) * shard, 4 * (shape["w"] == 2) * shard)
 
 
 @pytest.mark.cases(16, 200)

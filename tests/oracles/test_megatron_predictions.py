@@ -1,0 +1,88 @@
+"""Multi-token prediction with each of Megatron-Core's losses: what it keeps beside that of the last stage.
+
+Megatron-Core's own model runs. Transformer Engine's cross entropy is a stand-in that keeps what the real one keeps: the
+logits, which their gradient overwrites, or an fp32 gradient of its own. All predictions have the same kind of loss.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from counted import MEGATRON_CPU
+from megatron.core.models.common.language_module import language_module
+from megatron.core.transformer.moe import token_dispatcher
+from oracles.ledger import ledger
+from oracles.megatron_cpu import Batch, forward, one_rank
+from oracles.megatron_experts import Nothing, model_of, on_host, settings_of
+from oracles.saved import Saved
+from torch import Tensor
+
+#: Losses by what Megatron-Core calls them.
+LOSSES = {"vocab_parallel": "", "native_fused": "native", "te_fused": "te", "te_fused_fp32": "te"}
+
+
+class Overwritten(torch.autograd.Function):
+    """Transformer Engine's cross entropy: it keeps the logits, which hold their gradient after the forward pass."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor) -> Tensor:
+        """Return a loss for every token."""
+        context.save_for_backward(logits.detach())
+        return torch.zeros(logits.shape[:2])
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        """Return the gradient that was kept."""
+        return context.saved_tensors[0]
+
+
+class Beside(Overwritten):
+    """The later one, which makes an fp32 gradient beside the logits."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor) -> Tensor:
+        """Return a loss for every token."""
+        context.save_for_backward(logits.float())
+        return torch.zeros(logits.shape[:2])
+
+
+def shape_of(draw: Random) -> dict[str, int]:
+    """Draw sizes of a small model with experts, by letter."""
+    return {
+        "t": 1, "c": 1, "D": 1, "e": 1, "et": 1, "p": 1, "r": 0, "sp": 0, "k": 1, "a": draw.randint(1, 2),
+        "d": 2 * draw.randint(2, 5), "h": 2 * draw.randint(2, 10), "f": draw.randint(1, 20), "L": draw.randint(1, 2),
+        "ld": 0, "E": 2, "q": 2, "fe": draw.randint(1, 12), "fs": 0, "sgate": 0, "s": 4 * draw.randint(1, 6),
+        "b": draw.randint(1, 2), "u": draw.randint(4, 30), "tied": draw.randint(0, 1), "mtp": draw.randint(1, 2),
+        "lk": 0, "lq": 0, "dr": 0, "dv": 0,
+    }
+
+
+@pytest.mark.cases(6, 60)
+def test_kept_with_each_loss(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = shape_of(draw)
+    for module, name, stand_in in (
+        (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
+        (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
+    ):
+        monkeypatch.setattr(module, name, stand_in)
+    beside_the_losses = {}
+    for loss, kind in LOSSES.items():
+        kernel = Beside if loss.endswith("fp32") else Overwritten
+        monkeypatch.setattr(language_module, "te_parallel_cross_entropy",
+                            lambda logits, *_, run=kernel: run.apply(logits))
+        with one_rank(shape, draw):
+            settings = settings_of(shape, "alltoall")
+            settings.cross_entropy_loss_fusion = bool(kind)
+            settings.cross_entropy_fusion_impl = kind or "native"
+            model = model_of(shape, settings)
+            with Saved(model) as saved:
+                output = forward(model, shape, Batch.of(shape).with_mask(None))
+            kept = saved.bytes(model)
+            assert output.shape == (shape["b"], shape["s"])
+        implementation = MEGATRON_CPU.with_choices(layers="experts", permute="unfused", peak="saved", loss=loss)
+        of_last, of_further = ledger(implementation, "loss.saved", "mtp.saved", **shape, B=1)
+        beside_the_losses[loss] = kept - of_last - shape["mtp"] * of_further
+    assert len({*beside_the_losses.values()}) == 1, (shape, beside_the_losses)
