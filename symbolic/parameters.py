@@ -389,8 +389,8 @@ PARAMETERS: tuple[Parameter, ...] = (
             r"\omega_{w}", default=0),
     _switch("ot", "tp_comm_overlap", "tensor-parallel collectives overlap matrix products",
             Kind.MACHINE, r"\omega_{t}", default=0),
-    _switch("oe", "expert_overlap", "tokens go to experts beside computing of another micro-batch, whose memory is"
-            " not counted yet", Kind.MACHINE, r"\omega_{e}", default=0),
+    _switch("oe", "expert_overlap", "tokens go to experts beside computing of another micro-batch, in time"
+            " alone", Kind.MACHINE, r"\omega_{e}", default=0),
     _switch("oh", "overlap_cpu_optimizer_d2h_h2d", "gradients are copied to the host while it updates other"
             " parameters", Kind.MACHINE, r"\omega_{h}", default=0),
     Parameter("pw", "power_milliwatts", "mW", 0, "power of one GPU at full load, with its share of the building",

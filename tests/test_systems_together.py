@@ -20,6 +20,7 @@ CHOSEN = {
     "links": {"links": "measured"}, "gpus": {"gpus": "mixed", "stages": "listed"},
     "local_updates": {"local_updates": "diloco"}, "optimizer_offload": {"optimizer_offload": "cpu"},
     "activation_offload": {"activation_offload": "layers"},
+    "expert_passes": {"expert_passes": "combined", "layers": "experts"},
 }
 #: By axis, those that docs/systems.md says it is counted with.
 TOGETHER = {

@@ -28,6 +28,7 @@ from ..systems.system import Transient
 from ..terms import TermSet, product, total
 from . import (
     balance_moments,
+    combined_moments,
     dealt,
     deepspeed_moments,
     expert_layers,
@@ -144,6 +145,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
     *(
         Aggregate(name, title, sites, size, "transformers", options)
         for name, title, sites, size, options in balance_moments.SIZES
+    ),
+    *(
+        Aggregate(name, title, sites, size, "megatron_core", options)
+        for name, title, sites, size, options in combined_moments.SIZES
     ),
     *(Aggregate(*item) for item in frozen_moments.SIZES),
     *(

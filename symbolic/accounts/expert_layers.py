@@ -60,13 +60,13 @@ def bound_in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
     """
     first, _ = ends(implementation.choices)
     own = 1 - Iverson(Eq(r, first))
-    return product(_bound(terms, implementation), 2 * Ler - product(own, _first_has_experts(implementation)))
+    return product(_bound(terms, implementation), 2 * Ler - product(own, first_has_experts(implementation)))
 
 
 def bound_at_first(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the same when the embedding goes backward, of which the first layer's gradient is counted."""
     first, _ = ends(implementation.choices)
-    held = 2 * Ler - _first_has_experts(implementation)
+    held = 2 * Ler - first_has_experts(implementation)
     return product(Iverson(Eq(r, first)), _bound(terms, implementation), held)
 
 
@@ -85,7 +85,7 @@ def _all_at_end(implementation: Implementation) -> Expr:
     return product(Iverson(Eq(step, 1)), is_one_chunk(implementation.choices))
 
 
-def _first_has_experts(implementation: Implementation) -> Expr:
+def first_has_experts(implementation: Implementation) -> Expr:
     """1 if the first layer of the stage has experts."""
     if implementation.choices["stages"] == "listed":
         return Integer(0)

@@ -14,6 +14,7 @@ from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
+from ..systems.combined_passes import are_combined
 from ..terms import TermSet, product, total
 from .expert_layers import at_work
 from .megatron_moments import BOUND_INPUTS, input_before, received_gradient
@@ -35,8 +36,13 @@ def combined_results(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the sum of routed and shared results needs beyond the results before they are sent back.
 
     A token with one routed expert has results as large as itself: these, their sum and that with the result of shared
-    experts are more than results of the experts and the same sorted.
+    experts are more than results of the experts and the same sorted. Where passes take turns, tokens that arrived are
+    let go of by then, and results sorted are not.
     """
+    if are_combined(implementation.choices):
+        received, back, stream = (
+            _bytes(2, shape, implementation) for shape in ((RECEIVED, HIDDEN), (SENT, HIDDEN), _SHARE))
+        return product(at_work(implementation), Max(Integer(0), back + stream * (1 + _SHARED) - 2 * received))
     results, share, whole = (_bytes(2, (tokens, HIDDEN), implementation) for tokens in (RECEIVED, RECEIVED_SHARE, SENT))
     # In fp32 a copy of the results and their sums, in 16 bits these alone.
     reduced = 2 * (results + share) if implementation.choices["router_precision"] == "fp32" else share

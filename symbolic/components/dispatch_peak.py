@@ -21,6 +21,9 @@ _SENT, _RECEIVED, _SHARE = (SENT, HIDDEN), (RECEIVED, HIDDEN), (RECEIVED_SHARE, 
 _ONE, _ALONE = 1 - SEVERAL, 1 - GATHERED
 #: Dispatchers behind which experts and their results are alike.
 _ANY: Any = {"dispatch": ("alltoall", *FLEX)}
+#: With passes of two micro-batches in turns, what a part of a layer returns is saved, or let go of.
+_APART: Any = {"expert_passes": ("apart",)}
+_COMBINED: Any = {"expert_passes": ("combined",)}
 #: In FP8 experts do not keep the 16-bit tokens that they read, and a variable holds those that arrived.
 _KEPT: Any = {"fp8": ("none",)}
 
@@ -38,13 +41,15 @@ def _forward() -> tuple[Tensor, ...]:
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
     not_the_experts_input = SEVERAL + GATHERED - SEVERAL * GATHERED
     return (
-        _row("sent", _SENT, 2, "tokens about to be sent", at),
+        _row("sent", _SENT, 2, "tokens about to be sent", at, **_APART),
         _row("arrived", _SHARE, 2, "tokens that arrived, before they are gathered and sorted", at,
              AFAR * not_the_experts_input, **_KEPT),
         _row("arrived_quantised", _SHARE, 2, "tokens that arrived, before they are gathered, sorted and quantised", at,
              AFAR, fp8=QUANTISED),
-        _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
-        _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
+        _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32,
+             **_APART),
+        _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16,
+             **_APART),
         _row("results", _RECEIVED, 2, "results of the experts", at, **_ANY),
         _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at,
              SEVERAL * LEAVE),
@@ -56,7 +61,7 @@ def _forward() -> tuple[Tensor, ...]:
         _row("results_reduced_bf16", _SHARE, 2, "the same, bf16", at, GATHERED, **bf16),
         _row("results_returned", _SENT, 2, "results sent back", at, _ONE * _ALONE * AFAR),
         _row("shared_results", (SEQUENCE_SP, BATCH, HIDDEN), 2, "result of the shared experts", at, Iverson(fs > 0),
-             **_ANY),
+             **_ANY, **_APART),
     )
 
 
@@ -90,6 +95,22 @@ def _ungated() -> tuple[Tensor, ...]:
     )
 
 
+def _held() -> tuple[Tensor, ...]:
+    """Return what is held while experts go backward in a graph of their own, and that of shared experts waits."""
+    combine, inside = "combine_backward", "experts_backward"
+    stream, some = (SEQUENCE_SP, BATCH, HIDDEN), Iverson(fs > 0)
+    return (
+        *(_row(f"{name}{suffix}", stream, 2, meaning, at, when, **_COMBINED)
+          for suffix, at in (("", combine), ("_inside", inside)) for name, meaning, when in (
+              ("output_gradient", "gradient of the layer's output, beside that of what goes around the experts", ONE),
+              ("shared_gradient", "gradient of the shared experts' result", some))),
+        _row("down_gradient", (RECEIVED, EXPERT_FFN), 2, "gradient of the down projection's input", combine,
+             mlp=GATED, **_COMBINED),
+        _row("gradient_held", _RECEIVED, 2, "gradient of the experts' results before it is sorted", inside,
+             **_COMBINED),
+    )
+
+
 def _backward() -> tuple[Tensor, ...]:
     at = "combine_backward"
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
@@ -111,7 +132,7 @@ def _backward() -> tuple[Tensor, ...]:
 
 COMPONENTS = (
     Component(
-        "dispatch", "Dispatch of tokens", 49, Place.EXPERTS, (*_forward(), *_backward()),
+        "dispatch", "Dispatch of tokens", 49, Place.EXPERTS, (*_forward(), *_backward(), *_held()),
         note="With a fuller rank than others the first of these moments is the one that counts: what the forward"
         " pass of one layer holds besides is four times the tokens of its experts.",
         options={"layers": ("experts",), "peak": ("megatron_te",)},

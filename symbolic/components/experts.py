@@ -70,6 +70,8 @@ def _alltoall() -> tuple[Tensor, ...]:
               when=_SEVERAL * _DROPLESS, **fused),
         saved("unsort_map", at, (RECEIVED,), 4, te, "int32 places that results are sorted back to",
               when=_SEVERAL * _DROPLESS, **fused),
+        *_by_precision("arrived_weights", at, (RECEIVED_SHARE,), "weights of tokens as they arrived", core,
+                       dispatch=("alltoall",), expert_passes=("combined",)),
         saved("map_transposed", at, (*_TOKENS, ROUTED), 1, core, "bool map of experts to tokens", when=_DROPLESS,
               **unfused),
         *_by_precision("weights_transposed", at, (*_TOKENS, ROUTED), "weights of all experts, by expert", core,

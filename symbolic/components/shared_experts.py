@@ -56,6 +56,8 @@ def _rows() -> tuple[Tensor, ...]:
         saved("down.input", "shared_down", _INNER, 2, core, "input of the down projection", fp8=("none",),
               adapters=("none",)),
         *quantised("down.input", "shared_down", _TOKENS, (SHARED_FFN, SHARED_FFN_SCALES), when=_SOME),
+        saved("result", "combined_passes", _RESIDUAL, 2, core, "result of the shared experts", when=_SOME,
+              expert_passes=("combined",)),
         saved("gate.score", "shared_gate", (SEQUENCE_SP, BATCH), 2, core, "sigmoid of the gate", when=sgate * _SOME),
         saved("gate.result", "shared_gate", _RESIDUAL, 2, core, "result of the shared experts before the gate",
               when=sgate * _SOME),

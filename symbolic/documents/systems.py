@@ -25,9 +25,13 @@ from .tex import cite, code, escape, lines, math, operations
 
 
 def with_option(system: System, option: str) -> tuple[Implementation, Implementation]:
-    """Return the first implementation that has a system, without it and with an option of it, all else chosen alike."""
-    needs = system.axis.needs.get(option, {})
-    plain = IMPLEMENTATIONS[system.frameworks[0]].with_choices(**needs)
+    """Return the first implementation that has a system, without it and with an option of it, all else chosen alike.
+
+    What the option needs is chosen, and of axes with options that it was not counted with the first one that it was.
+    """
+    first = IMPLEMENTATIONS[system.frameworks[0]]
+    needs = {axis: options[0] for axis, options in system.counted.items() if first.choices[axis] not in options}
+    plain = first.with_choices(**{**needs, **system.axis.needs.get(option, {})})
     return plain, plain.with_choices(**{system.axis.name: option})
 
 

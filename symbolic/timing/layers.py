@@ -14,6 +14,7 @@ from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
 from ..rates import BETWEEN, beside_computing
+from ..systems.combined_passes import are_combined
 from ..terms import TermSet, product, term_symbol, total
 from .components import PASSES
 
@@ -88,25 +89,25 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             (experts,) = local_shape((EXPERTS,), implementation.choices)
             launched = total(launched, product(experts, of_expert))
         for way in PASSES:
-            _add_pass(terms, block, words, sums, way, launched)
+            _add_pass(terms, block, words, sums, way, launched, are_combined(implementation.choices))
 
 
 def _add_pass(
-    terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str, launched: Expr,
+    terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str, launched: Expr, combined: bool,
 ) -> None:
     """Add a pass of a block: waiting, and launches that the host delays, beside its computing.
 
-    Tokens may go to experts and back beside another micro-batch, which is in its other pass then. The host has
-    ``launched`` after so many nanoseconds.
+    Tokens may go to experts and back beside another micro-batch, which is in its other pass then, and do so where both
+    passes are ``combined``. The host has ``launched`` after so many nanoseconds.
     """
-    other = PASSES[way == PASSES[0]]
+    other, overlap = PASSES[way == PASSES[0]], Integer(1) if combined else oe
     parts: list[Expr] = [terms[f"{block}.{way}_computing"].symbol]
     for group in BETWEEN:
         waited = sums(f"{group.name}_{way}_time")
         if waited != 0:
             if group.name in _TO_EXPERTS:
                 beside = beside_computing(waited, terms[f"{block}.{other}_computing"].symbol)
-                waited = total(product(1 - oe, waited), product(oe, beside))
+                waited = total(product(1 - overlap, waited), product(overlap, beside))
             parts.append(terms.add(f"{block}.{group.name}_{way}_waiting", waited, "s",
                                    f"{words}: waiting for {group.meaning}, {way} pass"))
     passes = [sums(f"tensor_{kind}_passes") for kind in ((way, "hidden") if way == "backward" else (way,))]

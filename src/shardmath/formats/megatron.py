@@ -61,7 +61,8 @@ def run_of(
     rest = [flag for flag in options.words if flag not in options.asked and flag not in flags.REFUSED]
     idle = [flag for flag in rest if flag in flags.WITHOUT_EFFECT or flags.idle(flag, model)]
     uncounted = [flag for flag, words in options.words.items()
-                 if flag in flags.UNCOUNTED and flag not in idle and not flags.is_off(words)]
+                 if flag in flags.UNCOUNTED and flag not in idle and not flags.is_off(words)
+                 and flags.COUNTED_BY.get(flag, "") not in arguments["kernels"]]
     return Run(
         format, options.source, model, arguments,
         understood=tuple(options.shown(flag) for flag in options.words if flag in options.asked),

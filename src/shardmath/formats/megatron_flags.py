@@ -101,6 +101,7 @@ UNCOUNTED: Mapping[str, str] = {
     "defer-embedding-wgrad-compute": "the inputs and gradients of the head that wait",
     "wgrad-deferral-limit": "the inputs and gradients of the head that wait",
     "delay-wgrad-compute": "what waits for delayed weight gradients",
+    "ep-overlap-early-attn-memory-release": "another order of passes in turns",
     "overlap-moe-expert-parallel-comm": "a second micro-batch in flight",
     "ddp-pad-buckets-for-high-nccl-busbw": "padding of buckets",
     "fp32-residual-connection": "residuals in fp32",
@@ -129,6 +130,9 @@ UNCOUNTED: Mapping[str, str] = {
     "high-priority-a2a-comm-stream": "streams of their own",
     "fp8-output-proj": "an output projection in FP8",
 }
+
+#: Flags among them that are counted where a run has a choice of this axis.
+COUNTED_BY: Mapping[str, str] = {"overlap-moe-expert-parallel-comm": "expert_passes"}
 
 #: Flags that change what is kept so much that no number would be true.
 REFUSED: Mapping[str, str] = {

@@ -112,7 +112,7 @@ def kernels_of(options: Options, model: Model) -> dict[str, str]:
         if len(set(words)) > 1 or words[0] not in CONTEXTS:
             raise options.error("cp-comm-type", f"must be one of {', '.join(CONTEXTS)} for all layers")
         chosen["context"] = CONTEXTS[words[0]]
-    return chosen | (_experts(options) if model.num_experts else {})
+    return chosen | (_experts(options, model, chosen) if model.num_experts else {})
 
 
 def libraries_of(options: Options, environment: Mapping[str, object]) -> dict[str, int]:
@@ -178,10 +178,11 @@ def amax_history_of(options: Options, kernels: Mapping[str, str]) -> dict[str, i
     return {} if steps is None else {"fp8_amax_history_len": steps}
 
 
-def _experts(options: Options) -> dict[str, str]:
+def _experts(options: Options, model: Model, chosen: Mapping[str, str]) -> dict[str, str]:
     dispatch = _dispatch(options)
     return {
         "dispatch": dispatch,
+        **(_turns(options) if dispatch == "alltoall" and _are_counted_in_turns(options, model, chosen) else {}),
         "permute": "fused" if options.is_on("moe-permute-fusion") else "unfused",
         "router": "fused" if options.is_on("moe-router-fusion") else "unfused",
         "router_precision": _router_precision(options, dispatch),
@@ -199,6 +200,17 @@ def _router_precision(options: Options, dispatch: str) -> str:
                                 f" {dispatch}, which sends its weights in fp32")
         return "fp32"
     return precision
+
+
+def _are_counted_in_turns(options: Options, model: Model, chosen: Mapping[str, str]) -> bool:
+    """Tell whether passes of two micro-batches in turns are counted with what else a run has."""
+    alone = options.number("expert-tensor-parallel-size") or options.number("tensor-model-parallel-size") or 1
+    grouped = options.is_on("moe-grouped-gemm") and "fp8" not in chosen and "peak" not in chosen
+    return grouped and alone == 1 and model.mlp == "swiglu" and not model.num_mtp_layers
+
+
+def _turns(options: Options) -> dict[str, str]:
+    return {"expert_passes": "combined"} if options.is_on("overlap-moe-expert-parallel-comm") else {}
 
 
 def _dispatch(options: Options) -> str:

@@ -144,6 +144,8 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield "moe-flex-dispatcher-backend", choices["dispatch"]
     else:
         yield "moe-token-dispatcher-type", choices["dispatch"]
+    if choices["expert_passes"] == "combined":
+        yield ("overlap-moe-expert-parallel-comm",)
     if choices["permute"] == "fused":
         yield ("moe-permute-fusion",)
     if choices["expert_products"] == "grouped":
