@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardmath.allocator.settings import Settings
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
 GIB = 2**30
 #: Quantities of measured bytes.
 PEAK, STEADY, RESERVED = "allocated peak", "allocated between steps", "reserved peak"
+PROCESS = "process"
 #: Trait of runs by which the formula of reserved memory is judged where their steps are not replayed.
 BY_FORMULA = "reserved memory by the formula"
 #: How a run ended: it trained, or it is given as out of memory.
@@ -35,7 +37,7 @@ class Case:
     ``shardmath.explain`` beside model and GPU. ``seconds`` are those of one optimizer step, None where a table does
     not say them. ``group`` names rows that are judged together, ``traits`` what else a sentence may ask of the row.
     ``others`` are further readings of a row that does not state something, by name, each with the arguments that
-    differ.
+    differ. ``allocator``: options of PyTorch's allocator in a replay.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Case:
     refusal: str = ""
     traits: frozenset[str] = frozenset()
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    allocator: Settings = field(default_factory=Settings)
 
     @property
     def layout(self) -> str:

@@ -18,9 +18,10 @@ from validation.measured import (
     nanotron,
     one_h100,
     simumax,
+    swift_examples,
     torchtitan,
 )
-from validation.measured.case import FIT, PEAK, RESERVED, STEADY, Case
+from validation.measured.case import FIT, PEAK, PROCESS, RESERVED, STEADY, Case
 from validation.measured.metrics import (
     Target,
     at_most,
@@ -197,6 +198,19 @@ DATASETS: tuple[Dataset, ...] = (
         weights that stay on the GPU where Megatron-Bridge moves the optimizer. Both stand in the programs' code,
         where they were looked for when rows were off. Nothing is fitted.""",
         bridge_cards.read, (PEAK, STEADY, RESERVED), True, _cards,
+    ),
+    Dataset(
+        "swift_examples", "Example scripts of ms-swift", swift_examples.TABLE,
+        """Many scripts under `examples` of ms-swift begin with the memory of a GPU, in whole GiB (*GB* is read as
+        GiB), and the seconds of an iteration. A row has the settings of its script at the commit that first stated
+        the figure: some scripts changed since and kept it. Libraries of that time differ from today's where the table
+        says so: until Transformers 4.54 AdamW was PyTorch's with a temporary for every parameter. A figure is read as
+        the memory of the process, though a trainer's log has reserved memory, half a GiB to one less. A GPU is an
+        A100 of 80 GB where the script names none. *Packed* rows have full sequences; others are shorter than
+        `max_length`, for which they are predicted: of these a prediction is the most. Figures that are the memory of
+        a card are no measurement, and only the verdict is judged. Not in the table are models of images, rollouts,
+        and pairs and rewards of Megatron-Core. No target, and nothing is fitted.""",
+        swift_examples.read, (PROCESS,), True, NO_TARGETS,
     ),
     Dataset(
         "hagemann", "Fit or out of memory: Hagemann et al. 2023", hagemann.TABLE,

@@ -12,7 +12,7 @@ from typing import Any
 from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
 from shardmath.generated.definitions import WORDS
-from validation.measured.case import BY_FORMULA, PEAK, RESERVED, STEADY, Case, Measured
+from validation.measured.case import BY_FORMULA, PEAK, PROCESS, RESERVED, STEADY, Case, Measured
 from validation.measured.replays import replays
 
 #: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
@@ -41,16 +41,28 @@ class Estimate:
     """Bytes of the process on the fullest rank."""
     usual: int = 0
     """Reserved bytes of the fullest rank by the formula of searches."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """Bytes of the process and reserved ones of them, at both ends of their ranges."""
     reserved: int | None = None
     """Reserved bytes of a replay, where there is one, or those of the formula for runs that are judged by it."""
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest bytes of the process that are stated; with a replay reserved memory has no range."""
+        low, high = (total if self.reserved is None else total - reserved + self.reserved
+                     for total, reserved in self.ends)
+        return low, high
 
     def of(self, measured: Measured) -> int:
         """Return the predicted bytes that a measured number stands against.
 
-        Without a replay, reserved memory stands against allocated memory.
+        Without a replay, reserved memory stands against allocated memory, and memory of a process against that with
+        reserved memory by the formula.
         """
         if measured.quantity == RESERVED and self.reserved is not None:
             return self.reserved
+        if measured.quantity == PROCESS:
+            return self.process if self.reserved is None else self.process - self.usual + self.reserved
         known = {PEAK: self.peaks, STEADY: self.steady, RESERVED: self.peaks}[measured.quantity]
         return max(known) if measured.rank is None else known[measured.rank]
 
@@ -61,7 +73,8 @@ def estimate(case: Case) -> Estimate | str:
     answer = case.refusal or _estimate(case, case.arguments)
     if isinstance(answer, Estimate) and BY_FORMULA in case.traits:
         return replace(answer, reserved=replays().get(case.id, answer.usual))
-    if isinstance(answer, Estimate) and case.arguments.get("implementation") in REPLAYED:
+    if isinstance(answer, Estimate) and (case.arguments.get("implementation") in REPLAYED
+                                         or any(item.quantity == PROCESS for item in case.measured)):
         return replace(answer, reserved=replays().get(case.id))
     return answer
 
@@ -89,6 +102,7 @@ def _read(account: Explanation) -> Estimate:
         sites=tuple(rank.site for rank in account.ranks),
         share=account.peak.share, verdict=account.verdict, rule_80=account.rule_80,
         published=_published(account), process=account.process.total, usual=account.process.reserved,
+        ends=tuple((end["total"], end["reserved"]) for end in (account.process.low, account.process.high)),
     )
 
 

@@ -11,14 +11,14 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from shardmath.account.accounting import explanation
 from shardmath.account.configured import configured
 from shardmath.account.replaying import refuse_unreplayed_job
-from shardmath.allocator.settings import Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import huggingface, nanotron, one_h100, torchtitan
-from validation.measured.case import RESERVED, Case
+from validation.measured import huggingface, nanotron, one_h100, swift_examples, torchtitan
+from validation.measured.case import PROCESS, RESERVED, Case
 
 NAME = "replayed.csv"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME
@@ -46,26 +46,21 @@ def replayed(cases: Iterable[Case] | None = None) -> str:
 
 
 def _replayed_cases() -> Iterable[Case]:
-    for table in (nanotron, torchtitan, huggingface, one_h100):
+    for table in (nanotron, torchtitan, huggingface, one_h100, swift_examples):
         yield from table.read()
 
 
 def replay_of(case: Case) -> tuple[int, int] | None:
-    """Reserved and allocated bytes of the measured rank; None where nothing was measured, or nothing is estimated.
-
-    Where the fullest rank was measured, there is one for every layer: no pipeline.
-    """
-    ranks = [measured.rank for measured in case.measured if measured.quantity == RESERVED]
+    """Reserved and allocated bytes of the measured rank; None where nothing was measured, or nothing is estimated."""
+    ranks = [measured.rank for measured in case.measured if measured.quantity in (RESERVED, PROCESS)]
     if case.model is None or not ranks:
         return None
-    if (rank := ranks[0]) is None:
-        assert case.arguments.get("pipeline_parallel", 1) == 1
-        rank = 0
     try:
-        job = configured(case.model, case.gpu, **case.arguments).job
+        configuration = configured(case.model, case.gpu, **case.arguments)
+        job = configuration.job
         refuse_unreplayed_job(job)
     except InputError:
         return None
-    values = job.on_rank(rank)
-    answer = replayed_rank(job.evaluator, values, terms_at(job.evaluator.terms, values), Settings())
+    values = job.on_rank(explanation(configuration).peak_rank if ranks[0] is None else ranks[0])
+    answer = replayed_rank(job.evaluator, values, terms_at(job.evaluator.terms, values), case.allocator)
     return answer.reserved_bytes, answer.allocated_bytes

@@ -16,6 +16,7 @@ from validation.measured import (
     nanotron,
     one_h100_words,
     simumax,
+    swift_examples_words,
 )
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
 from validation.measured.claims import check
@@ -307,7 +308,7 @@ def _other_error(pair: Pair, name: str) -> float | None:
 REMARKS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "simumax": _simumax, "megatron_tests": _megatron, "nanotron": _nanotron, "torchtitan": _torchtitan,
     "huggingface": _huggingface, "one_h100": one_h100_words.remarks,
-    "bridge_cards": cards_words.remarks,
+    "bridge_cards": cards_words.remarks, "swift_examples": swift_examples_words.remarks,
     "hagemann": _hagemann, "known_to_run": _known,
 }
 REFUSALS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {"known_to_run": _known_refusals}

@@ -1,0 +1,69 @@
+"""Memory of processes that ms-swift's example scripts state, with the settings of each script when it was stated."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from shardmath.allocator.settings import Settings
+from shardmath.errors import InputError
+from shardmath.formats.described import read_settings
+from shardmath.formats.table import table as format_named
+from shardmath.machines.gpu import Gpu
+from validation.measured.case import PROCESS, Case, Measured
+from validation.measured.reading import gib, rows, whole
+
+TABLE = "swift_examples.csv"
+SOURCE = "https://github.com/modelscope/ms-swift"
+#: Where a script names none: its figures are of cards of 80 GiB.
+GPU = "a100-80gb"
+MEGATRON, TRANSFORMERS, SHORTER, CARD = (
+    "packed, Megatron-Core", "packed, Transformers", "sequences shorter than max_length", "only the card is stated")
+#: Traits of a figure that names its GPU, and of full sequences.
+NAMED, PACKED = "GPU named", "packed"
+
+
+def read(table: str = TABLE) -> tuple[Case, ...]:
+    """Return one case for every row."""
+    return tuple(_case(row) for row in rows(table))
+
+
+def _case(row: dict[str, str]) -> Case:
+    group = CARD if not row["gib"] else SHORTER if row["batch"] == "shorter" else (
+        MEGATRON if row["format"] == "swift_megatron" else TRANSFORMERS)
+    known: dict[str, Any] = {
+        "id": row["id"], "group": group, "source": f"{SOURCE}/blob/{row['commit']}/{row['path']}",
+        "gpu": Gpu.named(row["gpu"] or GPU), "seconds": float(row["seconds"]) if row["seconds"] else None,
+        "measured": (Measured(PROCESS, gib(row["gib"])),) if row["gib"] else (),
+        "traits": frozenset([NAMED] * bool(row["gpu"]) + [PACKED] * (row["batch"] == PACKED) + [_release(row)]),
+        "allocator": Settings.parsed(row["alloc_conf"]),
+    }
+    try:
+        run = read_settings(format_named(row["format"]), row["id"], words_of(row["settings"]), whole(row["num_gpus"]))
+    except InputError as error:
+        return Case(model=None, arguments={}, refusal=f"{error.field}: {error.rule}", **known)
+    arguments = run.changed(_of_release(row["release_arguments"]))
+    ranks = prod(arguments.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
+    return Case(model=run.model, arguments={**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}, **known)
+
+
+def _release(row: dict[str, str]) -> str:
+    return "release " + ".".join(row["release"].split(".")[:2])
+
+
+def words_of(settings: str) -> dict[str, tuple[str, ...]]:
+    """Return settings by key; commas stand between words of one value."""
+    pairs = (setting.partition("=") for setting in settings.split())
+    return {key: tuple(value.split(",")) for key, _, value in pairs}
+
+
+def _of_release(arguments: str) -> dict[str, Any]:
+    """Return arguments in which the libraries of that time differ from the defaults of today."""
+    changes: dict[str, Any] = {"kernels": {}}
+    for word in arguments.split():
+        name, _, value = word.partition("=")
+        if name.startswith("kernels."):
+            changes["kernels"][name.removeprefix("kernels.")] = value
+        else:
+            changes[name] = int(value)
+    return changes
