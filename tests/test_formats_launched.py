@@ -17,7 +17,7 @@ LAUNCHED = Path(__file__).parent / "data" / "launched"
 FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(LAUNCHED.glob("*.json"))}
 CASES = [(format, row) for format, rows in FILES.items() for row in rows]
 #: Formats that others are written in, or that flags alone show, and those with a reader of their own beside the tables.
-NOT_BY_THEMSELVES = {"transformers", "trl_dpo", "trl_kto", "trl_reward", "swift_rlhf"}
+NOT_BY_THEMSELVES = {"transformers", "trl_dpo", "trl_kto", "trl_orpo", "trl_cpo", "trl_reward", "swift_rlhf"}
 WITHOUT_TABLE = {"bridge", "megatron"}
 
 

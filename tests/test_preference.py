@@ -45,6 +45,17 @@ def test_kto_of_trl(start: str, tmp_path: Path) -> None:
     assert "reference" not in read(tmp_path, f"{start} {FLAGS}{LORA}\n")["kernels"]
 
 
+@pytest.mark.parametrize(("script", "loss"), [
+    ("orpo.py", "trl_orpo"), ("cpo.py", "trl_orpo"), ("cpo.py --loss_type simpo --cpo_alpha 0", "trl_simpo"),
+    ("cpo.py --loss_type alphapo", "trl_simpo"), ("orpo.py --deepspeed ds.json", "trl_orpo_16"),
+])
+def test_orpo_and_cpo_of_trl(script: str, loss: str, tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    run = read(tmp_path, f"accelerate launch examples/scripts/{script} {FLAGS} --beta 0.2\n")
+    assert (run["micro_batch_size"], run["recompute"], run["kernels"]["loss"]) == (4, "full", loss)
+    assert "reference" not in run["kernels"]
+
+
 @pytest.mark.parametrize("start", ["trl reward", "python trl/scripts/reward.py"])
 def test_rewards_of_trl(start: str, tmp_path: Path) -> None:
     run = read(tmp_path, f"{start} {FLAGS} --center_rewards_coefficient 0.01\n")

@@ -25,6 +25,10 @@ CLASSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "trl": ("trl", ("trl/trainer/base_config.py", "trl/trainer/sft_config.py", "trl/trainer/model_config.py"), ()),
     "trl_dpo": ("trl", ("trl/trainer/base_config.py", "trl/trainer/dpo_config.py", "trl/trainer/model_config.py"), ()),
     "trl_kto": ("trl", ("trl/trainer/base_config.py", "trl/trainer/kto_config.py", "trl/trainer/model_config.py"), ()),
+    "trl_orpo": ("trl", ("trl/trainer/base_config.py", "trl/experimental/orpo/orpo_config.py",
+                         "trl/trainer/model_config.py"), ()),
+    "trl_cpo": ("trl", ("trl/trainer/base_config.py", "trl/experimental/cpo/cpo_config.py",
+                        "trl/trainer/model_config.py"), ()),
     "trl_reward": ("trl", ("trl/trainer/base_config.py", "trl/trainer/reward_config.py",
                            "trl/trainer/model_config.py"), ()),
     "axolotl": ("axolotl", ("axolotl/utils/schemas/*.py",), (

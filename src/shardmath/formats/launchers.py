@@ -29,6 +29,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("trl", "sft"), "trl", ("config",)), (("trl/scripts/sft.py",), "trl", ("config",)),
     (("trl", "dpo"), "trl_dpo", ("config",)), (("trl/scripts/dpo.py",), "trl_dpo", ("config",)),
     (("trl", "kto"), "trl_kto", ("config",)), (("trl/scripts/kto.py",), "trl_kto", ("config",)),
+    (("examples/scripts/orpo.py",), "trl_orpo", ("config",)), (("examples/scripts/cpo.py",), "trl_cpo", ("config",)),
     (("trl", "reward"), "trl_reward", ("config",)), (("trl/scripts/reward.py",), "trl_reward", ("config",)),
     (("tune", "run"), "torchtune", ("config",)),
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
