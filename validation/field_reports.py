@@ -126,12 +126,15 @@ def _explained(words: str) -> Explanation:
             arguments["kernels"][name.removeprefix("kernels.")] = value
         else:
             arguments[name] = int(value) if value.isdecimal() else value
+    gpu, allocator = arguments.pop("gpu"), arguments.pop("alloc_conf", None)
     if "file" in arguments:
-        return formats.read(ROOT / arguments.pop("file")).explain(arguments.pop("gpu"), **arguments)
-    model = load_model(ROOT / name if (name := arguments.pop("model")).endswith(".json") else name)
-    layers, allocator = arguments.pop("layers", None), arguments.pop("alloc_conf", None)
-    return replayed(configured(model if layers is None else first_layers(model, layers), arguments.pop("gpu"),
-                               **arguments), None if allocator is None else Settings.parsed(allocator))
+        run = formats.read(ROOT / arguments.pop("file"))
+        model, arguments = run.model, run.changed(arguments)
+    else:
+        name, layers = arguments.pop("model"), arguments.pop("layers", None)
+        model = load_model(ROOT / name if name.endswith(".json") else name)
+        model = model if layers is None else first_layers(model, layers)
+    return replayed(configured(model, gpu, **arguments), None if allocator is None else Settings.parsed(allocator))
 
 
 def first_layers(model: Model, layers: int) -> Model:
