@@ -13,6 +13,8 @@ from validation.measured.metrics import Pair
 #: Inches of a plot, and of each line of the legend below it.
 HEIGHT = 3.3
 _LEGEND = 0.12
+#: Letters of the longest name in a legend of two columns; wider ones would be cut.
+_WIDEST = 32
 #: How far from the diagonal the dotted lines are.
 BAND = 0.1
 
@@ -29,13 +31,15 @@ def predicted_over_measured(pairs: Sequence[Pair]) -> str:
 
     with rc_context(STYLE):
         groups = list(dict.fromkeys(pair.case.group for pair in pairs))
-        figure = Figure(figsize=(COLUMN, HEIGHT + _LEGEND * -(-len(groups) // 2)), layout="constrained")
+        points_of = {group: [pair for pair in pairs if pair.case.group == group] for group in groups}
+        names = {group: f"{group} ({len(points)})" for group, points in points_of.items()}
+        columns = 2 if len(groups) > 1 and max(map(len, names.values())) <= _WIDEST else 1
+        figure = Figure(figsize=(COLUMN, HEIGHT + _LEGEND * -(-len(groups) // columns)), layout="constrained")
         axes = figure.add_subplot()
-        for place, group in enumerate(groups):
-            points = [pair for pair in pairs if pair.case.group == group]
+        for place, (group, points) in enumerate(points_of.items()):
             axes.plot([pair.measured.bytes / GIB for pair in points], [pair.predicted / GIB for pair in points],
                       linestyle="none", marker=MARKERS[place % len(MARKERS)], markersize=3.5, markerfacecolor="none",
-                      markeredgewidth=0.7, label=f"{group} ({len(points)})", gid=f"group-{place}")
+                      markeredgewidth=0.7, label=names[group], gid=f"group-{place}")
         ends = _ends(pairs)
         axes.plot(ends, ends, color=INK, linewidth=0.6, zorder=0)
         for share in (1 - BAND, 1 + BAND):
@@ -44,7 +48,6 @@ def predicted_over_measured(pairs: Sequence[Pair]) -> str:
                  xlabel="measured, GiB", ylabel="predicted, GiB")
         plain_logarithmic(axes.xaxis, *ends)
         plain_logarithmic(axes.yaxis, *ends)
-        columns = 2 if len(groups) > 1 else 1
         figure.legend(fontsize=SMALL, loc="outside lower center", ncols=columns, columnspacing=1, handletextpad=0.3)
         return svg(figure)
 

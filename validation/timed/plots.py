@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardmath.plots.style import COLUMN, INK, MARKERS, STYLE, plain_logarithmic
+from shardmath.plots.style import COLUMN, INK, MARKERS, SMALL, STYLE, plain_logarithmic
 from validation.measured.plots import BAND, HEIGHT, svg
 from validation.timed.metrics import spread
 from validation.timed.results import CALIBRATED, Result
@@ -50,7 +50,7 @@ def regrets(results: Sequence[Result]) -> str:
 
     ways = list(results[0].rankings)
     with rc_context(STYLE):
-        figure = Figure(figsize=(5.5, 2.6), layout="constrained")
+        figure = Figure(figsize=(5.5, 3.2), layout="constrained")
         axes = figure.add_subplot()
         width = 0.8 / len(ways)
         for place, way in enumerate(ways):
@@ -58,9 +58,9 @@ def regrets(results: Sequence[Result]) -> str:
             at = np.arange(len(results)) + (place - (len(ways) - 1) / 2) * width
             bars = axes.bar(at, [max(mean, LEAST) for mean in means], width, label=way, linewidth=0)
             shown = [f"{mean:.2g}" if mean < 100 else f"{mean:,.0f}" for mean in means]
-            axes.bar_label(bars, shown, fontsize=5.5, padding=2, rotation=90)
+            axes.bar_label(bars, shown, fontsize=SMALL, padding=2, rotation=90)
         axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
         plain_logarithmic(axes.yaxis, *axes.get_ylim())
-        axes.set_xticks(range(len(results)), [item.table.title.partition(" on ")[0] for item in results], fontsize=6.5)
-        axes.legend(fontsize=6, ncols=3, loc="upper left")
+        axes.set_xticks(range(len(results)), [item.table.title.partition(" on ")[0] for item in results])
+        figure.legend(ncols=3, loc="outside lower center")
         return svg(figure)
