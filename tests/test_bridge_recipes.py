@@ -14,6 +14,13 @@ def test_the_page_is_what_its_program_writes() -> None:
     assert (ROOT / "docs" / "bridge-recipes.md").read_text(encoding="utf-8") == bridge_checkout.page()
 
 
+def test_most_recipes_of_text_decoders_are_counted() -> None:
+    counts = bridge_checkout.counts()
+    text = sum(counts[name] for name in (bridge_checkout.COUNTED, bridge_checkout.READ, bridge_checkout.REFUSED))
+    assert counts[bridge_checkout.COUNTED] / text >= 0.73
+    assert counts[bridge_checkout.REFUSED] / text <= 0.08
+
+
 def test_every_recipe_is_counted_or_refused_with_words() -> None:
     rows = bridge_checkout.rows()
     assert len(rows) == 756

@@ -36,6 +36,8 @@ _GPUS = {"h100": "h100-80gb", "h200": "h200-141gb", "b200": "b200-180gb", "b300"
          "gb300": "gb300-279gb"}
 _USUAL_GPU, _SIZE = "h100", re.compile(r"_(\d+)gpu(?:_|$)")
 _LONGEST = 150
+#: Kinds of models that are decoders of text.
+_DECODERS = ("models with linear attention", "models with sparse attention")
 
 _TEXT = """# Recipes of Megatron-Bridge
 
@@ -45,8 +47,8 @@ The main branch of August 2026 (`{commit}`) has {all} functions that make the co
 performance among them. Each is followed and then accounted for on the GPUs that its name says:
 `tests/data/bridge_checkout.csv` has a row for each.
 
-{other} are models of another kind, which are refused by name: {kinds}. {unstarted} do not start as they are: with
-as many GPUs as the name says, or without further settings.
+{other} are models of another kind, which are refused by name: {kinds}.
+{unstarted} do not start as they are: with as many GPUs as the name says, or without further settings.
 
 Of the other {text}:
 
@@ -55,6 +57,8 @@ Of the other {text}:
 | counted: memory and time | {counted} | {counted_share} |
 | read, with a combination that is not counted yet | {read} | {read_share} |
 | not read | {refused} | {refused_share} |
+
+Models with linear and sparse attention are decoders of text too. With them, {counted} of {decoders} are counted.
 
 A recipe is not read because of a setting or a model, and read but not counted because of a combination of kernels,
 optimizer and precision that is not counted yet:
@@ -127,6 +131,7 @@ def page() -> str:
     shares = {f"{outcome}_share": f"{by_outcome[outcome] / text:.1%}" for outcome in (COUNTED, READ, REFUSED)}
     return _TEXT.format(
         commit=COMMIT[:9], all=len(rows()), other=by_outcome[OTHER], unstarted=by_outcome[UNSTARTED], text=text,
+        decoders=text + sum(kinds[noun] for noun in _DECODERS),
         kinds=", ".join(f"{noun} ({count})" for noun, count in kinds.most_common()), **by_outcome, **shares,
         causes="\n".join(f"| {words.replace('|', '/')} | {count} |" for words, count in causes.most_common()),
     )
