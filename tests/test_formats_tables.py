@@ -263,6 +263,19 @@ def test_scripts(text: str, gpus: int | None, micro: int, tmp_path: Path) -> Non
     assert "cutoff_len" not in text or found.arguments["seq_length"] == 4096
 
 
+@pytest.mark.parametrize(("before", "more", "spread"), [
+    ("CUDA_VISIBLE_DEVICES=0", "", ""), ("CUDA_VISIBLE_DEVICES=0,1", "", "over 2 GPUs"),
+    ("NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1", "", ""),
+    ("NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1,2,3", "", "over 2 GPUs"),
+    ("CUDA_VISIBLE_DEVICES=0,1", "--deepspeed zero3", ""), ("", "", ""),
+])
+def test_layers_that_are_spread_over_visible_gpus(before: str, more: str, spread: str, tmp_path: Path) -> None:
+    """As ``get_default_device_map`` of ms-swift has it: ``auto`` where a process sees two GPUs or more."""
+    found = script(tmp_path, f"{before} swift sft --model Qwen/Qwen2.5-7B-Instruct --max_length 2048 {more}".strip())
+    warned = [warning for warning in found.warnings if warning.startswith("CUDA_VISIBLE_DEVICES")]
+    assert [spread in warning for warning in warned] == [True] * bool(spread)
+
+
 @pytest.mark.parametrize(("text", "field", "rule"), [
     ("swift rlhf --rlhf_type gkd --model x", "rlhf_type", "of ms-swift's preference training dpo, kto, orpo"),
     ("swift rlhf --precompute_ref_log_probs true --model x", "precompute_ref_log_probs", "has no log-probabilities"),

@@ -44,6 +44,8 @@ _TRAINER = ("--per_device_train_batch_size", "--model_name_or_path", "--gradient
 _PROCESSES = ("nproc_per_node", "nproc-per-node", "num_gpus")
 _NODES = ("nnodes", "num_nodes")
 _TOTAL = ("num_processes", "num-processes", "num_gpus_total")
+#: Program that spreads the layers of a process over the GPUs that it sees.
+_SPREADS = "swift"
 _SBATCH = re.compile(r"^#SBATCH\s+(?:--|-)([A-Za-z-]+)(?:[= ]\s*|)(\S+)", re.MULTILINE)
 
 
@@ -100,6 +102,10 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
     words |= _flags(last)
     words |= {key: tuple(value.split()) for key, value in values.items()}
     gpus = _gpus(launched, script.variables)
+    spread = 1 if launched or "deepspeed" in words else _visible(script.variables) // (gpus or 1)
+    if format.program == _SPREADS and spread > 1:
+        notes.append(f"CUDA_VISIBLE_DEVICES: layers of a process are spread over {spread} GPUs (device_map), which is"
+                     " not counted yet: all of them stand on one")
     return read_settings(format, path, words, gpus, tuple(notes), {
         name: words for name, words in around.items() if gpus is None or name != "num_gpus"})
 
@@ -167,6 +173,12 @@ def _gpus(launcher: Mapping[str, Words], variables: Mapping[str, Value]) -> int 
     nodes = _number(value_of(launcher, _NODES) or variables.get("NNODES") or "1")
     each = _number(value_of(launcher, _PROCESSES) or variables.get("NPROC_PER_NODE") or "")
     return nodes * each if nodes and each else None
+
+
+def _visible(variables: Mapping[str, Value]) -> int:
+    """Return the number of GPUs that a process sees, 1 where nothing says it."""
+    named = variables.get("CUDA_VISIBLE_DEVICES")
+    return named.count(",") + 1 if isinstance(named, str) else 1
 
 
 def _number(word: Value) -> int | None:
