@@ -560,6 +560,7 @@ SCRIPTS = {
         "save",
         "=loss.logits_shard",
         "close:last",
+        "finish",
     ),
     "loss_forward": (
         "=loss.scalars",

@@ -222,7 +222,6 @@ HUGGINGFACE = Implementation(
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
         "attention": ("sdpa",), "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"), "base_weights": ("full",),
-        "units": ("root",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )

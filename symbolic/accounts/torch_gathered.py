@@ -137,6 +137,11 @@ def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
     return BUFFERED * _layer(terms)
 
 
+def _last_buffer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the buffer of the last unit, which stays until the model is done, of which the loss is a part."""
+    return BUFFERED * _last(terms, implementation)
+
+
 def _everything(terms: TermSet, implementation: Implementation) -> Expr:
     return _all(terms)
 
@@ -472,6 +477,8 @@ SIZES: tuple[Any, ...] = (
     ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
      {**_ROOT, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
+    ("gather_buffer", "Buffer of the parameters of norm and head", _FORWARD, _last_buffer,
+     {**_ENDS, "gathered_input": ("dropped",)}),
     ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
      gathered_with_the_first_layer, {**_ROOT, "adapters": ("none",)}),
     ("gathered_last", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),

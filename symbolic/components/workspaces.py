@@ -54,6 +54,6 @@ COMPONENTS = (
         "step_workspace", "Workspaces of PyTorch in its own step", 104, Place.STAGE, _OF_TORCH,
         note="Seen in traces of Transformers on one H100, alone and with FSDP2; other steps are compared with runs that"
              " have no GPU.",
-        options={"peak": ("torch",), "data_parallel": ("ddp", "fsdp"), "units": ("root",)},
+        options={"peak": ("torch",), "data_parallel": ("ddp", "fsdp"), "gathered_input": ("dropped",)},
     ),
 )

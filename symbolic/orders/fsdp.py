@@ -15,6 +15,7 @@ from .words import GRADIENTS, KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Scri
 #: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
 _ENDS: Mapping[str, tuple[str, ...]] = {
     "data_parallel": ("fsdp",), "units": ("ends",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
+    "gathered_input": ("kept",),
 }
 #: The same where the loss is compiled.
 _COMPILED: Mapping[str, tuple[str, ...]] = {**_ENDS, "loss": ("dtensor_compiled",)}
@@ -53,7 +54,7 @@ SCRIPTS: tuple[Script, ...] = (
            " save:attention.context drop +partial +output -partial save:ffn_norm.rms save:ffn_norm.input -output drop"
            " save:swiglu.gate_up.input_gathered save:swiglu.gate save:swiglu.silu save:swiglu.up save:swiglu.down.input"
            " end drop +partial +output -partial next -output drop:all close:layer", _ENDS),
-    Script("head_forward", "open:last save =loss.logits_shard close:last", _ENDS),
+    Script("head_forward", "open:last save =loss.logits_shard close:last finish", _ENDS),
     Script("loss_forward", "=loss.scalars =loss.logits_shard_fp32 =loss.logits_shifted"
            " =loss.shard_statistics save -loss.shard_statistics -loss.logits_shifted -loss.logits_shard_fp32"
            " -loss.logits_shard =loss.scalars_after", _ENDS),
@@ -87,7 +88,7 @@ SCRIPTS: tuple[Script, ...] = (
            _ENDS),
     Script("last_reduce", "unshare", _ENDS),
     Script("optimizer_step", "+* -*", _ENDS),
-    Script("head_forward", "open:last save =loss.compiled_logits_held close:last", _COMPILED),
+    Script("head_forward", "open:last save =loss.compiled_logits_held close:last finish", _COMPILED),
     Script("loss_forward", "=loss.compiled_value =loss.compiled_sums =loss.compiled_shifted save"
            " -loss.compiled_shifted -loss.compiled_sums -loss.compiled_logits_held", _COMPILED),
     Script("loss_backward", "-loss.compiled_value =loss.compiled_value_backward =loss.compiled_scales"

@@ -23,9 +23,9 @@ a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
-    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root",), "layers": ("dense",),
-    "norm": ("eager",),
-    "normalisation": ("rms",), "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
+    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root", "ends"),
+    "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",), "normalisation": ("rms",),
+    "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa",), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",), "swiglu": ("eager",),
     "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }
@@ -329,7 +329,7 @@ def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> 
     final = layer.norm_backward("final_norm", "-head.input_gradient",
                                 "=residual.gradient =residual.gradient_apart")
     read = "=head.read" if frozen else "save:head.input"
-    embedded, passed = ("", "") if frozen else ("=embedded =positions ", " -positions -embedded")
+    embedded, passed = ("next", "") if frozen else ("=embedded next =positions", " -positions -embedded")
     head = ("=last_steps.loss use:step_workspace.backward +head.input_gradient -last_steps.logits_gradient" if frozen
             else "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
             " +head.input_gradient -last_steps.logits_gradient free:head.input added")
@@ -339,7 +339,7 @@ def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> 
     return (
         Script("step_begin", "", options),
         # The first product of a forward pass is that of RoPE's angles.
-        Script("embedding_forward", f"save {embedded}next share use:step_workspace.forward", options),
+        Script("embedding_forward", f"save {embedded} share use:step_workspace.forward", options),
         Script("layer_forward", layer.forward(), options),
         Script("head_forward", f"{layer.norm('final_norm', read)} end -hidden -next{passed} =loss.held_by_caller"
                " =loss.logits_in_model", options),
@@ -368,27 +368,40 @@ _UNSHARDED: tuple[Script, ...] = (
 )
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
-_OF_UNITS: Mapping[str, tuple[str, str]] = {
-    "embedding_forward": ("open:root", ""), "layer_forward": ("open:layer", "close:layer"),
-    "loss_forward": ("", "close:root"), "backward_start": ("", ""),
-    "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
-    "layer_backward": ("reopen:layer", "unshare:first reduce:layer"), "last_reduce": ("", ""),
-    "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
+_OF_LAYERS: Mapping[str, tuple[str, str]] = {
+    "layer_forward": ("open:layer", "close:layer"), "backward_start": ("", ""), "last_reduce": ("", ""),
+    "layer_backward": ("reopen:layer", "unshare:first reduce:layer"),
+}
+_OF_UNITS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "root": {
+        **_OF_LAYERS, "embedding_forward": ("open:root", ""), "loss_forward": ("", "close:root finish"),
+        "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
+        "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
+    },
+    # The loss is a part of the model: until it is there, so is the buffer of the last unit.
+    "ends": {
+        **_OF_LAYERS, "embedding_forward": ("open:embedding", ""), "head_forward": ("open:last", "close:last"),
+        "loss_forward": ("", "finish"), "head_backward": ("reopen:last", ""), "head_reduce": ("", "reduce:last"),
+        "embedding_backward": ("reopen:embedding", "reduce:embedding -last_steps.loss -loss.held_by_caller_ends"),
+    },
 }
 
 
-def _sharded(point: str, events: str) -> Script:
+def _sharded(units: str, point: str, events: str) -> Script:
     """Return the script of a point with FSDP2, which reduces gradients of each micro-batch, so it adds none."""
-    before, behind = _OF_UNITS.get(point, ("", ""))
-    kept = [word.replace("held_by_caller", "held_by_caller_root") for word in events.split()
+    before, behind = _OF_UNITS[units].get(point, ("", ""))
+    kept = [word.replace("held_by_caller", f"held_by_caller_{units}") for word in events.split()
             if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
-    return Script(point, " ".join((before, *kept, behind)).strip(), _SHARDED)
+    if (units, point) == ("ends", "embedding_forward"):
+        kept.insert(kept.index("next") + 1, "close:embedding")
+    return Script(point, " ".join((before, *kept, behind)).strip(), {**_SHARDED, "units": (units,)})
 
 
 _EVENTS = {item.point: item.events for item in _UNSHARDED}
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
-    *(_sharded(point, _EVENTS.get(point, "")) for point in dict.fromkeys((*_EVENTS, *_OF_UNITS))),
+    *(_sharded(units, point, _EVENTS.get(point, "")) for units, own in _OF_UNITS.items()
+      for point in dict.fromkeys((*_EVENTS, *own))),
     *(script for option, names in adapted.ADAPTERS.items() if names
       for script in _scripts(names, {**_FROZEN, "adapters": (option,)})),
 )
@@ -398,6 +411,6 @@ WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
     (ANY, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
     (_SHARDED, ("gathered", "gathered_forward", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start",
-                "layers_at_work", "gathered_embedding", "reduced_last", "head_gradients", "made_before_norm",
-                "reduced_gradients", "embedding_gradients")),
+                "gathered_head", "passed_layers", "layers_at_work", "gathered_embedding", "reduced_last",
+                "head_gradients", "made_before_norm", "reduced_gradients", "embedding_gradients")),
 )

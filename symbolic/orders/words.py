@@ -28,6 +28,7 @@ events at the points of a step. An event is a word:
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
 * ``later:EVENT`` is an event of all layers but the first.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
+  ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
   and reduces the gradients that were made.
 """

@@ -96,13 +96,13 @@ class Player {
       sum: () => { this.sums = true; },
       share: () => { this.shared = rows.shared.map((row) => this.make(row)); },
       unshare: (name) => { if (!name || this.bound.isFirst) { trace.freeAll(this.shared); this.shared = []; } },
-      first: (name, point) => { if (this.bound.isFirst) this.event("=", name, point); },
       later: (event, point) => { if (!this.bound.isFirst) this.event(event[0], event.slice(1), point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already
       receive: () => {}, on: () => {}, // streams have no bytes
       open: (name) => this.units.open(name),
       close: (name) => this.units.close(name),
+      finish: () => this.units.freeBuffer(),
       reopen: (name) => this.units.reopen(name),
       reduce: (name) => this.units.reduce(name),
     };

@@ -48,7 +48,6 @@ class Units {
     const { reshard } = this.rows.replay;
     const opened = this.opened[unit];
     this.order.push(opened);
-    if (LAST.includes(unit)) this.freeBuffer();
     if (reshard !== "always" && !(reshard === "default" && !LAST.includes(unit))) return;
     this.trace.freeAll(opened.parameters);
     opened.parameters = [];

@@ -113,7 +113,7 @@ class Player:
     def _unit_words(self, units: Units) -> dict[str, Callable[[str, _Point], object]]:
         return {
             "open": lambda name, point: units.open(name), "close": lambda name, point: units.close(name),
-            "reopen": lambda name, point: units.reopen(name),
+            "finish": lambda name, point: units.free_buffer(), "reopen": lambda name, point: units.reopen(name),
             "reduce": lambda name, point: units.reduce(name),
         }
 

@@ -64,15 +64,13 @@ class Units:
         """Gather a unit for its forward pass."""
         buffer = self._gather(unit)
         self._open[unit] = _Open(unit, parameters=self._copied(unit))
-        self._free_buffer()
+        self.free_buffer()
         self._buffer = buffer
 
     def close(self, unit: str) -> None:
         """Free a unit behind its forward pass, where it is not kept for the backward pass."""
         opened = self._open.pop(unit)
         self._order.append(opened)
-        if unit in _LAST:
-            self._free_buffer()
         if self._reshard == "always" or (self._reshard == "default" and unit not in _LAST):
             self._trace.free_all(opened.parameters)
             opened.parameters = []
@@ -141,7 +139,8 @@ class Units:
         if key is not None:
             self._trace.free(key)
 
-    def _free_buffer(self) -> None:
+    def free_buffer(self) -> None:
+        """Free the buffer of a forward pass: the next unit has its parameters, or there is none."""
         self._free(self._buffer)
         self._buffer = None
 
