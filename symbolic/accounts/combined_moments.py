@@ -22,6 +22,7 @@ from ..parameters import symbols
 from ..systems.combined_passes import COMBINED, NAME
 from ..terms import TermSet, product, total
 from .expert_layers import at_work, first_has_experts
+from .megatron_moments import received_gradient, sent_gradient
 from .rows import kept_rows, local_shape
 
 m, nr, p, r, V, Gr, Ler, fs = symbols("m nr p r V Gr Ler fs")
@@ -106,20 +107,54 @@ def bound_layers(terms: TermSet, implementation: Implementation) -> Expr:
     return product(_steady(implementation), at_work(implementation), held)
 
 
-def held_output(terms: TermSet, implementation: Implementation) -> Expr:
+def held_in_backward(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the output of a chunk that is not the model's last one holds until the chunk has gone back.
 
     It is the graph in which results are added: its inputs, but for results of experts, and the gradients of all. Of the
-    layer at work they are counted, so it takes a chunk of several layers.
+    layer at work they are counted. A chunk of one layer has the gradient that it received as that of its output.
     """
-    choices = implementation.choices
-    if chunks(choices) == 1:
+    share = _bytes(2, _SHARE, implementation)
+    graph = total(product(2 * (1 + _SHARED), share), _bytes(2, (RECEIVED, HIDDEN), implementation))
+    return _held(implementation, graph, -share)
+
+
+def held_in_forward(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the same beside a forward pass, for which the gradient of the layer's results is not counted."""
+    share, results = _bytes(2, _SHARE, implementation), _bytes(2, (RECEIVED, HIDDEN), implementation)
+    return _held(implementation, total(product(2 * (1 + _SHARED), share), results), results - share)
+
+
+def _held(implementation: Implementation, of_several: Expr, of_one: Expr) -> Expr:
+    """Return what is held by the output of a chunk of several layers, or of one."""
+    if chunks(implementation.choices) == 1:
         return Integer(0)
-    streams = product(2 * (1 + _SHARED), _bytes(2, _SHARE, implementation))
-    graph = total(streams, _bytes(2, (RECEIVED, HIDDEN), implementation))
-    last_alone = product(Iverson(Eq(r, p - 1)), 1 - Iverson(Gt(m, Gr)))
-    several = product(Iverson(V > 1), Iverson(Gt(chunk_layers(choices), 1)))
-    return product(_steady(implementation), at_work(implementation), several, 1 - last_alone, graph)
+    several = Iverson(Gt(chunk_layers(implementation.choices), 1))
+    held = total(product(several, of_several), product(1 - several, of_one))
+    none = 1 - _last_alone(implementation)
+    return product(_steady(implementation), at_work(implementation), Iverson(V > 1), none, held)
+
+
+def _last_alone(implementation: Implementation) -> Expr:
+    """1 on the last rank with one group of micro-batches: both passes are of the last chunk, which sends nothing yet.
+
+    It is 0 where a rank has one chunk.
+    """
+    if chunks(implementation.choices) == 1:
+        return Integer(0)
+    return product(Iverson(V > 1), Iverson(Eq(r, p - 1)), 1 - Iverson(Gt(m, Gr)))
+
+
+def exchanged_in_forward(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return, with a minus, gradients received and sent that the last rank does not have in its last chunk."""
+    none = total(sent_gradient(terms, implementation), received_gradient(terms, implementation))
+    return product(Integer(-1), _last_alone(implementation), none)
+
+
+def exchanged_in_backward(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the gradient received for a chunk, held until it has gone back, less what the last rank has not sent."""
+    alone = _last_alone(implementation)
+    return total(product(1 - alone, received_gradient(terms, implementation)),
+                 product(Integer(-1), alone, sent_gradient(terms, implementation)))
 
 
 def bound_in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
@@ -144,8 +179,14 @@ SIZES: tuple[Any, ...] = (
      ("combine_backward", "experts_backward"), other_forward, _CHOSEN),
     ("bound_layers", "Inputs and gradients of layers that dispatchers hold",
      ("experts_forward", "combine_backward", "experts_backward"), bound_layers, _CHOSEN),
-    ("held_output", "Graph of a chunk's output, and its gradients",
-     ("experts_forward", "combine_backward", "experts_backward"), held_output, _CHOSEN),
+    ("held_in_forward", "Graph of a chunk's output, and its gradients", ("experts_forward",), held_in_forward,
+     _CHOSEN),
+    ("held_in_backward", "Graph of a chunk's output, and its gradients", ("combine_backward", "experts_backward"),
+     held_in_backward, _CHOSEN),
+    ("exchanged_in_forward", "Gradients exchanged by no chunk but the last", ("experts_forward",),
+     exchanged_in_forward, _CHOSEN),
+    ("exchanged_in_backward", "Gradient that the chunk has received", ("combine_backward", "experts_backward"),
+     exchanged_in_backward, _CHOSEN),
     ("bound_to_dispatchers", "Inputs and gradients of layers that dispatchers hold until the next step",
      ("optimizer_step",), bound_in_the_end, _CHOSEN),
     ("other_end", "Embedded tokens of the next micro-batch, or the gradient of the last one's",

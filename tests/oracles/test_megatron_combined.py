@@ -69,6 +69,27 @@ def test_the_most_inside_of_experts(draws: list[Random]) -> None:
         assert most["mlp.backward"] - rest + maps == max(backward), shape
 
 
+@pytest.mark.cases(3, 40)
+def test_the_most_in_a_pipeline(draws: list[Random]) -> None:
+    """On two pipeline ranks with two chunks and the usual groups it is what was counted, but for losses."""
+    for draw in draws:
+        shape = drawn(draw, 1) | {"p": 2, "V": 2, "G": 2, "m": draw.choice((2, 4)), "r": draw.randint(0, 1)}
+        shape |= {"L": 4 * draw.randint(1, 3), "q": 3, "h": 64 * draw.randint(2, 4)}
+        most: dict[str, int] = defaultdict(int)
+
+        def watch(name: str, alive: Alive, most: dict[str, int] = most) -> None:
+            most[name] = max(most[name], alive.peak)
+
+        run_step(shape, draw, watch)
+        saved, forward, *backward = counted(
+            shape, "stage.inner_activations", "stage.experts_forward", "stage.combine_backward",
+            "stage.experts_backward")
+        tokens = shape["s"] * shape["b"]
+        rest, losses = saved + beside(shape), 8 * (tokens + 8) * shape["m"]
+        assert 0 <= most["mlp.forward"] - rest - forward < losses, shape
+        assert 0 <= most["mlp.backward"] - rest + 4 * tokens * shape["q"] - max(backward) < losses, shape
+
+
 @pytest.mark.cases(8, 120)
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_layers_in_flight(draws: list[Random], p: int) -> None:
