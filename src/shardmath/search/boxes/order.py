@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import log
 
 import numpy as np
@@ -17,6 +18,11 @@ from shardmath.search.spaces import Part, Question
 #: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
 #: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
 _TRIES = ((256, 64), (512, 256))
+
+#: Boxes of a beam inside of a box whose last axes have their first place, where that of the whole space finds nothing.
+_INSIDE = 1024
+#: Answers of each question that are then changed on two axes at a time, and rounds of it.
+_FEW, _DOUBLE_ROUNDS = 4, 3
 
 #: Children of a sample along an axis at most: of a long axis fewer boxes are tried, but no fewer than so many.
 _CHILDREN, _FEWEST = 4096, 16
@@ -35,6 +41,8 @@ def settled(
         bounds = Bounds(part, prepared, threads)
         for beam, sample in _TRIES:
             begin(bounds, answers, order, beam)
+            if not any(len(answer.keys) for answer in answers):
+                _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
@@ -85,22 +93,69 @@ def opened(boxes: Boxes, answers: Sequence[Kept]) -> Boxes:
 
 def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int) -> None:
     """Find first answers: the ``beam`` boxes of a level with the best bounds of each key, then what is near answers."""
-    places = bounds.root
+    if _descend(bounds, answers, order, beam, bounds.root):
+        _approach(bounds, answers)
+
+
+def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int]) -> None:
+    """Find first answers where the last axes have their first place: more of them, until something is found.
+
+    There switches are as usual, where every switch is tried. What is found is far from the best, so it is changed on
+    two axes at a time: a rule that ties two of them, as stages and their layers, lets none of them change alone.
+    """
+    for count in range(1, len(bounds.sizes)):
+        inside = bounds.root
+        inside[:, -count:] = 0
+        free = [axis for axis in order if axis < len(bounds.sizes) - count]
+        _descend(bounds, answers, free, _INSIDE, inside)
+        if any(len(answer.keys) for answer in answers):
+            break
+    for _ in range(_DOUBLE_ROUNDS):
+        _approach(bounds, answers)
+        if not _nearer_by_two(bounds, answers):
+            break
+
+
+def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int, places: Places) -> bool:
+    """Cut boxes along some axes, keep the ``beam`` best of a level by each key, and take the last as answers.
+
+    Tell whether any were left to the end.
+    """
     for axis in order:
         boxes = opened(bounds.children(places, axis), answers)
         if not len(boxes):
-            return
+            return False
         rows = [np.argsort(boxes.low[:, key], kind="stable")[:beam] for key in range(boxes.low.shape[1])]
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
         places = boxes.places
     _take(bounds, boxes, answers)
+    return True
+
+
+def _approach(bounds: Bounds, answers: Sequence[Kept]) -> None:
+    """Change the best answers on one axis at a time, as long as any gets better."""
     for _ in range(_ROUNDS):
         if not _nearer(bounds, answers):
             break
 
 
+def _nearer_by_two(bounds: Bounds, answers: Sequence[Kept]) -> bool:
+    """Change a few of the best answers on two axes at once; tell whether any answer got better."""
+    before = [answer.keys.copy() for answer in answers]
+    places = bounds.at(np.unique(_numbers(bounds, answers, _FEW)))
+    if not len(places):
+        return False
+    for first, second in combinations(range(len(bounds.sizes)), 2):
+        freed = places.copy()
+        freed[:, first], freed[:, second] = bounds.sizes[first], bounds.sizes[second]
+        boxes = opened(bounds.children(np.unique(freed, axis=0), first), answers)
+        for start in range(0, len(boxes), _CHILDREN):
+            _take(bounds, bounds.children(boxes.places[start: start + _CHILDREN], second), answers)
+    return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))
+
+
 def _nearer(bounds: Bounds, answers: Sequence[Kept]) -> bool:
-    """Change the best answers on one or two axes; tell whether any answer got better."""
+    """Change the best answers on one axis; tell whether any answer got better."""
     before = [answer.keys.copy() for answer in answers]
     numbers = np.unique(_numbers(bounds, answers, _NEIGHBOURS))
     if not len(numbers):
