@@ -11,6 +11,7 @@ from shardmath.formats.run import REPLACE, notes, title
 from shardmath.formats.trainer import LIGER, OPTIMIZERS
 from shardmath.formats.trainer_adapters import TARGETS
 from shardmath.formats.trainer_sharding import SIZES
+from shardmath.generated.definitions import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
@@ -101,7 +102,7 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
     yield "per_device_train_batch_size", micro
     yield "gradient_accumulation_steps", inputs["global_batch_size"] // (micro * inputs["data_parallel"])
     yield "gradient_checkpointing", bool(inputs["recompute_full"])
-    yield "optim", _optimizer(choices["optimizer"])
+    yield "optim", _optimizer(choices)
     if choices["attention"] == "eager":
         yield "attn_implementation", "eager"
     if all(choices[axis] == option for axis, option in LIGER.values()):
@@ -119,12 +120,15 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
             yield "use_bnb_nested_quant", True
 
 
-def _optimizer(option: str) -> str:
-    """Return the word for an optimizer. Raises InputError for one that no setting of the trainer asks for."""
-    for word, choice in OPTIMIZERS.items():
-        if choice["optimizer"] == option:
+def _optimizer(choices: Mapping[str, str]) -> str:
+    """Return the word for an optimizer and its kernel. Raises InputError for one that no setting of the trainer has."""
+    usual = IMPLEMENTATIONS["huggingface"]["choices"]
+    asked = {axis: choices[axis] for axis in ("optimizer", "optimizer_kernel")}
+    for word, chosen in OPTIMIZERS.items():
+        if asked == {axis: chosen.get(axis, usual[axis]) for axis in asked}:
             return word
-    raise InputError("write", "trl", f"must be a format that can say optimizer = {option}")
+    said = ", ".join(f"{axis} = {option}" for axis, option in asked.items())
+    raise InputError("write", "trl", f"must be a format that can say {said}")
 
 
 def _resharded(explanation: Explanation) -> bool:
