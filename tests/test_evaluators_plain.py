@@ -34,8 +34,8 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
     **{name: (build(item), item) for name, item in IMPLEMENTATIONS.items()},
     **{item.name: (item.terms, MEGATRON) for item in all_published()},
 }
-#: Choices that are refused with Megatron's other kernels.
-UNCOUNTED = (("precision", "fp32"), ("optimizer_kernel", "foreach"))
+#: Choices that are refused with Megatron's other kernels, or in dense layers.
+UNCOUNTED = (("precision", "fp32"), ("optimizer_kernel", "foreach"), ("expert_passes", "combined"))
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [
     with_option(MEGATRON, axis, option)
