@@ -24,7 +24,7 @@ from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.reserved import replayed_steps
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
-from validation.measured import huggingface, nanotron, one_h100, simumax, torchtitan
+from validation.measured import huggingface, nanotron, one_h100, simumax, swift_examples, torchtitan
 from validation.measured.replays import replay_of, replays
 from validation.measured.stages import megatron, of_group
 
@@ -252,7 +252,8 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
               if case.id in stored}
     assert len(measured) == 1127
     assert len(others) == 15 + 26 + 13
-    assert stored.keys() == measured.keys() | others.keys()
+    of_swift = {case.id for case in swift_examples.read()} & stored.keys()  # compared in test_swift_examples.py
+    assert stored.keys() == measured.keys() | others.keys() | of_swift
     for case in [*measured.values(), *others.values()][::50 if not FULL else 1]:
         total = shardmath.explain(case.model, case.gpu, **case.arguments).ranks[0].total
         assert replay_of(case) == (stored[case.id], total)
