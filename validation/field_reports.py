@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shardmath import formats
 from shardmath.account.accounting import Explanation
@@ -18,7 +17,7 @@ from shardmath.account.outside import Outside
 from shardmath.account.replaying import replayed
 from shardmath.allocator.settings import Settings
 from shardmath.models.model import Model, load_model
-from validation.measured.reading import rows
+from validation.measured.reading import arguments_of, rows
 from validation.pages import settle
 from validation.tables import markdown
 
@@ -119,13 +118,7 @@ def answered() -> tuple[Answered, ...]:
 
 
 def _explained(words: str) -> Explanation:
-    arguments: dict[str, Any] = {"kernels": {}}
-    for word in words.split():
-        name, _, value = word.partition("=")
-        if name.startswith("kernels."):
-            arguments["kernels"][name.removeprefix("kernels.")] = value
-        else:
-            arguments[name] = int(value) if value.isdecimal() else value
+    arguments = arguments_of(words)
     gpu, allocator = arguments.pop("gpu"), arguments.pop("alloc_conf", None)
     if "file" in arguments:
         run = formats.read(ROOT / arguments.pop("file"))

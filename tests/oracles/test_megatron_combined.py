@@ -47,26 +47,31 @@ def beside(shape: Shape) -> int:
     return of_rank * 5 * tokens * shape["E"] + shape["V"] * 4 * shape["s"] * shape["d"]
 
 
+def inside_of_experts(shape: Shape, draw: Random) -> tuple[dict[str, int], int, int, int]:
+    """Run a step: the most bytes by pass of a part; counted ones saved, besides in a forward, and a backward pass."""
+    most: dict[str, int] = defaultdict(int)
+
+    def watch(name: str, alive: Alive) -> None:
+        most[name] = max(most[name], alive.peak)
+
+    run_step(shape, draw, watch)
+    saved, forward, *backward = counted(
+        shape, "stage.inner_activations", "stage.experts_forward", "stage.combine_backward", "stage.experts_backward")
+    return most, saved, forward, max(backward)
+
+
 @pytest.mark.cases(8, 120)
 def test_the_most_inside_of_experts(draws: list[Random]) -> None:
     """On one pipeline rank it is what was counted, with the losses of micro-batches and their gradients."""
     for draw in draws:
         shape = drawn(draw, 1)
-        most: dict[str, int] = defaultdict(int)
-
-        def watch(name: str, alive: Alive, most: dict[str, int] = most) -> None:
-            most[name] = max(most[name], alive.peak)
-
-        run_step(shape, draw, watch)
-        saved, forward, *backward = counted(
-            shape, "stage.inner_activations", "stage.experts_forward", "stage.combine_backward",
-            "stage.experts_backward")
+        most, saved, forward, backward = inside_of_experts(shape, draw)
         tokens = shape["s"] * shape["b"]
         maps = 4 * tokens * shape["q"]  # of sorted tokens, freed before the down projection goes back
         losses = 8 * tokens * (shape["m"] - 1) + 4 * shape["m"] + 8
         rest = saved + beside(shape) + losses
         assert most["mlp.forward"] - rest == forward, shape
-        assert most["mlp.backward"] - rest + maps == max(backward), shape
+        assert most["mlp.backward"] - rest + maps == backward, shape
 
 
 @pytest.mark.cases(3, 40)
@@ -75,19 +80,11 @@ def test_the_most_in_a_pipeline(draws: list[Random]) -> None:
     for draw in draws:
         shape = drawn(draw, 1) | {"p": 2, "V": 2, "G": 2, "m": draw.choice((2, 4)), "r": draw.randint(0, 1)}
         shape |= {"L": 4 * draw.randint(1, 3), "q": 3, "h": 64 * draw.randint(2, 4)}
-        most: dict[str, int] = defaultdict(int)
-
-        def watch(name: str, alive: Alive, most: dict[str, int] = most) -> None:
-            most[name] = max(most[name], alive.peak)
-
-        run_step(shape, draw, watch)
-        saved, forward, *backward = counted(
-            shape, "stage.inner_activations", "stage.experts_forward", "stage.combine_backward",
-            "stage.experts_backward")
+        most, saved, forward, backward = inside_of_experts(shape, draw)
         tokens = shape["s"] * shape["b"]
         rest, losses = saved + beside(shape), 8 * (tokens + 8) * shape["m"]
         assert 0 <= most["mlp.forward"] - rest - forward < losses, shape
-        assert 0 <= most["mlp.backward"] - rest + 4 * tokens * shape["q"] - max(backward) < losses, shape
+        assert 0 <= most["mlp.backward"] - rest + 4 * tokens * shape["q"] - backward < losses, shape
 
 
 @pytest.mark.cases(8, 120)

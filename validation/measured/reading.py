@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 from validation.measured.case import GIB
 
@@ -29,6 +30,18 @@ def whole(cell: str, blank: int | None = None) -> int:
     if not number.is_integer():
         raise ValueError(f"{cell!r} is not a whole number")
     return int(number)
+
+
+def arguments_of(words: str) -> dict[str, Any]:
+    """Read arguments of ``explain`` in a cell, ``name=value`` or ``kernels.axis=option``, with spaces between them."""
+    arguments: dict[str, Any] = {"kernels": {}}
+    for word in words.split():
+        name, _, value = word.partition("=")
+        if name.startswith("kernels."):
+            arguments["kernels"][name.removeprefix("kernels.")] = value
+        else:
+            arguments[name] = int(value) if value.isdecimal() else value
+    return arguments
 
 
 def yes(cell: str) -> bool:

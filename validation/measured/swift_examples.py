@@ -11,7 +11,7 @@ from shardmath.formats.described import read_settings
 from shardmath.formats.table import table as format_named
 from shardmath.machines.gpu import Gpu
 from validation.measured.case import PROCESS, Case, Measured
-from validation.measured.reading import gib, rows, whole
+from validation.measured.reading import arguments_of, gib, rows, whole
 
 TABLE = "swift_examples.csv"
 SOURCE = "https://github.com/modelscope/ms-swift"
@@ -42,7 +42,7 @@ def _case(row: dict[str, str]) -> Case:
         run = read_settings(format_named(row["format"]), row["id"], words_of(row["settings"]), whole(row["num_gpus"]))
     except InputError as error:
         return Case(model=None, arguments={}, refusal=f"{error.field}: {error.rule}", **known)
-    arguments = run.changed(_of_release(row["release_arguments"]))
+    arguments = run.changed(arguments_of(row["release_arguments"]))
     ranks = prod(arguments.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
     return Case(model=run.model, arguments={**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}, **known)
 
@@ -55,15 +55,3 @@ def words_of(settings: str) -> dict[str, tuple[str, ...]]:
     """Return settings by key; commas stand between words of one value."""
     pairs = (setting.partition("=") for setting in settings.split())
     return {key: tuple(value.split(",")) for key, _, value in pairs}
-
-
-def _of_release(arguments: str) -> dict[str, Any]:
-    """Return arguments in which the libraries of that time differ from the defaults of today."""
-    changes: dict[str, Any] = {"kernels": {}}
-    for word in arguments.split():
-        name, _, value = word.partition("=")
-        if name.startswith("kernels."):
-            changes["kernels"][name.removeprefix("kernels.")] = value
-        else:
-            changes[name] = int(value)
-    return changes

@@ -112,7 +112,7 @@ def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int])
             break
     for _ in range(_DOUBLE_ROUNDS):
         _approach(bounds, answers)
-        if not _nearer_by_two(bounds, answers):
+        if not _nearer(bounds, answers, _FEW, 2):
             break
 
 
@@ -135,36 +135,25 @@ def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam
 def _approach(bounds: Bounds, answers: Sequence[Kept]) -> None:
     """Change the best answers on one axis at a time, as long as any gets better."""
     for _ in range(_ROUNDS):
-        if not _nearer(bounds, answers):
+        if not _nearer(bounds, answers, _NEIGHBOURS, 1):
             break
 
 
-def _nearer_by_two(bounds: Bounds, answers: Sequence[Kept]) -> bool:
-    """Change a few of the best answers on two axes at once; tell whether any answer got better."""
+def _nearer(bounds: Bounds, answers: Sequence[Kept], most: int, together: int) -> bool:
+    """Change ``most`` of the best of each answer on so many axes ``together``; tell whether any answer got better."""
     before = [answer.keys.copy() for answer in answers]
-    places = bounds.at(np.unique(_numbers(bounds, answers, _FEW)))
-    if not len(places):
-        return False
-    for first, second in combinations(range(len(bounds.sizes)), 2):
-        freed = places.copy()
-        freed[:, first], freed[:, second] = bounds.sizes[first], bounds.sizes[second]
-        boxes = opened(bounds.children(np.unique(freed, axis=0), first), answers)
-        for start in range(0, len(boxes), _CHILDREN):
-            _take(bounds, bounds.children(boxes.places[start: start + _CHILDREN], second), answers)
-    return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))
-
-
-def _nearer(bounds: Bounds, answers: Sequence[Kept]) -> bool:
-    """Change the best answers on one axis; tell whether any answer got better."""
-    before = [answer.keys.copy() for answer in answers]
-    numbers = np.unique(_numbers(bounds, answers, _NEIGHBOURS))
+    numbers = np.unique(_numbers(bounds, answers, most))
     if not len(numbers):
         return False
-    places = bounds.at(numbers)
-    for axis, size in enumerate(bounds.sizes):
-        freed = places.copy()
-        freed[:, axis] = size
-        _take(bounds, bounds.children(np.unique(freed, axis=0), axis), answers)
+    best = bounds.at(numbers)
+    for axes in combinations(range(len(bounds.sizes)), together):
+        freed = best.copy()
+        freed[:, axes] = [bounds.sizes[axis] for axis in axes]
+        places = np.unique(freed, axis=0)
+        for axis in axes[:-1]:
+            places = opened(bounds.children(places, axis), answers).places
+        for start in range(0, len(places), _CHILDREN):
+            _take(bounds, bounds.children(places[start: start + _CHILDREN], axes[-1]), answers)
     return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))
 
 
