@@ -1,6 +1,11 @@
-"""From the terms of an implementation to its plain evaluators, as text: memory and time, in Python and JavaScript."""
+"""From the terms of an implementation to its plain evaluators, as text: memory and time, in Python and JavaScript.
+
+The formulas themselves are typeset for the page.
+"""
 
 from __future__ import annotations
+
+import json
 
 from shardmath.files.rendering import rendered
 
@@ -8,6 +13,7 @@ from .accounts import build
 from .accounts.row_sizes import row_sizes
 from .documents.evaluator import Form, as_written, evaluator, script
 from .documents.row_tables import row_tables
+from .documents.typeset import typeset
 from .implementations import Implementation
 from .parallel.legality import rules_for
 from .simplify import computed
@@ -43,10 +49,18 @@ def _form(simplified: bool) -> Form:
     return computed if simplified else as_written
 
 
-def derive_script(implementation: Implementation) -> str:
-    """Return the JavaScript evaluator of an implementation: memory, rules, and time and rows where counted."""
+def derive_script(implementation: Implementation, *, with_rows: bool = False) -> str:
+    """Return the JavaScript evaluator of an implementation: memory, rules, and time where it is counted.
+
+    It has single rows where layers are dense, or these are asked for.
+    """
     title = f"Sharded training: {implementation.title}"
     times = build_times(implementation) if is_timed(implementation) else None
-    rows = row_sizes(implementation) if implementation.choices["layers"] == "dense" else None
+    rows = row_sizes(implementation) if with_rows or implementation.choices["layers"] == "dense" else None
     data = script(implementation.name, title, build(implementation), rules_for(implementation), times, rows)
     return rendered("evaluator.js", data)
+
+
+def derive_formulas(implementation: Implementation) -> str:
+    """Return the formulas of an implementation in MathML, by term, as JSON; see ``typeset``."""
+    return json.dumps(typeset(implementation))

@@ -112,7 +112,7 @@ class Evaluator(NamedTuple):
         def source() -> str:
             from shardmath.symbolic.compiled import derive_kernel
 
-            chosen = _chosen(self.implementation, self.choices)
+            chosen = in_ledger(self.implementation, self.choices)
             return derive_kernel(chosen, outputs, columns, "\n".join(map(source_of, modules)))
 
         key = _key(self.implementation, self.choices, list(outputs), columns)
@@ -141,7 +141,7 @@ class Evaluator(NamedTuple):
     def _derive(self, part: str) -> str:
         from shardmath.symbolic.plain import derive_memory, derive_rows, derive_time
 
-        chosen = _chosen(self.implementation, self.choices)
+        chosen = in_ledger(self.implementation, self.choices)
         if part == "_kernel":
             from shardmath.symbolic.compiled import derive_layouts
 
@@ -303,7 +303,7 @@ def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
     """Return the implementation in the ledger with other choices. Raises InputError for those not counted together."""
     from shardmath.symbolic.parallel.demands import refuse_impossible
 
-    chosen = _chosen(implementation, changed)
+    chosen = in_ledger(implementation, changed)
     try:
         refuse_impossible(chosen.choices)
     except ValueError as refused:
@@ -323,13 +323,13 @@ def _counted_without(implementation: str, changed: Mapping[str, str]) -> Iterato
     for axis in changed:
         if axis not in (*ARCHITECTURE, _OF_CLUSTER) and changed[axis] != usual[axis]:
             try:
-                refuse_impossible(_chosen(implementation, {**changed, axis: usual[axis]}).choices)
+                refuse_impossible(in_ledger(implementation, {**changed, axis: usual[axis]}).choices)
             except ValueError:
                 continue
             yield f"{axis}={usual[axis]}"
 
 
-def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:
+def in_ledger(implementation: str, choices: Mapping[str, str]) -> Implementation:
     """Return the implementation in the ledger with these choices, imported only where something is derived."""
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 

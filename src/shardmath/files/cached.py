@@ -28,6 +28,8 @@ from shardmath.files.writing import replacing
 _LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
 #: Characters of a module from which on its compiled form is kept too: half a megabyte takes 0.1 s to compile.
 _LONG = 1 << 16
+#: Languages of what is derived: other templates are frames of documents.
+_CODE = ("py", "js", "c")
 #: How the first line of every file begins; the seal follows.
 _MARK = b"# shardmath "
 #: Makes the context that something of a kind is made in; see ``watch``.
@@ -126,17 +128,26 @@ def key_of(*made_from: object) -> str:
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
 
 
+def sources() -> list[Path]:
+    """Return the files that generated modules are made from; frames of documents and of the page are none of them."""
+    files: list[Path] = []
+    for module in ("compiler", "divisors", "files.rendering", "symbolic", "templates"):
+        spec = find_spec(f"shardmath.{module}")
+        assert spec is not None
+        assert spec.origin is not None
+        path = Path(spec.origin)
+        files += sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+        if module == "templates":
+            files += sorted(item for ending in _CODE for item in path.parent.glob(f"*.{ending}.jinja"))
+    return files
+
+
 @cache
 def sources_digest() -> str:
     """Return a digest of everything that generated modules are made from."""
     content = hashlib.sha256()
-    for module in ("compiler", "symbolic", "templates"):
-        spec = find_spec(f"shardmath.{module}")
-        assert spec is not None
-        assert spec.origin is not None
-        root = Path(spec.origin).parent
-        for path in sorted(path for path in root.rglob("*") if path.suffix in {".py", ".jinja"}):
-            content.update(path.name.encode() + path.read_bytes())
+    for path in sources():
+        content.update(path.name.encode() + path.read_bytes())
     return content.hexdigest()
 
 

@@ -11,7 +11,7 @@ from shardmath import __version__
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import Configuration
 from shardmath.commands.explain.report import heading, shown_ranks
-from shardmath.compiler.evaluators import find, terms_at
+from shardmath.compiler.evaluators import find, in_ledger, terms_at
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
@@ -41,13 +41,12 @@ def appendix(
     ``stem`` that LaTeX and BibTeX cannot read.
     """
     from shardmath.symbolic.documents.exported import exported
-    from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
     if not _NAMES.fullmatch(stem):
         rule = "must be letters, digits, dots, underscores, pluses and minuses: BibTeX reads no other names"
         raise InputError("output", stem, rule, "appendix")
     evaluator = find(implementation, kernels) if configuration is None else configuration.job.evaluator
-    chosen = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
+    chosen = in_ledger(evaluator.implementation, evaluator.choices)
     command = f"shardmath {__version__}: appendix of {chosen.name}"
     configured_numbers = None if configuration is None else _numbers(configuration)
     return exported(chosen, stem, command, configured_numbers, standalone)

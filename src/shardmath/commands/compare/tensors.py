@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shardmath.account.accounting import Line, RankAccount
-from shardmath.compiler.evaluators import terms_at
+from shardmath.compiler.evaluators import in_ledger, terms_at
 from shardmath.configuration.job import Job
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ class Rank:
     @cached_property
     def implementation(self) -> Implementation:
         """The implementation with the choices of the job."""
-        from shardmath.symbolic.implementations import IMPLEMENTATIONS
-
         evaluator = self.job.evaluator
-        return IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
+        return in_ledger(evaluator.implementation, evaluator.choices)
 
     @cached_property
     def terms(self) -> TermSet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from types import ModuleType
 
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, in_ledger
 from shardmath.files.cached import cached_module, key_of, source_of, sources_digest
 
 
@@ -15,9 +15,8 @@ def inverse_for(evaluator: Evaluator, symbol: str, along: Sequence[str], columns
 
     def source() -> str:
         from shardmath.symbolic.compiled import derive_inverse
-        from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
-        chosen = SYMBOLIC[evaluator.implementation].with_choices(**evaluator.choices)
+        chosen = in_ledger(evaluator.implementation, evaluator.choices)
         return derive_inverse(chosen, source_of(evaluator.terms), symbol, tuple(along), known)
 
     from shardmath.compiler.native.kernels import remembered

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from shardmath.account.accounting import every_line
 from shardmath.answers import Answer, Ratio
+from shardmath.compiler.evaluators import in_ledger
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS
@@ -59,13 +60,12 @@ def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
     if name not in known:
         raise InputError("formula", asked, "must be a symbol of the configuration", nearest_names(name, known))
     from shardmath.symbolic.accounts import build
-    from shardmath.symbolic.implementations import IMPLEMENTATIONS
     from shardmath.symbolic.printers.latex import LatexPrinter
     from shardmath.symbolic.printers.text import LinePrinter
     from shardmath.symbolic.sensitivities import Slopes
     from shardmath.symbolic.simplify import derivation, simplify
 
-    terms = build(IMPLEMENTATIONS[job.evaluator.implementation].with_choices(**job.evaluator.choices))
+    terms = build(in_ledger(job.evaluator.implementation, job.evaluator.choices))
     values = job.on_rank(rank)
     letters = {PARAMETERS[item][0]: values[item] for item in job.evaluator.terms.INPUTS}
     slopes = Slopes(terms, PARAMETERS[name][0], letters)
