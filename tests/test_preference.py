@@ -163,6 +163,20 @@ def test_ms_swift(more: str, loss: str, reference: str | None, tmp_path: Path) -
     assert (run["kernels"]["loss"], run["kernels"].get("reference")) == (loss, reference)
 
 
+@pytest.mark.parametrize(("start", "warned"), [
+    ("sft", True), ("rlhf", True), ("rlhf --rlhf_type kto", True), ("sft --use_logits_to_keep false", False),
+    ("sft --use_logits_to_keep true", True), ("rlhf --rlhf_type simpo", False), ("rlhf --rlhf_type rm", False),
+    ("sft --use_liger_kernel true", False),
+])
+def test_logits_of_labels_in_ms_swift(start: str, warned: bool, tmp_path: Path) -> None:
+    """They are made unless a file says otherwise; losses of TRL and rewards read all."""
+    (path := tmp_path / "run.sh").write_text(f"swift {start} --model qwen2.5-7b --dataset x --max_length 2048\n")
+    run = formats.read(path)
+    assert [warning for warning in run.warnings if "alone" in warning] == [
+        "use_logits_to_keep makes logits of labels alone, and no setting says how many tokens have one: logits of all"
+        " tokens are counted, which are more than real ones where prompts are masked"] * warned
+
+
 @pytest.mark.slow
 def test_logits_of_pairs() -> None:
     """Of 152,064 words and 2 x 2048 tokens: bytes of a logit, those of scored ones apart, and numbers of tokens."""

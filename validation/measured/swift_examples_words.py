@@ -120,7 +120,7 @@ def _far(clean: Sequence[Pair]) -> list[str]:
         text.append(f"""{_gap(pair)}: with Liger's kernels on one GPU the moments of a step are not counted, among them
             temporaries of AdamW, {own / GIB:.1f} GiB here. The rest is not known.""")
     text += [f"""{_gap(pair)}: ms-swift makes logits of labels alone (`use_logits_to_keep`), of which a script says
-        nothing; all tokens have logits here.""" for pair in pairs_of_answers]
+        nothing; all tokens have logits here, with a warning.""" for pair in pairs_of_answers]
     return text
 
 

@@ -54,6 +54,11 @@ _PACKED = ("packed documents are counted as full sequences: give the mean length
 #: Said of documents that a mask of all pairs of tokens keeps apart.
 _MASKED = ("without flash-attn keeps documents apart by a 16-bit mask of all pairs of tokens, beside which keys and"
            " values are repeated for all heads: neither is counted yet, and real memory is higher")
+#: Said of logits that are made of tokens with labels alone, whose number no setting has.
+_LABELLED = ("makes logits of labels alone, and no setting says how many tokens have one: logits of all tokens are"
+             " counted, which are more than real ones where prompts are masked")
+#: Losses of a model's own, of ms-swift's DPO and of its KTO, which read logits of labels; others read all.
+_OF_LABELS = ("", "swift_dpo", "swift_kto")
 
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
@@ -73,6 +78,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         options.warnings.append(_PACKED)
     if options.is_on("block_documents") and not _packs(options):
         options.warnings.append(f"{options.shown('block_documents')} {_MASKED}")
+    if options.is_on("logits_of_labels") and kernels.get("loss", "") in _OF_LABELS:
+        options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
     adapted = adapters_of(options)
     if options.is_on("reference") and not (adapted or _has_reference(options)):
         kernels["reference"] = "copy"
