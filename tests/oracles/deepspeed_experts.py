@@ -7,21 +7,18 @@ DeepSpeed.
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from oracles.deepspeed_ranks import started
 from oracles.huggingface import token_ids
 from oracles.huggingface_experts import mixtral, qwen
-from oracles.processes import on_ranks
+from oracles.processes import on_first_rank
 from oracles.storages import Storages, storage_of
 from torch import Tensor
 
@@ -40,10 +37,7 @@ def run(rank: int, case: Case) -> dict[str, int]:
 
     Gradients are those after the last backward pass. Gathered weights stay where a saved tensor is a view of them.
     """
-    os.dup2(2, 1)  # the program's own words
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(case["ranks"])}
-    deepspeed = import_module("deepspeed")
-    deepspeed.init_distributed("gloo")
+    deepspeed = started(rank, case["ranks"])
     model, shape = FAMILIES[case["family"]](Random(case["seed"]), {letter: case[letter] for letter in LETTERS})
     model.set_experts_implementation(case["experts"])
     if case["rfull"]:
@@ -133,8 +127,7 @@ def main() -> None:
     table.writerow([*names, *OWN, *COUNTED])
     for case in cases():
         _, shape = FAMILIES[case["family"]](Random(case["seed"]), {letter: case[letter] for letter in LETTERS})
-        with TemporaryDirectory() as folder:
-            first, *_ = on_ranks(run, case["ranks"], Path(folder), case)
+        first = on_first_rank(run, case)
         table.writerow([*(case[name] for name in names), *(shape.get(letter, 0) for letter in OWN),
                         *(first[name] for name in COUNTED)])
         sys.stdout.flush()

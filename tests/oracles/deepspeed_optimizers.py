@@ -7,20 +7,18 @@ needs DeepSpeed, bitsandbytes and torchao.
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from oracles.deepspeed_ranks import started
 from oracles.huggingface import Shape, causal_lm, token_ids
-from oracles.processes import on_ranks
+from oracles.processes import on_first_rank
 from torch import Tensor
 
 Case = dict[str, Any]
@@ -72,10 +70,7 @@ class Gathered:
 
 def run(rank: int, case: Case) -> dict[str, int]:
     """Train two steps; return elements, and bytes of the rank: states, stage 3's bucket, the most gathered weights."""
-    os.dup2(2, 1)  # the program's own words
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(case["ranks"])}
-    deepspeed = import_module("deepspeed")
-    deepspeed.init_distributed("gloo")
+    deepspeed = started(rank, case["ranks"])
     shape: Shape = {letter: case[letter] for letter in LETTERS}
     narrow, ahead = case["precision"] == "mixed", case["ahead"]
     model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16 if narrow else torch.float32)
@@ -121,8 +116,7 @@ def main() -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(["optimizer", "stage", "precision", "ranks", "ahead", *LETTERS, *COUNTED])
     for case in cases():
-        with TemporaryDirectory() as folder:
-            first, *_ = on_ranks(run, case["ranks"], Path(folder), case)
+        first = on_first_rank(run, case)
         table.writerow([*case.values(), *(first[name] for name in COUNTED)])
         sys.stdout.flush()
 

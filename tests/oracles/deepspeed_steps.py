@@ -7,21 +7,18 @@ DeepSpeed.
 from __future__ import annotations
 
 import csv
-import os
 import sys
-from importlib import import_module
 from itertools import product
 from multiprocessing import get_context
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from oracles.deepspeed_optimizers import BUCKET, LETTERS
+from oracles.deepspeed_ranks import started
 from oracles.huggingface import Shape, causal_lm, token_ids
 from oracles.live import Live
-from oracles.processes import on_ranks
+from oracles.processes import let_go, on_first_rank
 
 Case = dict[str, Any]
 #: Kernels by the ledger's names, and how PyTorch is asked for them.
@@ -32,10 +29,7 @@ STEPS = 3
 
 def run(rank: int, case: Case) -> dict[str, int]:
     """Train three steps; return elements, and most bytes of the rank inside the last optimizer step beyond before."""
-    os.dup2(2, 1)  # the program's own words
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(case["ranks"])}
-    deepspeed = import_module("deepspeed")
-    deepspeed.init_distributed("gloo")
+    deepspeed = started(rank, case["ranks"])
     shape: Shape = {letter: case[letter] for letter in LETTERS}
     narrow, added = case["precision"] == "mixed", 0
     with Live() as live:
@@ -48,6 +42,7 @@ def run(rank: int, case: Case) -> dict[str, int]:
         ids = token_ids(shape)
         for _ in range(STEPS):
             engine.backward(engine(input_ids=ids, labels=ids).loss)
+            let_go()  # else a thread of gloo may hold the last reduced bucket, and free it in the step
             before = live.now
             live.restart()
             engine.step()
@@ -76,8 +71,7 @@ def main() -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(["kernel", "stage", "precision", "subgroup", "ranks", *LETTERS, "elements", "added"])
     for case in cases():
-        with TemporaryDirectory() as folder:
-            first, *_ = on_ranks(run, case["ranks"], Path(folder), case)
+        first = on_first_rank(run, case)
         table.writerow([*case.values(), first["elements"], first["added"]])
         sys.stdout.flush()
 

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed import distributed_c10d
+from torch.utils._python_dispatch import _disable_current_modes
 
 Work = Callable[..., Any]
 #: Slow imports of functions that run on ranks.
@@ -38,7 +39,7 @@ def on_ranks(work: Work, count: int, folder: Path, *arguments: Any) -> list[Any]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
 
 
-def on_first_rank(work: Work, row: Mapping[str, str]) -> dict[str, Any]:
+def on_first_rank(work: Work, row: Mapping[str, Any]) -> dict[str, Any]:
     """Start the ranks of a row of a table, and return what its first rank counted."""
     with TemporaryDirectory() as folder:
         counted: dict[str, Any] = on_ranks(work, int(row["ranks"]), Path(folder), dict(row))[0]
@@ -61,10 +62,12 @@ class OneThread(distributed_c10d.ProcessGroupGloo):
 def let_go() -> None:
     """Wait until no thread of gloo holds tensors of a message: one of a single number follows it on the same thread.
 
-    A barrier would not do: it holds the works before it as weak references, and these their tensors.
+    A barrier would not do: it holds the works before it as weak references, and these their tensors. Modes that count
+    bytes do not see the number, which its thread may hold.
     """
-    for group in list(distributed_c10d._world.pg_map):
-        dist.all_reduce(torch.zeros(1), group=group)
+    with _disable_current_modes():
+        for group in list(distributed_c10d._world.pg_map):
+            dist.all_reduce(torch.zeros(1), group=group)
 
 
 def _process(rank: int, work: Work, count: int, folder: Path, arguments: tuple[Any, ...]) -> None:
