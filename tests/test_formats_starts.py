@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,26 @@ from shardmath.models.model import Model
 GPU = "h100-80gb"
 #: Models of which Megatron-Core has not the architecture, and the first part of it that it lacks.
 NOT_IN_MEGATRON = {
-    "gpt-neox-20b": "residual = parallel", "pythia-6.9b": "residual = parallel",
+    "gpt-neox-20b": "residual = parallel", "pythia-6.9b": "residual = parallel", "pythia-1.4b": "residual = parallel",
     "olmo-2-1124-7b": "norms = post", "olmo-2-0325-32b": "norms = post",
     "olmo-3-1025-7b": "norms = post", "olmo-3-1125-32b": "norms = post", "exaone-4.0-32b": "norms = post",
+    "exaone-4.0-1.2b": "norms = post", "olmoe-1b-7b-0924": "qk_norms = width", "minimax-m2": "qk_norms = width",
     "gemma-2-2b": "capping = tanh", "gemma-2-9b": "capping = tanh", "gemma-2-27b": "capping = tanh",
     "apertus-8b-2509": "mlp = xielu", "c4ai-command-r-v01": "normalisation = layer_unbiased",
     "c4ai-command-a-03-2025": "normalisation = layer_unbiased",
+    "c4ai-command-r7b-12-2024": "normalisation = layer_unbiased",
+    "phi-1_5": "residual = parallel_one", "phi-2": "residual = parallel_one",
     "bloom-7b1": "positions = alibi", "bloom-176b": "positions = alibi",
     "falcon-7b": "residual = parallel_one", "falcon-40b": "residual = parallel",
 }
 #: Models that Megatron-Core trains, and of which no flag of Megatron-LM says the part.
 NO_FLAG = {
     "opt-6.7b": "write = 'megatron': must be a format that can say mlp = relu",
-    "gemma-3-1b": "mlp = 'geglu': must be another one: Megatron-LM has no flag for it",
-    "gemma-3-27b": "mlp = 'geglu': must be another one: Megatron-LM has no flag for it",
-    "glm-4-32b-0414": "write = 'megatron': must be a format that can say norms = both",
+    "starcoder2-3b": "write = 'megatron': must be a format that can say rope_base = 999999",
+    **dict.fromkeys(("gemma-7b", "gemma-3-1b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b"),
+                    "mlp = 'geglu': must be another one: Megatron-LM has no flag for it"),
+    **dict.fromkeys(("glm-4-9b-0414", "glm-4-32b-0414"),
+                    "write = 'megatron': must be a format that can say norms = both"),
 }
 #: Models with a test of their own: GPT-OSS says its peak anew, and no flag says the scaling of Kimi K2.
 APART = ("gpt-oss-20b", "gpt-oss-120b", "kimi-k2-instruct")
@@ -55,7 +61,7 @@ def layouts(model: Model) -> list[dict[str, Any]]:
          "context_parallel": 1 if model.attention_window else 2, "global_batch_size": 32 * stages},
     ]
     if model.num_experts:
-        found += [{"num_gpus": 16, "expert_parallel": 8, "tensor_parallel": 2},
+        found += [{"num_gpus": 16, "expert_parallel": gcd(8, model.num_experts), "tensor_parallel": 2},
                   {"num_gpus": 16, "expert_parallel": 4, "tensor_parallel": 2, "expert_tensor_parallel": 1}]
     return [{"seq_length": length, **layout} for layout in found]
 

@@ -205,6 +205,23 @@ def test_a_model_beside_the_file(tmp_path: Path) -> None:
     assert run(tmp_path, {**AXOLOTL, "base_model": "mine"}).model.hidden_size == 64
 
 
+@pytest.mark.parametrize(("named", "name"), [
+    ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
+    ("swiss-ai/Apertus-8B-Instruct-2509", "apertus-8b-2509"),
+    ("mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-base-2501"),
+    ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"), ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
+])
+def test_models_that_were_trained_further(named: str, name: str, tmp_path: Path) -> None:
+    found = run(tmp_path, AXOLOTL, base_model=named)
+    assert found.model.name == name
+    assert f"{named} is taken to have the shape of {name}" in found.warnings
+
+
+def test_the_text_of_a_model_of_images_is_said_to_be_all_that_is_counted(tmp_path: Path) -> None:
+    found = run(tmp_path, AXOLOTL, base_model="google/gemma-3-12b-it")
+    assert [warning for warning in found.warnings if "its image encoder" in warning and "are not counted" in warning]
+
+
 def test_deepspeed_beside_the_trainer(tmp_path: Path) -> None:
     zero = {"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": "auto",
                                                                 "sub_group_size": 1e9, "overlap_comm": True}}

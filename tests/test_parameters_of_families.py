@@ -69,11 +69,27 @@ PUBLISHED = {
     "falcon-7b": 6_921_720_704,
     "falcon-40b": 41_303_293_952,
     "bloom-176b": 176_247_271_424,
+    "tinyllama_v1.1": 1_100_048_384,
+    "tinyllama-1.1b-chat-v1.0": 1_100_048_384,
+    "open_llama_3b_v2": 3_426_473_600,
+    "codellama-7b": 6_738_546_688,
+    "codellama-13b": 13_016_028_160,
+    "codellama-34b": 33_743_970_304,
+    "smollm2-135m": 134_515_008,
+    "mistral-7b-v0.2": 7_241_732_096,
+    "pythia-1.4b": 1_414_647_808,
+    "qwen1.5-moe-a2.7b-chat": 14_315_784_192,
 }
 
-# Released with an image encoder and its projector, which transformers' classes build with so many parameters.
-OF_IMAGES = 871_932_416
-WITH_IMAGES = {"llama-4-scout-17b-16e": 108_641_793_536, "llama-4-maverick-17b-128e": 401_583_781_376}
+#: Parameters of the encoder of images that Gemma 3 is released with, and the width of what it returns.
+_ENCODER, _WIDTH = 416_866_032, 1152
+# Parameters released, and of these those of an image encoder and its projector, as transformers' classes build them.
+WITH_IMAGES = {
+    "llama-4-scout-17b-16e": (108_641_793_536, 871_932_416),
+    "llama-4-maverick-17b-128e": (401_583_781_376, 871_932_416),
+    "gemma-3-4b": (4_300_079_472, _ENCODER + _WIDTH * (2560 + 1)),
+    "gemma-3-12b": (12_187_325_040, _ENCODER + _WIDTH * (3840 + 1)),
+}
 
 # Stated in papers in billions: GPT-3 in table D.1 of arXiv 2005.14165, the largest two in table 1 of 2104.04473.
 ROUNDED = {
@@ -105,7 +121,8 @@ def test_catalogue_matches_published_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_IMAGES)
 def test_language_models_released_with_an_image_encoder(name: str) -> None:
-    assert parameters(Model.named(name)) + OF_IMAGES == WITH_IMAGES[name]
+    released, of_images = WITH_IMAGES[name]
+    assert parameters(Model.named(name)) + of_images == released
 
 
 @pytest.mark.parametrize("name", ROUNDED)

@@ -44,11 +44,11 @@ function modelNamed(options) {
   const key = "model_name_or_path";
   const word = options.word(key);
   if (!word) throw options.error(key, `must be given: give it with --set ${options.shown(key)}=NAME`);
-  const end = TABLES.trained.find((item) => word.toLowerCase().endsWith(item)) ?? "";
-  for (const shape of end ? [word, word.toLowerCase().slice(0, -end.length)] : [word]) {
+  for (const shape of [word, ...settingsReader.untrained(word.toLowerCase())]) {
     try {
       const model = modelOf.named(shape);
       if (shape !== word) options.warnings.push(`${word} is taken to have the shape of ${model.name}`);
+      if (model.note) options.warnings.push(`${model.name}: ${model.note}`);
       return model;
     } catch (error) {
       if (!(error instanceof InputError)) throw error;

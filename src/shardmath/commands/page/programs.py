@@ -13,7 +13,7 @@ from shardmath.formats.expansion import behind_unknown, mark, marked, unmarked
 from shardmath.formats.flattened import flattened
 from shardmath.formats.options import Options
 from shardmath.formats.table import Table, table
-from shardmath.formats.trainer import TRAINED, model_of
+from shardmath.formats.trainer import model_of, untrained
 
 #: Parts of a table, for the page: sets are lists there.
 _PARTS = ("name", "title", "vocabulary", "signs", "own", "means", "opposite", "words", "defaults", "files", "idle",
@@ -23,7 +23,7 @@ _PARTS = ("name", "title", "vocabulary", "signs", "own", "means", "opposite", "w
 def table_data() -> dict[str, Any]:
     """Return the tables of all formats, and the programs whose files nobody reads."""
     return {"formats": [_plain(format) for format in described.tables()], "unread": described.unread(),
-            "trained": TRAINED, "precisions": wheel()["precisions"]}
+            "precisions": wheel()["precisions"]}
 
 
 def _plain(format: Table) -> dict[str, Any]:
@@ -36,7 +36,8 @@ def settings_lines(translation: Translation) -> list[str]:
     names: dict[str, Callable[..., Any]] = {
         "flattened": flattened, "formatOf": described.format_of, "readSettings": described.read_settings,
         "ofName": described.of_file_name, "ofSections": nemo.read, "ofTest": readers.of_test,
-        "ofScript": launchers.run_of_script, "launchOf": launch.launch_of, "ofFlags": megatron.run_of}
+        "ofScript": launchers.run_of_script, "launchOf": launch.launch_of, "ofFlags": megatron.run_of,
+        "untrained": untrained}
     kinds = {"OPTIONS": Options, "TABLE": Table}
     functions = {name: translation.of(function) for name, function in names.items()}
     methods = {name: translation.methods(kind) for name, kind in kinds.items()}
