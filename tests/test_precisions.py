@@ -207,7 +207,7 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
 @pytest.mark.parametrize(("changed", "text"), [
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
     ({"fp8": "delayed", "layers": "experts", "expert_products": "sequential"}, "FP8 with experts one after another"),
-    ({"fp8": "delayed", "mlp": "gelu"}, "FP8 with another MLP than SwiGLU"),
+    ({"fp8": "delayed", "mlp": "geglu"}, "FP8 with mlp = geglu: counted are swiglu, swiglu_clamped, gelu, relu, relu2"),
     ({"fp8": "delayed", "peak": "megatron_local"}, "FP8 with peak = megatron_local: choose peak = megatron_te"),
     ({"fp8": "nvfp4", "fp8_weights": "primary"}, "NVFP4 weights without 16-bit ones"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),

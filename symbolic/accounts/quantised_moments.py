@@ -7,8 +7,12 @@ copy by columns stays; its 16-bit original lives as long as a variable of Megatr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sympy import Expr, Integer
 
+from ..choices import GATED, UNGATED
+from ..components.dispatch_peak import PRODUCT_GRADIENTS
 from ..components.quantised import BLOCKS, MAGNITUDES, PACKED, PACKED_BYTES, PACKED_SCALES
 from ..dimension import Dimension
 from ..dimensions import (
@@ -89,22 +93,22 @@ def mlp_gradients(implementation: Implementation) -> Expr:
     without the gathered input, and the gradients of the norm's input and weights.
     """
     tokens, recipe = (SEQUENCE, BATCH), implementation.choices["fp8"]
-    whole, inner, gate_up = (
-        plain(2, (*tokens, width), implementation) for width in (HIDDEN, FFN, GATE_UP_FEATURES)
-    )
+    gated = implementation.choices["mlp"] in GATED
+    features, scales, module = (GATE_UP_FEATURES, 2, "gate_up") if gated else (FFN, 1, "up")
+    whole, inner, of_input = (plain(2, (*tokens, width), implementation) for width in (HIDDEN, FFN, features))
     beside = inner
     if recipe == "block":  # the gathered copy by columns is put in order before the product
         beside = Max(inner, product(Iverson(ts > 1), plain(1, (*tokens, HIDDEN), implementation)))
     down = total(quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=()), beside)
     of_down = freed(("down",), Place.DENSE, implementation)
-    activation = total(inner, gate_up, -of_down)
+    activation = total(inner, of_input, -of_down)
     share, gathered = plain(2, (SEQUENCE_SP, BATCH, HIDDEN), implementation), _put_in_order(implementation)
-    behind = total(gate_up, quantised(tokens, GATE_UP_FEATURES, (2, FFN_SCALES), implementation, tensors=()), whole,
+    behind = total(of_input, quantised(tokens, features, (scales, FFN_SCALES), implementation, tensors=()), whole,
                    -of_down, -freed(("activation",), Place.DENSE, implementation))
     up = total(behind, product(Iverson(ts > 1), total(gathered, share)))
     vectors = 2 if implementation.choices["normalisation"] == "layer" else 1
     norm = total(behind, product(1 + Iverson(ts > 1), share), plain(2 * vectors, (HIDDEN,), implementation),
-                 -freed(("gate_up",), Place.DENSE, implementation))
+                 -freed((module,), Place.DENSE, implementation))
     if recipe in PACKED:  # gradients are gathered both ways before those of single ranks are freed
         own = quantised((SEQUENCE_SP, BATCH), HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=())
         by_rows = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
@@ -125,11 +129,17 @@ def _put_in_order(implementation: Implementation) -> Expr:
     return gathered if recipe == "mx" else total(gathered, plain(1, (*tokens, HIDDEN), implementation))
 
 
+def _is_weighted_apart(choices: Mapping[str, str]) -> bool:
+    """Tell whether an activation without a gate is multiplied with the weights of tokens by itself."""
+    return choices["mlp"] in UNGATED and choices["weighting"] == "separate"
+
+
 def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what lives beside results of experts in FP8 before they are sent back, less what lives then.
 
     The 16-bit tokens that experts read live until their results are ready to be sent. Beside them are the result of the
-    activation and its copy by rows in the down projection, and behind it results as they are sorted and reduced.
+    activation and its copy by rows in the down projection, and behind it results as they are sorted and reduced. Before
+    it an activation that is weighted apart has an fp32 product and its 16-bit copy.
     """
     received, inner = (RECEIVED,), plain(2, (RECEIVED, EXPERT_FFN), implementation)
     magnitudes = (EXPERTS,) if implementation.choices["fp8"] in PACKED else None
@@ -143,7 +153,12 @@ def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
     behind = {row.tensor.name: row.expression for row in rows if row.tensor.name.startswith(_BEHIND)}
     ready = [size for name, size in behind.items() if name != _RETURNED]
     not_yet = [-row.expression for row in rows if row.tensor.name == _NOT_YET]
-    before = total(tokens, Max(total(inner, by_rows, *not_yet), total(*ready)))
+    inside = [total(inner, by_rows, *not_yet), total(*ready)]
+    if _is_weighted_apart(implementation.choices) and implementation.choices["router_precision"] == "fp32":
+        inside.append(total(
+            plain(4 + 2, (RECEIVED, EXPERT_FFN), implementation), -plain(2, (RECEIVED, HIDDEN), implementation),
+            -freed(("experts_down",), Place.EXPERTS, implementation), *not_yet))
+    before = total(tokens, Max(*inside))
     beyond = [terms[name].symbol for name in ("stage.combined_results.experts_forward",) if name in terms]
     return product(at_work(implementation), Max(Integer(0), before - total(*behind.values(), *beyond)))
 
@@ -153,17 +168,23 @@ def expert_gradients(terms: TermSet, implementation: Implementation) -> Expr:
 
     In the down projection gradients of its output, 16-bit and quantised, and of its input; in the activation gradients
     of its result and of its input; in the up projection the latter, 16-bit and quantised, and gradients of its input.
+    Where the activation is weighted apart, the product makes more than the activation.
     """
-    received, each = (RECEIVED,), (EXPERTS,)
-    tokens, inner = (plain(2, (RECEIVED, width), implementation) for width in (HIDDEN, EXPERT_FFN))
-    gate_up = plain(2, (RECEIVED, EXPERT_GATE_UP), implementation)
-    precision = {"fp32": 4, "bf16": 2}[implementation.choices["router_precision"]]
-    weights = plain(precision, received, implementation)
+    received, each, precision = (RECEIVED,), (EXPERTS,), implementation.choices["router_precision"]
+    gated = implementation.choices["mlp"] in GATED
+    features, scales = (EXPERT_GATE_UP, 2) if gated else (EXPERT_FFN, 1)
+    tokens, inner, of_input = (
+        plain(2, (RECEIVED, width), implementation) for width in (HIDDEN, EXPERT_FFN, features))
+    weights = plain({"fp32": 4, "bf16": 2}[precision], received, implementation)
     down = total(tokens, inner,
                  quantised(received, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=each))
     of_down = freed(("experts_down",), Place.EXPERTS, implementation)
-    activation = total(inner, gate_up, weights, -of_down)
+    activation = total(inner, of_input, weights, -of_down)
+    if _is_weighted_apart(implementation.choices):
+        summed = weights if precision == "bf16" else Integer(0)
+        apart = plain(PRODUCT_GRADIENTS[precision], (RECEIVED, EXPERT_FFN), implementation)
+        activation = total(apart, summed, -of_down)
     of_activation = freed(("experts_activation", "experts_product"), Place.EXPERTS, implementation)
-    up = total(tokens, gate_up, weights, -of_down, -of_activation,
-               quantised(received, EXPERT_GATE_UP, (2, EXPERT_FFN_SCALES), implementation, tensors=each))
+    up = total(tokens, of_input, weights, -of_down, -of_activation,
+               quantised(received, features, (scales, EXPERT_FFN_SCALES), implementation, tensors=each))
     return product(at_work(implementation), Max(down, activation, up))

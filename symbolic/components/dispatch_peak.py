@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sympy import Expr
@@ -26,6 +27,9 @@ _APART: Any = {"expert_passes": ("apart",)}
 _COMBINED: Any = {"expert_passes": ("combined",)}
 #: In FP8 experts do not keep the 16-bit tokens that they read, and a variable holds those that arrived.
 _KEPT: Any = {"fp8": ("none",)}
+#: Bytes of an element of an activation without a gate that is weighted apart, where its gradients are made: that of the
+#: product and those of both factors. In fp32 that of the activation is cast before that of the weights is summed.
+PRODUCT_GRADIENTS: Mapping[str, int] = {"fp32": 4 + 4 + 4 + 2, "bf16": 2 + 2 + 2}
 
 
 def _row(
@@ -74,22 +78,18 @@ def _weights_gradient(prefix: str, **options: tuple[str, ...]) -> tuple[Tensor, 
 
 
 def _ungated() -> tuple[Tensor, ...]:
-    """Return the gradients of an activation without a gate, less the freed input of the down projection.
-
-    A separate product with the weights makes the gradients of both factors while it holds that of its result. In fp32
-    that of the activation is cast before that of the weights is summed.
-    """
+    """Return the gradients of an activation without a gate, less the freed input of the down projection."""
     at, inner = "experts_backward", (RECEIVED, EXPERT_FFN)
-    fused: Any = {"mlp": UNGATED, "weighting": ("fused",), **_ANY}
-    apart: Any = {"mlp": UNGATED, "weighting": ("separate",), **_ANY}
+    fused: Any = {"mlp": UNGATED, "weighting": ("fused",), **_ANY, **_KEPT}
+    apart: Any = {"mlp": UNGATED, "weighting": ("separate",), **_ANY, **_KEPT}
     return (
         _row("up_gradient", inner, 2, "gradient of the up projection", at, **fused),
-        *_weights_gradient("up_", mlp=UNGATED, weighting=("fused",)),
-        _row("product_gradients", inner, 12,
+        *_weights_gradient("up_", mlp=UNGATED, weighting=("fused",), **_KEPT),
+        _row("product_gradients", inner, PRODUCT_GRADIENTS["fp32"] - 2,
              "fp32 gradients of the weighted activation and of its factors, and a bf16 copy", at,
              router_precision=("fp32",), **apart),
-        _row("product_gradients_bf16", inner, 4, "bf16 gradients of the weighted activation and of its factors", at,
-             router_precision=("bf16",), **apart),
+        _row("product_gradients_bf16", inner, PRODUCT_GRADIENTS["bf16"] - 2,
+             "bf16 gradients of the weighted activation and of its factors", at, router_precision=("bf16",), **apart),
         _row("summed_weights_gradient_bf16", (RECEIVED,), 2, "gradient of the tokens' weights, bf16", at,
              router_precision=("bf16",), **apart),
     )

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, HIDDEN_PART, SEQUENCE, SEQUENCE_SP, SLOPES
+from ..dimensions import (
+    BATCH,
+    FFN,
+    FFN_SCALES,
+    HIDDEN,
+    HIDDEN_COLUMNS,
+    HIDDEN_PART,
+    HIDDEN_SCALES,
+    SEQUENCE,
+    SEQUENCE_SP,
+    SLOPES,
+)
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..work import Stream
 from ..work_rows import column_parallel, grid_transfers, residual_work, row_parallel
 from .mlp_rows import MLP_BIAS, mlp_input
+from .quantised import EVERY, quantised
 
 _GELU, _RELU, _RELU2, _XIELU = ("gelu",), ("relu",), ("relu2",), ("xielu",)
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
+_NONE = ("none",)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
 _TOKENS = (SEQUENCE, BATCH)
@@ -52,6 +65,8 @@ def _others() -> tuple[Tensor, ...]:
     return (
         saved("root", "activation", _INNER, 2, "transformers", "ReLU of the up projection, which is squared",
               mlp=_RELU2),
+        saved("rectified", "activation", _INNER, 2, "megatron_core", "ReLU of the up projection", mlp=_RELU,
+              fp8=EVERY),
         weight("slopes", "activation", (SLOPES,), "transformers", "slopes of xIELU, one for each sign", **on),
         Tensor("constants", "activation", Role.BUFFER, (SLOPES,), 2, Lifetime.ONCE, "transformers",
                "bf16 constants of xIELU: a factor, and a bound of its input", options={**on, "peak": ("torch",)}),
@@ -91,17 +106,19 @@ COMPONENTS = (
             weight("down.weight", "down", (HIDDEN_COLUMNS, FFN), "megatron_core", "down projection", tokens=_TOKENS),
             weight("down.bias", "down", (HIDDEN_PART,), "megatron_core",
                    "bias of the down projection, on every rank", MLP_BIAS),
-            *mlp_input("up", "input of the up projection"),
+            *mlp_input("up", "input of the up projection", fp8=_NONE),
+            *quantised("up.input", "up", _RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), normed=True),
             saved("up.input_cast", "up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input", precision=_CAST),
             saved("up.weight_cast", "up", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the up weight",
                   precision=_CAST),
             *_activation(), *_others(),
-            saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection"),
+            saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection", fp8=_NONE),
+            *quantised("down.input", "down", _TOKENS, (FFN, FFN_SCALES)),
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),
         ),
         note="With and without Megatron-Core's fused bias and GELU the same bytes are kept. ReLU keeps its output,"
-        " which is the input of the down projection.",
+        " which is the input of the down projection, or beside its copy in FP8.",
         options={"mlp": (*_GELU, *_RELU, *_RELU2, *_XIELU)},
         work=(
             *column_parallel("up", "up"), *_work(), *row_parallel("down", "down"),

@@ -42,6 +42,8 @@ _FP8_SIZES: Mapping[str, tuple[int, int]] = {
     "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128), "nvfp4": (128, 128),
 }
 
+#: MLPs that are counted in FP8, one with a bounded gate in experts alone, as everywhere.
+_IN_FP8: tuple[str, ...] = ("swiglu", "swiglu_clamped", "gelu", "relu", "relu2")
 
 #: Precisions and kinds of data parallelism that adapters were counted with.
 _ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp"), ("mixed", "deepspeed"),
@@ -379,7 +381,7 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
         ("NVFP4 weights without 16-bit ones (--fp4-param-gather): choose fp8_weights = copy",
          recipe in PACKED and choices["fp8_weights"] != "copy"),
-        ("FP8 with another MLP than SwiGLU", fp8 and choices["mlp"] != "swiglu"),
+        (f"FP8 with mlp = {choices['mlp']}: counted are {', '.join(_IN_FP8)}", fp8 and choices["mlp"] not in _IN_FP8),
         ("FP8 with norms behind attention and MLP", fp8 and choices["norms"] != "pre"),
         ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),
         ("FP8 with other norms and attention than Transformer Engine's",

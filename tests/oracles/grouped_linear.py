@@ -13,6 +13,9 @@ import torch
 from oracles.megatron_cpu import BF16
 from torch import Tensor, nn
 
+#: Recipes by name, and what Megatron-Core calls them.
+RECIPES = {"delayed": "delayed", "current": "tensorwise", "block": "blockwise", "mx": "mxfp8", "nvfp4": "nvfp4"}
+
 
 class _Product(torch.autograd.Function):
     @staticmethod

@@ -16,6 +16,7 @@ from weakref import ref
 
 import pytest
 import torch
+from megatron.core.activations import squared_relu
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.tensor_parallel import checkpoint
 from megatron.core.transformer.mlp import MLPSubmodules
@@ -29,6 +30,7 @@ from oracles.grouped_linear import GroupedLinear, TakenAway, Unpadded
 from oracles.megatron_cpu import BF16, Shape, config, one_rank
 from oracles.megatron_experts import Nothing, on_host
 from torch import Tensor
+from torch.nn.functional import gelu
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -115,17 +117,17 @@ class _Sort(torch.autograd.Function):
 
 
 class _Weighted(torch.autograd.Function):
-    """SwiGLU times the weights of tokens, which keeps both inputs."""
+    """An activation times the weights of tokens, which keeps both inputs, and has a share of the first one's width."""
 
     @staticmethod
-    def forward(ctx: Any, inner: Tensor, weights: Tensor) -> Tensor:
+    def forward(ctx: Any, inner: Tensor, weights: Tensor, share: int) -> Tensor:
         ctx.save_for_backward(inner, weights)
-        return inner.new_zeros(len(inner), inner.shape[1] // 2)
+        return inner.new_zeros(len(inner), inner.shape[1] // share)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         inner, weights = ctx.saved_tensors
-        return torch.zeros_like(inner), torch.zeros_like(weights)
+        return torch.zeros_like(inner), torch.zeros_like(weights), None
 
 
 def _evenly(router: Any, hidden: Tensor) -> Tensor:
@@ -161,7 +163,8 @@ def kernels_of_a_gpu() -> Iterator[None]:
             (experts_module, "HAVE_TE", True), (experts_module, "Fp8Padding", Unpadded),
             (experts_module, "Fp8Unpadding", TakenAway), (shared_experts, "is_te_min_version", lambda *_: False),
             (experts_module, "weighted_bias_swiglu_impl",
-             lambda inner, bias, weights, *_: _Weighted.apply(inner, weights)),
+             lambda inner, bias, weights, *_: _Weighted.apply(inner, weights, 2)),
+            (experts_module, "weighted_squared_relu_impl", lambda inner, weights: _Weighted.apply(inner, weights, 1)),
         ):
             patched.setattr(module, name, stand_in, raising=False)
         yield
@@ -174,13 +177,14 @@ def _first_output(layer: Any, hidden: Tensor) -> Tensor:
 
 def recorded(
     shape: Shape, draw: Random, recompute: bool = False, recipe: str | None = None, modules: tuple[str, ...] = (),
-    kinds: Sequence[int] = (1,),
+    kinds: Sequence[int] = (1,), weighting: str | None = None,
 ) -> tuple[Record, int, int, int]:
     """Record both passes of layers; return what the forward pass leaves, and their peaks above that.
 
     With ``recompute`` Megatron-Core's checkpoint runs a layer, and runs it again before it goes backward. With an FP8
     ``recipe`` products of experts are quantised; all other layers stay as they are. ``modules`` are those of its
-    selective recompute. ``kinds`` are 1 for a layer with experts, and 0 for a dense one.
+    selective recompute. ``kinds`` are 1 for a layer with experts, and 0 for a dense one. With a ``weighting`` MLPs have
+    no gate: a square of ReLU is one kernel with the weights of tokens, and GELU is multiplied with them.
     """
     shape = {**shape, "L": len(kinds)}
     with kernels_of_a_gpu(), one_rank(shape, draw):
@@ -190,7 +194,10 @@ def recorded(
             moe_router_dtype="fp32", moe_permute_fusion=True, moe_router_pre_softmax=shape["q"] == 1,
             moe_shared_expert_intermediate_size=shape["fs"] or None,
             expert_model_parallel_size=shape["e"], moe_layer_freq=list(kinds),
-            **({"recompute_granularity": "selective", "recompute_modules": list(modules)} if modules else {}))
+            **({"recompute_granularity": "selective", "recompute_modules": list(modules)} if modules else {}),
+            **({"gated_linear_unit": False, "bias_activation_fusion": False,
+                "activation_func": squared_relu if weighting == "fused" else gelu,
+                "use_fused_weighted_squared_relu": weighting == "fused"} if weighting else {}))
         if recipe:  # behind the checks of a GPU
             settings.fp8, settings.fp8_recipe = "hybrid", recipe
         specs = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")

@@ -127,14 +127,15 @@ class Swiglu(torch.autograd.Function):
         return torch.zeros_like(ctx.saved_tensors[0]), None, None, None
 
 
-def peak_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> int:
-    """Return the most that the backward pass of Megatron-Core's MLP has beside what lives before it.
+def bytes_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> tuple[int, int]:
+    """Return what the forward pass of Megatron-Core's MLP leaves, and the most that its backward pass has beside it.
 
-    Its layers are of the kind ``linear``. It runs forward twice, as the first time may make copies of weights.
+    Its layers are of the kind ``linear``. It runs forward twice, as the first time may make copies of weights. What is
+    left has the output, and the inverse root mean squares of a norm.
     """
     made = config(shape)
-    settings |= {"gated_linear_unit": True, "bias_activation_fusion": True, "activation_func": nn.functional.silu}
-    for name, value in settings.items():
+    usual = {"gated_linear_unit": True, "bias_activation_fusion": True, "activation_func": nn.functional.silu}
+    for name, value in (usual | settings).items():
         setattr(made, name, value)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
@@ -142,8 +143,9 @@ def peak_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> i
         layer(hidden)
         with Record(hidden, *layer.parameters()) as record:
             output, _ = layer(hidden)
+            left = record.now
             gradient = torch.zeros_like(output)
             record.restart()
             before = record.now
             output.backward(gradient)
-    return int(record.peak - before)
+    return int(left), int(record.peak - before)

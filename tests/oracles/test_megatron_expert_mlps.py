@@ -1,7 +1,7 @@
 """Blocks of routed and shared experts of Megatron-Core on one rank: activations, biases, Sinkhorn's routing.
 
 Router, dispatchers, experts one by one and grouped are Megatron-Core's own. The grouped product of Transformer Engine
-is a stand-in that keeps its input, as the real one does, and computes nothing.
+is a stand-in that keeps its input, in FP8 and FP4 too, as the real one does, and computes nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from megatron.core.activations import squared_relu
 from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.transformer.mlp import MLPSubmodules
-from megatron.core.transformer.moe import moe_utils, token_dispatcher
+from megatron.core.transformer.moe import experts, moe_utils, token_dispatcher
 from megatron.core.transformer.moe.experts import TEGroupedMLP
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
-from oracles.grouped_linear import GroupedLinear
+from oracles.grouped_linear import RECIPES, GroupedLinear, TakenAway, Unpadded
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import BF16, Shape, config, one_rank
@@ -82,6 +82,9 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     }
     if grouped and not shape["fs"] and not kernels.get("weighting"):
         shape["lbias"] = draw.randint(0, 1)
+    if grouped and draw.randint(0, 1):
+        kernels |= {"fp8": draw.choice(tuple(RECIPES)), "peak": "saved"}
+        shape |= {"h": 128 * draw.randint(1, 3), "fe": 128 * draw.randint(1, 3), "fs": 0}
     return shape, kernels
 
 
@@ -92,11 +95,14 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
-        (moe_utils, "te_general_gemm", None),
+        (moe_utils, "te_general_gemm", None), (experts, "HAVE_TE", True), (experts, "Fp8Padding", Unpadded),
+        (experts, "Fp8Unpadding", TakenAway),
     ):
-        monkeypatch.setattr(module, name, stand_in)
+        monkeypatch.setattr(module, name, stand_in, raising=False)
     with one_rank(shape, draw):
         settings = config(shape, **settings_of(draw, shape, kernels))
+        if "fp8" in kernels:  # behind the checks of a GPU
+            settings.fp8, settings.fp8_recipe = "hybrid", RECIPES[kernels["fp8"]]
         spec = get_moe_module_spec(use_te=False, num_experts=shape["E"])
         if kernels["expert_products"] == "grouped":
             spec.submodules.experts = ModuleSpec(
@@ -115,7 +121,7 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
             above = live.peak - before
     implementation: Implementation = MEGATRON_CPU.with_choices(
         layers="experts", permute="unfused", biases="linear",
-        **({"peak": "saved"} if kernels["mlp"] == "swiglu_clamped" else {}), **kernels)
+        **({"peak": "saved"} if kernels["mlp"] == "swiglu_clamped" else {}) | kernels)
     known = {**shape, "B": shape["b"], "u": 1}
     counted = sum(ledger(implementation, *PARAMETERS, **known))
     assert sum(each.numel() for each in block.parameters()) == counted
@@ -125,6 +131,7 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
     # the router, which has a score of every expert, is the larger moment.
     narrow = shape["q"] * (shape["h"] + shape["fe"]) < 12 * shape["E"]
     in_steps = kernels["mlp"] in GATED or kernels.get("weighting") == "fused" or shape["lbias"]
-    if (kernels["expert_products"], kernels["dispatch"]) == ("grouped", "alltoall") and not (in_steps or narrow):
+    whole = (kernels["expert_products"], kernels["dispatch"], kernels.get("peak")) == ("grouped", "alltoall", None)
+    if whole and not (in_steps or narrow):
         moments = ledger(implementation, "dispatch.combine_backward", "dispatch.experts_backward", **known)
         assert above == max(moments), (shape, kernels, moments)

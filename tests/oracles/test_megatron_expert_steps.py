@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from oracles.grouped_linear import RECIPES
 from oracles.megatron_cpu import Shape
 from oracles.megatron_expert_steps import recorded
 
@@ -42,7 +43,7 @@ def drawn(draw: Random) -> Shape:
 
 
 def job_of(
-    shape: Shape, first_dense: int = 0, step: int = 1, **more: Any
+    shape: Shape, first_dense: int = 0, step: int = 1, mlp: str = "swiglu", **more: Any
 ) -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
     """Return the evaluator of a model with layers of these sizes, values of its letters, and its account."""
     model = Model(
@@ -51,7 +52,7 @@ def job_of(
         num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
         tied_embeddings=False, qkv_bias=False, qk_norm=False,
         num_experts=shape["E"], moe_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
-        shared_expert_ffn_hidden_size=shape["fs"], max_seq_length=8192)
+        shared_expert_ffn_hidden_size=shape["fs"], max_seq_length=8192, mlp=mlp)
     job = configured(
         model, "b300", seq_length=shape["s"], micro_batch_size=1, global_batch_size=shape["D"],
         data_parallel=shape["D"], expert_parallel=shape["e"], **more).job
@@ -177,10 +178,6 @@ def test_recomputed_layers_hold_inputs_and_gradients_between_steps(draws: list[R
         assert left["full"] - left["none"] == between["full"] - between["none"] - given, (shape, kinds)
 
 
-RECIPES = {"delayed": "delayed", "current": "tensorwise", "block": "blockwise", "mx": "mxfp8",
-           "nvfp4": "nvfp4"}
-
-
 @pytest.mark.cases(8, 80)
 def test_recomputed_experts_are_megatron_cores(draws: list[Random]) -> None:
     """Router and experts alone run again before they go backward: the most is in their second forward pass."""
@@ -207,14 +204,17 @@ def for_fp8(draw: Random) -> Shape:
 
 
 @pytest.mark.cases(8, 80)
-def test_moments_of_experts_in_fp8_are_megatron_cores(draws: list[Random]) -> None:
-    """The most that either pass has where experts quantise their inputs and gradients."""
+@pytest.mark.parametrize("weighting", [None, "fused", "separate"])
+def test_moments_of_experts_in_fp8_are_megatron_cores(draws: list[Random], weighting: str | None) -> None:
+    """The most that either pass has where experts quantise their inputs and gradients, with a gate and without."""
+    without = {"weighting": weighting} if weighting else {}
     for number, draw in enumerate(draws):
         shape, recipe = for_fp8(draw), tuple(RECIPES)[number % len(RECIPES)]
         if draw.random() < 0.3:
             shape["q"] = 1
-        _, _, forward, backward = recorded(shape, draw, recipe=RECIPES[recipe])
-        account = job_of(shape, kernels={"fp8": recipe, "peak": "megatron_te"})[2]
+        _, _, forward, backward = recorded(shape, draw, recipe=RECIPES[recipe], weighting=weighting)
+        account = job_of(shape, mlp="gelu" if weighting else "swiglu",
+                         kernels={"fp8": recipe, "peak": "megatron_te", **without})[2]
         output = 2 * shape["s"] * shape["h"]
         # Numbers of tokens are on the host on a GPU: those of the rank's experts alone while these compute.
         computing, each = 3 * shape["fe"] > 2 * shape["h"], shape["E"] // shape["e"]

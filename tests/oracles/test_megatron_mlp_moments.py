@@ -17,24 +17,12 @@ from megatron.core.tensor_parallel import layers
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer import mlp as megatron_mlp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from oracles.fused import SquaredRelu
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import BF16, LinearWithNorm, config, one_rank
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
-
-
-class SquaredRelu(torch.autograd.Function):
-    """The compiled square of ReLU, which keeps its input."""
-
-    @staticmethod
-    def forward(ctx: Any, inner: Tensor) -> Tensor:
-        ctx.save_for_backward(inner)
-        return torch.zeros_like(inner)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return torch.zeros_like(ctx.saved_tensors[0])
 
 
 class Biased(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from oracles.libraries._transformer_engine import engine, quantising
 from oracles.megatron_cpu import BF16, one_rank
-from oracles.quantised_linear import peak_of_mlp
+from oracles.quantised_linear import bytes_of_mlp
 from torch import Tensor, nn
 
 TABLE = "quantised_mlp"
@@ -46,4 +46,4 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     shape |= {"b": 1, "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "sp": int(ranks > 1)}
     with one_rank(shape, Random(1)), quantising(row["recipe"]):
         hidden = torch.zeros(shape["s"] // ranks, 1, shape["h"], dtype=BF16, requires_grad=True)
-        return {"peak": peak_of_mlp(shape, _Linear, hidden)}
+        return {"peak": bytes_of_mlp(shape, _Linear, hidden)[1]}
