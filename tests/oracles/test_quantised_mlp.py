@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Any] = {"swiglu": silu, "gelu": gelu, "relu": relu, "relu
 @pytest.mark.cases(10, 100)
 @pytest.mark.parametrize("mlp", list(ACTIVATIONS))
 def test_saved_and_moments_of_the_mlp_are_megatron_cores(draws: list[Random], mlp: str) -> None:
-    """What an MLP saves, and the most that its backward pass has beside that, alone and among tensor-parallel ranks."""
+    """Bytes that an MLP saves, and the most that its backward pass has beside them, on one rank and several."""
     for number, draw in enumerate(draws):
         recipe, ranks = RECIPES[number % len(RECIPES)], draw.choice((1, 2, 4))
         shape = {"h": 512 * draw.randint(1, 3), "f": 512 * draw.randint(1, 4), "s": 512 * draw.randint(1, 2), "b": 1,
