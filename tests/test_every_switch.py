@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,23 +178,78 @@ def test_a_search_that_is_stopped_says_how_much_faster_others_may_be(
     assert all(0 <= done <= size for done, size in seen)
 
 
+@pytest.mark.parametrize("many", [0, 10**11], ids=["bounds", "loops"])
+def test_sweep_scale_and_plan_are_stopped_likewise(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds have first answers with a gap, loops what they looked at, and numbers of GPUs not begun no layout."""
+    monkeypatch.setattr(answering, "_MANY", many)
+    asked, seen = _asked("nanotron"), list[tuple[Any, ...]]()
+    whole = shardmath.sweep(**asked)
+    swept = shardmath.sweep(**asked, stopped=lambda: True)
+    assert (whole.complete, whole.gap, swept.complete, swept.legal, swept.switches) == (True, 0.0, False, None, None)
+    model, gpu, gpus = (asked.pop(name) for name in ("model", "gpu", "num_gpus"))
+    scaled = shardmath.scale(model, gpu, [gpus, 2 * gpus], **asked, stopped=lambda: True,
+                             progress=lambda *done: seen.append(done))
+    first, second = scaled.points
+    assert (scaled.complete, first.complete, second.complete) == (False, False, False)
+    assert (second.layout, second.gap) == (None, None)
+    assert second.missing == "the search was stopped before anything was found that fits"
+    batch = {"batch_tokens": asked["global_batch_size"] * asked["seq_length"], "seq_length": asked["seq_length"]}
+    others = {name: asked[name] for name in ("implementation", "every_switch")}
+    planned = shardmath.plan(model, "1B", [gpu], num_gpus=[gpus, 2 * gpus], **batch, **others, stopped=lambda: True)
+    assert not planned.complete
+    assert [(offer.complete, offer.gap) for offer in planned.offers] == [(False, first.gap), (False, None)]
+    if many:
+        assert (swept.best, swept.smallest, swept.gap, first.layout) == ((), None, None, None)
+        return
+    assert first.time is not None
+    best = whole.best[0].step_seconds
+    assert best is not None
+    assert first.time.seconds == swept.best[0].step_seconds
+    for gap in (swept.gap, first.gap):  # questions differ, and with them the order of axes
+        assert gap is not None
+        assert first.time.seconds * (1 - gap) <= best * (1 + 1e-9)
+    assert {words for *_, words in seen} == {"layouts on 8 h100-80gb"}
+    shardmath.plan(model, "1B", [gpu], num_gpus=[gpus], **batch, **others, progress=lambda *done: seen.append(done))
+    assert seen[-1] == (whole.tried, whole.tried, "layouts on 8 h100-80gb")
+
+
+_JOB = ["--gbs", "8", "--seq", "8k"]
+_COMMANDS = {
+    "recommend": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB], "sweep": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB],
+    "scale": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB],
+    "plan": ["--gpus", "h100-80gb", "--num-gpus", "8", "--tokens", "1B", "--batch-tokens", "65536", "--seq", "8k"],
+}
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_a_search_that_nothing_was_found_by_does_not_say_that_nothing_fits(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answering, "_MANY", 0)
     monkeypatch.setattr(Stop, "__call__", lambda self: True)
     monkeypatch.setattr(Stop, "number", signal.SIGINT)
     monkeypatch.setattr(preparing, "is_large", lambda part: False)
-    arguments = ["recommend", "llama-3.1-8b", "--gpu", "h100-80gb", "--gpus", "8", "--gbs", "8", "--seq", "8k",
-                 "--implementation", "nanotron", "--every-switch"]
+    arguments = [command, "llama-3.1-8b", *_COMMANDS[command], "--implementation", "nanotron", "--every-switch"]
     assert exit_code(arguments) == 130
-    assert "others that fit may be faster, by " in " ".join(capsys.readouterr().out.split())
+    assert "others that fit may be faster, by at most " in " ".join(capsys.readouterr().out.split())
     monkeypatch.setattr(preparing, "settled", lambda part, made, *_: made)  # no first answers were found
-    assert exit_code(arguments) == 130
-    told = " ".join(capsys.readouterr().out.split())
-    assert "The search was stopped." in told
-    assert "others that fit may be faster, by how much is not known." in told
-    assert "Nothing fits" not in told
+    assert exit_code([*arguments, "--fail-if-nothing-fits"]) == 130
+    told = " ".join(capsys.readouterr().out.split()).lower()
+    assert "the search was stopped" in told
+    assert not any(words in told for words in ("nothing fits", "no layout is legal", "recommend` names"))
+    if command in ("recommend", "sweep"):
+        assert "others that fit may be faster, by how much is not known." in told
+
+
+@pytest.mark.parametrize("path", ["--csv", "--plot"])
+def test_a_sweep_that_writes_all_layouts_ends_at_once(path: str, tmp_path: Path) -> None:
+    """Its files have all legal layouts or are not there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardmath.cli.searching.stopping", lambda: pytest.fail("it was asked to end with a part"))
+        file = tmp_path / f"layouts.{'csv' if path == '--csv' else 'svg'}"
+        assert exit_code(["sweep", "llama-3.1-8b", *_COMMANDS["sweep"], "--implementation", "nanotron",
+                          "--every-switch", "--tp", "8", path, str(file)]) == 0
+    assert file.exists()
 
 
 def test_rank_by_memory_is_refused() -> None:

@@ -68,11 +68,12 @@ from shardmath.reports.answers import answer
 def plan(
     model: str, gpus: tuple[str, ...], kernels: tuple[str, ...], plot: str | None,
     fail_if_nothing_fits: bool, json: bool, **options: Any,
-) -> None:
+) -> int:
     """Plan the training of MODEL: what it takes on kinds and numbers of GPUs, each with its fastest layout that fits.
 
     MODEL is a name or the path of a config.json. Amounts have bands: of the error of step times, and of failures.
     """
+    from shardmath.cli.searching import searching
     from shardmath.commands.plan import plan as run
     from shardmath.commands.plan.plot import picture
     from shardmath.commands.plan.report import show
@@ -82,11 +83,16 @@ def plan(
     for name in gpus:
         if name.isdecimal():
             raise InputError("gpus", name, "must be kinds of GPUs, such as h100-80gb", f"--num-gpus {name}")
-    planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), **without_absent(options))
+    with searching(options["every_switch"]) as (stop, bar):
+        planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), progress=bar, stopped=stop,
+                      **without_absent(options))
     if json:
         click.echo(answer("plan", planned.to_dict()))
     else:
         show(planned)
     if plot is not None:
         write_picture(picture(planned), plot)
+    if not planned.complete:
+        return stop.exit_code
     end_unless(any(offer.phases for offer in planned.offers) or not fail_if_nothing_fits)
+    return 0

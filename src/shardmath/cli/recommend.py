@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -38,21 +37,16 @@ def recommend(
     Ctrl-C with the best so far.
     """
     from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
-    from shardmath.cli.stopping import Stop, stopping
+    from shardmath.cli.searching import searching
     from shardmath.commands.recommend import recommend as advise
     from shardmath.commands.recommend.plot import picture
     from shardmath.commands.recommend.report import show
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.reports.progress import progress
 
     refuse_output_alone(format, output)
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
-    stop, bar = Stop(), None
-    with ExitStack() as stack:
-        if options["every_switch"]:
-            stop = stack.enter_context(stopping())
-            bar = stack.enter_context(progress("layouts"))
+    with searching(options["every_switch"]) as (stop, bar):
         advice = advise(chosen, gpu, progress=bar, stopped=stop, **arguments)
     if plot is not None:
         write_picture(picture(advice), plot)

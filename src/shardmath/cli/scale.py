@@ -30,13 +30,15 @@ from shardmath.reports.answers import answer
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
-def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any) -> None:
+def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any) -> int:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     More GPUs wait more for each other: throughput per GPU falls, while power per GPU hardly does.
+    A search of every switch ends on Ctrl-C with the best so far.
     """
     from shardmath.cli.runs import search_arguments
+    from shardmath.cli.searching import searching
     from shardmath.commands.scale import scale as run
     from shardmath.commands.scale.plot import picture
     from shardmath.commands.scale.report import show
@@ -44,12 +46,16 @@ def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, 
 
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
-    scaling = run(chosen, gpu, **arguments)
+    with searching(options["every_switch"]) as (stop, bar):
+        scaling = run(chosen, gpu, progress=bar, stopped=stop, **arguments)
     if json:
         click.echo(answer("scale", scaling.to_dict()))
     else:
         show(scaling)
     if plot is not None:
         write_picture(picture(scaling), plot)
+    if not scaling.complete:
+        return stop.exit_code
     fitting = any(point.layout is not None for point in scaling.points)
     end_unless(fitting or not fail_if_nothing_fits)
+    return 0

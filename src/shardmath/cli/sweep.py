@@ -32,12 +32,13 @@ from shardmath.reports.answers import answer
 def sweep(
     model: str, json: bool, csv: str | None, parquet: str | None, plot: str | None, fail_if_nothing_fits: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     """
     from shardmath.cli.runs import search_arguments
+    from shardmath.cli.searching import searching
     from shardmath.commands.sweep.files import writers
     from shardmath.commands.sweep.gathered import Gathered
     from shardmath.commands.sweep.plot import picture
@@ -51,12 +52,16 @@ def sweep(
     chosen, gpu, arguments = search_arguments(model, options)
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet, *([] if plot is None else [gathered])))
-        report = stack.enter_context(progress("layouts"))
-        result = run(chosen, gpu, progress=report, on_layouts=on_layouts, **arguments)
+        stop, bar = stack.enter_context(searching(options["every_switch"] and on_layouts is None))
+        bar = bar or stack.enter_context(progress("layouts"))
+        result = run(chosen, gpu, progress=bar, stopped=stop, on_layouts=on_layouts, **arguments)
     if plot is not None:
         write_picture(picture(result, gathered), plot)
     if json:
         click.echo(answer("sweep", result.to_dict()))
     elif csv != "-":
         show(result)
+    if not result.complete:
+        return stop.exit_code
     end_unless(bool(result.best) or not fail_if_nothing_fits)
+    return 0

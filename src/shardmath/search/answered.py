@@ -35,7 +35,8 @@ class Answered:
 
     ``nests`` has the loops of each part; none where bounds of boxes alone answered, which count nothing. ``asked`` is
     what the first space says, by name. ``gaps`` has for each of the questions by how much a search that was stopped
-    may have missed something better, see ``Kept.gap``; None where nobody knows. It is empty for one that was not.
+    may have missed something better, see ``Kept.gap``; None where nobody knows, as where loops were stopped. It is
+    empty for one that was not.
     """
 
     parts: tuple[Part, ...]
@@ -68,7 +69,7 @@ class Answered:
 
     @property
     def verdicts(self) -> NDArray[np.int64]:
-        """Legal layouts by verdict; all 0 where they were not counted."""
+        """Legal layouts by verdict, where they were counted."""
         counts: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)
         return counts
 
@@ -152,8 +153,8 @@ def answered(
     """Answer the questions of some spaces, their own or other ``questions``.
 
     Of the best per several axes, those may be left out that are slower than the best of all by more than the share
-    ``within``. Of very many layouts nothing is counted; once ``stopped`` says so, such a search ends with what it has.
-    Raises InputError for a question that then has no answer.
+    ``within``. Of very many layouts nothing is counted. Once ``stopped`` says so, the search ends with what it has, and
+    counts nothing. Raises InputError for a question that then has no answer.
     """
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
@@ -179,20 +180,22 @@ def _swept(
               for (_, questions), places in zip(programs, boxed, strict=True)]
     nests = [nest_of(part, questions, like[place] if like else None)
              for place, ((part, _), questions) in enumerate(zip(programs, looped, strict=True))]
-    size, before, answers = sum(nest.size for nest in nests), 0, list[Answer]()
+    size, before, answers, complete = sum(nest.size for nest in nests), 0, list[Answer](), True
     for (part, questions), places, nest in zip(programs, boxed, nests, strict=True):
         def report(done: int, _: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, size)
 
-        (of_boxes,), _ = by_boxes([part], [questions[place] for place in places], Within(within))
-        answer = run(nest, progress=report).answer
+        (of_boxes,), left = by_boxes([part], [questions[place] for place in places], Within(within), stopped)
+        state = run(nest, progress=report, stopped=stopped)
+        answer, complete = state.answer, complete and not left and state.shards == nest.shards
         swept, bounded = iter(answer.questions), iter(of_boxes)
         in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
         answers.append(replace(answer, questions=in_order))
         before += nest.size
-    return Answered(tuple(part for part, _ in asked), tuple(nests), tuple(questions for _, questions in asked),
-                    tuple(answers), named)
+    return Answered(tuple(part for part, _ in asked), tuple(nests) if complete else (),
+                    tuple(questions for _, questions in asked), tuple(answers), named,
+                    () if complete else (None,) * len(asked[0][1]))
 
 
 def _bounded(

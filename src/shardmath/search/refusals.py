@@ -30,9 +30,9 @@ _FEW, _NEXT = 1 << 12, 8
 def refusal(answers: Answered) -> InputError | None:
     """Return why no layout is legal, with the nearest legal value of what is to blame.
 
-    None where a layout is legal, and where no layout is left to be judged by the rules.
+    None where a layout is legal or the search was stopped, and where no layout is left to be judged by the rules.
     """
-    if answers.any_legal:
+    if answers.any_legal or not answers.complete:
         return None
     return _of_hosts(answers) or refusal_of(answers.parts, answers.asked)
 

@@ -91,6 +91,12 @@ class Offer(Answer):
     """met, perhaps (inside the band) or missed; empty without a budget or a price."""
     gain: Gain | None
     """Gain over the next smaller offer of the same kind; null for the smallest."""
+    complete: bool = True
+    """False where the search of a phase was stopped: then its layout is the best so far, if there is one."""
+    gap: float | None = 0.0
+    """Share of the step time of a phase that another layout that fits may save at most, the largest of all phases: 0
+    where the search is complete; null where it was stopped before anything was found that fits, or before all programs
+    had bounds."""
 
     @property
     def is_choice(self) -> bool:
@@ -158,3 +164,5 @@ class Plan(Drawn, room="plan", table="offers"):
     """Place of the cheapest of them; null without a price."""
     optima: tuple[Optimum, ...]
     """Compute-optimal trainings; none for models with experts, which the fits do not cover."""
+    complete: bool = True
+    """False where the search of some offer was stopped."""

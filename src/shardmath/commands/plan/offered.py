@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardmath.commands.plan.answers import Band, Offer, PhaseOffer
 from shardmath.commands.plan.asked import Failures, Tokens
@@ -43,6 +43,12 @@ class _Case:
 
 def offer_of(asked: Asked, points: Sequence[Point]) -> Offer:
     """Return what the training takes on the GPUs of ``points``, one for each phase."""
+    gaps = [point.gap for point in points]
+    return replace(_offer(asked, points), complete=all(point.complete for point in points),
+                   gap=None if None in gaps else max(gap for gap in gaps if gap is not None))
+
+
+def _offer(asked: Asked, points: Sequence[Point]) -> Offer:
     size = points[0].num_gpus
     phases = tuple(
         PhaseOffer(part.tokens, part.seq_length, point.layout, point.data_parallel, point.peak_bytes,

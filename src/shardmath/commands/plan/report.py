@@ -6,6 +6,7 @@ from rich.console import Console
 
 from shardmath.commands.plan.answers import Band, Offer, Optimum, Plan
 from shardmath.reports.sizes import in_words
+from shardmath.reports.stopped import stopped
 from shardmath.reports.tables import console, table
 from shardmath.reports.time import show_overlapped
 
@@ -21,18 +22,21 @@ def show(plan: Plan) -> None:
     known = [title for offer in plan.offers for title, text in _columns(offer) if text]
     columns = [title for title, _ in _columns(plan.offers[0]) if title in known]
     titles = ("GPUs", *columns)
-    rows = [[f"{offer.num_gpus:,} {offer.gpu}", *(text for title, text in _columns(offer) if title in columns)]
+    rows = [[_where(offer), *(text for title, text in _columns(offer) if title in columns)]
             for offer in plan.offers]
     if columns:
         out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
                     spare=("GPU-hours", "MWh", "t CO2", "interruptions", "kept", "tokens/J", "MFU")))
+    if not plan.complete:
+        out.print(stopped({f"on {_where(offer)}": offer.gap for offer in plan.offers
+                           if not offer.complete and offer.phases}), markup=False)
     for offer in plan.offers:
         _show_layouts(out, offer)
     _show_choice(out, plan, "Fastest", plan.fastest)
     _show_choice(out, plan, "Cheapest", plan.cheapest)
     if plan.fastest is None:
-        out.print("No offer meets what was asked.")
-    if not all(offer.phases for offer in plan.offers):
+        out.print(f"No offer meets what was asked{'' if plan.complete else ' so far'}.")
+    if plan.complete and not all(offer.phases for offer in plan.offers):
         out.print("`shardmath recommend` names changes of a job that make something fit.", markup=False)
     for item in plan.optima:
         out.print(_optimum(item))
@@ -62,8 +66,12 @@ def _columns(offer: Offer) -> list[tuple[str, str]]:
     ]
 
 
+def _where(offer: Offer) -> str:
+    return f"{offer.num_gpus:,} {offer.gpu}"
+
+
 def _show_layouts(out: Console, offer: Offer) -> None:
-    where = f"{offer.num_gpus:,} {offer.gpu}"
+    where = _where(offer)
     if not offer.phases:
         out.print(f"{where}: {offer.reason}.")
     for phase in offer.phases:
@@ -77,7 +85,7 @@ def _show_choice(out: Console, plan: Plan, title: str, place: int | None) -> Non
     offer = plan.offers[place]
     assert offer.days is not None
     cost = "" if offer.cost is None else f", {_band(offer.cost)}"
-    out.print(f"{title}: {offer.num_gpus:,} {offer.gpu}, {_band(offer.days)} days{cost}.")
+    out.print(f"{title}: {_where(offer)}, {_band(offer.days)} days{cost}.")
 
 
 def _optimum(item: Optimum) -> str:

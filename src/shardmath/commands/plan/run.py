@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
@@ -21,7 +21,7 @@ from shardmath.commands.plan.asked import (
 )
 from shardmath.commands.plan.choices import chosen, gains, optima
 from shardmath.commands.plan.offered import Asked, offer_of
-from shardmath.commands.scale import Point, scale
+from shardmath.commands.scale import Point, ProgressOf, scale
 from shardmath.configuration.defaults import OVERLAPS, default_implementation, default_seq_length
 from shardmath.configuration.risk import risk_of, with_parts
 from shardmath.configuration.settings import as_model
@@ -62,6 +62,8 @@ def plan(
     network: str | None = None,
     implementation: str | None = None,
     prices: Mapping[str, Any] | None = None,
+    progress: ProgressOf | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     **arguments: Any,
 ) -> Plan:
     """Days, GPU-hours, money, energy and CO2 of a training on each kind and number of GPUs, and the best of them.
@@ -72,7 +74,7 @@ def plan(
     one by kind of GPU; ``prices`` is its old name. ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``.
     ``pause`` and ``restart``: seconds that a checkpoint stops training, and from a failure until training goes on.
     ``failures``: a training of the catalogue, or interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue,
-    or grams for one kWh. ``arguments`` are those of ``sweep``.
+    or grams for one kWh. ``progress`` and ``stopped`` are as in ``scale``. ``arguments`` are those of ``sweep``.
 
     Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
     of a step needs.
@@ -111,7 +113,7 @@ def plan(
         sizes = tuple(num_gpus) or _sizes(alone, cluster, sum(part.tokens for part in parts), ends)
         points = [
             scale(as_asked, cluster, sizes, global_batch_size=batch, seq_length=part.seq_length,
-                  implementation=implementation, **arguments).points
+                  implementation=implementation, progress=progress, stopped=stopped, **arguments).points
             for part, batch in zip(parts, batches, strict=True)
         ]
         overlaps |= {name: None for points_of_phase in points for point in points_of_phase if point.time is not None
@@ -126,6 +128,7 @@ def plan(
         "" if fails is None else fails.source, grid, risk_of(with_parts(arguments)), tuple(overlaps),
         tuple(offers), fastest, cheapest,
         tuple(optima(alone, total, limit, None if cheapest is None else offers[cheapest])),
+        all(offer.complete for offer in offers),
     )
 
 

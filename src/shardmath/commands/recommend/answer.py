@@ -118,7 +118,7 @@ class Advice(Drawn, room="recommend", table="choices"):
     seq_length: int
     """Tokens of a sequence."""
     legal: int | None
-    """Legal layouts that were looked at; null where bounds answered, which count none."""
+    """Legal layouts that were looked at; null where bounds answered, which count none, or the search was stopped."""
     risk: float
     """Probability of running out of memory below which a layout is said to fit."""
     choices: tuple[Choice, ...]
@@ -144,7 +144,7 @@ class Advice(Drawn, room="recommend", table="choices"):
     """False where the search was stopped: then choices are the best so far, without changes and switches."""
     gap: float | None = 0.0
     """Share of the first choice's step time that another layout that fits may save at most: 0 where the search is
-    complete; null where it was stopped before anything was found that fits, or before all programs were looked at."""
+    complete; null where it was stopped before anything was found that fits, or before all programs had bounds."""
 
 
 def choice_of(

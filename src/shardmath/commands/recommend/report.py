@@ -21,6 +21,7 @@ from shardmath.reports.sizes import (
     sizes_of,
     title,
 )
+from shardmath.reports.stopped import stopped
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, FittedTable, chance, console, gib, table
 from shardmath.reports.time import COST, cost, show_overlapped, within
@@ -44,7 +45,7 @@ def show(advice: Advice, launched: bool = True) -> None:
               + in_space(advice.legal, advice.size),
               markup=False)
     if not advice.complete:
-        out.print(_stopped(advice.gap), markup=False)
+        out.print(stopped({"": advice.gap}), markup=False)
     if not advice.choices:
         _show_nothing(out, advice)
         return
@@ -72,12 +73,6 @@ def show(advice: Advice, launched: bool = True) -> None:
     show_untried(out, advice.untried)
     if launched:
         _show_launched(out, best)
-
-
-def _stopped(gap: float | None) -> str:
-    """Say what a search that was stopped leaves open."""
-    less = "by how much is not known" if gap is None else f"by at most {gap:.2%} of the step time"
-    return f"The search was stopped. These are the best so far: others that fit may be faster, {less}."
 
 
 def _choices(choices: Iterable[Choice]) -> FittedTable:

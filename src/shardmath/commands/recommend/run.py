@@ -59,8 +59,8 @@ def recommend(
 
     ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
     layouts are searched. ``price``: of a GPU-hour, a number or one by kind of GPU. ``progress`` is called with layouts
-    that are known to be no better and all. Once ``stopped`` says so, a search by bounds ends with the best so far, and
-    says by how much it may get better.
+    that are known to be no better and all. Once ``stopped`` says so, the search ends with the best so far, and says by
+    how much it may get better.
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardmath.commands.scale import Point, Scaling
 from shardmath.reports.sizes import in_words
+from shardmath.reports.stopped import stopped
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.time import COST, cost, show_overlapped
 from shardmath.reports.untried import show_untried
@@ -20,6 +21,9 @@ def show(scaling: Scaling) -> None:
     right = range(len(titles) - 1)
     out.print(table(titles, rows, right=right, title="The fastest layout that fits, by number of GPUs",
                     spare=tuple(title for title, _ in _rates(scaling, None))[1:]))
+    if not scaling.complete:
+        out.print(stopped({f"on {point.num_gpus:,} GPUs": point.gap for point in scaling.points
+                           if not point.complete and point.layout is not None}), markup=False)
     for point in scaling.points:
         if point.layout is None:
             out.print(f"On {point.num_gpus} GPUs {point.missing}.", markup=False)

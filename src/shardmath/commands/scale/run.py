@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -22,6 +23,7 @@ from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
 from shardmath.search.further import simplest
+from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
 from shardmath.search.refusals import refusal
 from shardmath.search.sizes import sizes_of
@@ -30,6 +32,8 @@ from shardmath.search.spaces.standard import layouts
 from shardmath.search.spaces.usual import BY_TIME
 from shardmath.search.untried import Untried, switches_left, untried
 
+#: Called with layouts done, all, and words for them.
+ProgressOf = Callable[[int, int, str], None]
 #: Parts of a step in which a rank works.
 _OWN = ("computing", "recomputing", "optimizer")
 
@@ -43,7 +47,7 @@ class Point(Answer):
     global_batch_size: int
     """Sequences of a step."""
     legal: int | None
-    """Legal layouts that were looked at; null where bounds answered, which count none."""
+    """Legal layouts that were looked at; null where bounds answered, which count none, or the search was stopped."""
     layout: Mapping[str, Label] | None = None
     """Sizes of the layout; null if nothing fits."""
     data_parallel: int = 0
@@ -63,6 +67,11 @@ class Point(Answer):
 
     refusal: str = ""
     """Rules broken by the layout that breaks fewest, where none is legal; empty elsewhere."""
+    complete: bool = True
+    """False where the search was stopped: then the layout is the best so far."""
+    gap: float | None = 0.0
+    """Share of its step time that another layout that fits may save at most: 0 where the search is complete; null where
+    it was stopped before anything was found that fits, or before all programs had bounds."""
 
     @property
     def any_legal(self) -> bool:
@@ -72,6 +81,8 @@ class Point(Answer):
     @property
     def missing(self) -> str:
         """Why no layout is there."""
+        if not self.complete:
+            return "the search was stopped before anything was found that fits"
         return "nothing fits" if self.any_legal else "; ".join(["no layout is legal", *filter(None, [self.refusal])])
 
     @property
@@ -108,6 +119,8 @@ class Scaling(Drawn, room="scale", table="points"):
     """One for each number of GPUs, ascending."""
     untried: tuple[Untried, ...]
     """Layouts that were left out, with the option that tries them."""
+    complete: bool = True
+    """False where the search of some number of GPUs was stopped."""
 
 
 @typed_like(layouts)
@@ -122,13 +135,17 @@ def scale(
     network: str | None = None,
     implementation: str | Sequence[str] | None = None,
     price: Mapping[str, float | str] | float | str | None = None,
+    progress: ProgressOf | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     **arguments: Any,
 ) -> Scaling:
     """Return the fastest layout that fits at each number of GPUs.
 
     Either the batch is the same everywhere (``global_batch_size`` sequences: strong scaling) or it grows with the GPUs
     (``tokens_per_gpu`` of a step: weak scaling). ``price``: of a GPU-hour, a number or one by kind of GPU.
-    ``arguments`` are those of ``sweep``.
+    ``progress`` is called with layouts that are known to be no better, all, and words for them, which name the GPUs.
+    Once ``stopped`` says so, the search ends with the best so far, and says by how much it may get better; numbers of
+    GPUs that were not begun have no layout. ``arguments`` are those of ``sweep``.
 
     Raises InputError for values that are not legal, and where a figure of the machine is not known that the time of a
     step needs.
@@ -146,18 +163,26 @@ def scale(
         raise InputError("num_gpus", (), "must have at least one number of GPUs")
     sizes = sorted({checked("num_gpus", size) for size in num_gpus})
     batches = {size: _batch(size, global_batch_size, tokens_per_gpu, seq_length) for size in sizes}
-    points, left_out = [], dict[Untried, None]()
+    points, left_out = list[Point](), dict[Untried, None]()
     for size, batch in batches.items():
+        if points and stopped():
+            points.append(Point(size, batch, None, complete=False, gap=None))
+            continue
+        report = None if progress is None else partial(_of_size, progress, f"layouts on {size:,} {cluster.gpu.name}")
         with as_arguments(size):
             training = {"seq_length": seq_length, **arguments}
-            point, without = _point(chosen, cluster, size, batch, implementation, training)
+            point, without = _point(chosen, cluster, size, batch, implementation, training, report, stopped)
         points.append(point)
         left_out |= dict.fromkeys(without)
     base = next((point.tokens_per_second_per_gpu for point in points if point.layout is not None), 0.0)
     compared = (replace(point, relative=point.tokens_per_second_per_gpu / base if base else 0.0) for point in points)
     shown = implementation if isinstance(implementation, str) else ", ".join(implementation)
     return Scaling(chosen, cluster, shown, seq_length, risk_of(with_parts(arguments)), tuple(compared),
-                   tuple(left_out))
+                   tuple(left_out), all(point.complete for point in points))
+
+
+def _of_size(progress: ProgressOf, words: str, done: int, size: int) -> None:
+    progress(done, size, words)
 
 
 def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:
@@ -177,22 +202,24 @@ def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None,
 
 def _point(
     model: Model, cluster: Cluster, size: int, batch: int, implementation: str | Sequence[str],
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, Any], progress: Progress | None, stopped: Callable[[], bool],
 ) -> tuple[Point, tuple[Untried, ...]]:
     search = search_of(model, cluster, size, global_batch_size=batch, implementation=implementation, **arguments)
     spaces = spaces_of(search, "time")
     questions = [Best("best", BY_TIME, 1)]
     if search.every_switch:  # whether any is legal, where nothing fits and nothing is counted
         questions.append(Best("legal", BY_TIME, 1, among="legal"))
-    answers = answered(spaces, lambda _: questions)
+    answers = answered(spaces, lambda _: questions, progress, stopped=stopped)
     best, without = answers.first(), (*untried(answers.parts), *switches_left(search, answers.parts))
     if best is None:
-        return Point(size, batch, answers.legal, refusal=str(refusal(answers) or "")), without
+        return Point(size, batch, answers.legal, refusal=str(refusal(answers) or ""), complete=answers.complete,
+                     gap=answers.gap()), without
     best = simplest(best)
     time = step_time(best.part.evaluator, best.values, error=cluster.error(bool(model.num_experts)))
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(
         size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes, time,
         joules * time.tokens_per_second_per_gpu, 1 / joules if joules else 0.0, sum(waiting) / time.seconds,
+        complete=answers.complete, gap=answers.gap(),
     )
     return point, without

@@ -84,7 +84,7 @@ class SweepResult(Drawn, room="sweep", table="best"):
     tried: int
     """Layouts that were tried: the legal ones and all that broke a rule."""
     legal: int | None
-    """Layouts that break no rule; null where bounds answered, which count none."""
+    """Layouts that break no rule; null where bounds answered, which count none, or the search was stopped."""
     broken: tuple[BrokenRule, ...]
     """Layouts by the first rule that they break, in the order in which rules are tried; none without counts."""
     verdicts: Mapping[str, int]
@@ -102,7 +102,7 @@ class SweepResult(Drawn, room="sweep", table="best"):
     best_by_recompute: Mapping[str, Layout]
     """The best one of every recompute mode with one that fits."""
     smallest: Layout | None
-    """The legal layout of least memory; null if none is legal."""
+    """The legal layout of least memory; null if none is legal, or the search was stopped."""
     cluster: Hidden[Cluster]
     """GPUs, servers and network."""
     kinds: tuple[GpusOfKind, ...] = ()
@@ -120,6 +120,11 @@ class SweepResult(Drawn, room="sweep", table="best"):
     """True where nodes are placed and no other layout that fits is faster than one of the best."""
     equally_fast: int = 0
     """How many of the best are as fast as the first, itself among them: less than 3 % slower. 0 without times."""
+    complete: bool = True
+    """False where the search was stopped: then layouts are the best so far, without counts and switches."""
+    gap: float | None = 0.0
+    """Share of the first one's step time that another layout that fits may save at most: 0 where the search is
+    complete; null where it was stopped before anything was found that fits, or before all programs had bounds."""
     gathered: Hidden[Callable[[], Gathered]] = field(default=Gathered, repr=False, compare=False)
     """Function that gathers all legal layouts for a picture."""
 
@@ -161,12 +166,13 @@ def result_of(space: Space, answered: Answered, top: int, time_unknown: str = ""
         answered.legal, _broken(answered), verdicts, risk_of(parts[0].fixed),
         RULES["time" if parts[0].timed else "memory"], time_unknown, untried(answered.parts),
         layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
-        next(iter(layouts["smallest"]), None), space.cluster,
+        next(iter(layouts["smallest"]), None) if answered.complete else None, space.cluster,
         tuple(GpusOfKind(*item) for item in machines) if len(machines) > 1 else (), str(refusal(answered) or ""),
         error=space.cluster.error(bool(space.model.num_experts)) if parts[0].timed else None,
         equally_fast=_equally_fast(layouts["best"]),
         are_fastest=bool(layouts["best"]) and space.cluster.links is not None and are_fastest(
-            layouts["best"], best["best"][-1], verdicts["fits"], len(best["best"])),
+            layouts["best"], best["best"][-1], verdicts.get("fits", answered.size), len(best["best"])),
+        complete=answered.complete, gap=answered.gap(),
     )
 
 

@@ -14,6 +14,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import best_in_words, in_words, model_parallel, shown_sizes, sizes_of
 from shardmath.reports.sizes import title as title_of
+from shardmath.reports.stopped import stopped
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
 from shardmath.reports.time import COST, cost, show_overlapped, within
@@ -43,6 +44,8 @@ def show(result: SweepResult) -> None:
     )
     if result.time_unknown:
         out.print(f"Step time is not computed: {result.time_unknown}. Layouts are ranked by memory.", markup=False)
+    if not result.complete:
+        out.print(stopped({"": result.gap}), markup=False)
     if result.best:
         out.print(_verdict(result.best[0]), markup=False)
         out.print(_layouts(result.best, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
@@ -60,13 +63,13 @@ def show(result: SweepResult) -> None:
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}, by the 80 % rule"
                   f" {least.rule_80}.")
         show_switches(out, result.switches)
-    else:
+    elif result.complete:
         out.print(" ".join(["No layout is legal.", *filter(None, [result.refusal])]), markup=False)
     rows = [("tried", f"{result.tried:,}", "")]
     broken = [rule for rule in result.broken if rule.count]
     rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
-    rows.append(("legal", "", "not known: bounds count none") if result.legal is None else (
-        "legal", f"{result.legal:,}", ""))
+    unknown = "not known: bounds count none" if result.complete else "not known: the search was stopped"
+    rows.append(("legal", "", unknown) if result.legal is None else ("legal", f"{result.legal:,}", ""))
     rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS if name in result.verdicts]
     out.print(table(("layouts", "count", ""), rows, right=(1,), title="Layouts by rule and by verdict"))
     show_untried(out, result.untried)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,6 +32,8 @@ class Sweep(Search):
 
     rank_by: str | None = declared("time or memory", absent="time if all speeds are known")
     progress: Progress | None = declared("function that is called with candidates done and in all")
+    stopped: Callable[[], bool] | None = declared(
+        "function that tells the search to end with the best so far, which says by how much it may get better")
     on_layouts: OnLayouts | None = declared(
         "function that is called with all legal layouts, some at a time, as columns by name with sizes in bytes; for"
         " them the candidates are swept once more")
@@ -54,19 +56,19 @@ def _result(asked: Sweep) -> SweepResult:
         single_program(asked)
     with as_arguments(asked.num_gpus):
         spaces = tuple(map(with_candidates, spaces_of(asked, asked.rank_by)))
-        answers = answered(spaces, progress=asked.progress)
+        answers = answered(spaces, progress=asked.progress, stopped=asked.stopped or (lambda: False))
     machine = spaces[0].cluster
     assert isinstance(machine, Cluster)
     reasons = (time_unknown(part.evaluator, machine, asked.num_gpus) for part in answers.programs)
     unknown = "" if asked.rank_by else next(filter(None, reasons), "")
     result = result_of(spaces[0], answers, asked.top, unknown)
     result = replace(result, untried=(*result.untried, *switches_left(asked, answers.parts), *impossible(asked)),
-                     gathered=partial(_gathered, replace(asked, progress=None, on_layouts=None)))
-    if asked.on_layouts is not None:
+                     gathered=partial(_gathered, replace(asked, progress=None, stopped=None, on_layouts=None)))
+    if asked.on_layouts is not None and answers.complete:
         for part in answers.parts:
             for columns in legal_layouts(part, asked.progress):
                 asked.on_layouts(columns)
-    if not result.best and result.smallest is not None:
+    if not result.best and result.smallest is not None:  # complete
         return replace(result, switches=switches(asked, result.smallest.verdict))
     return result
 
