@@ -102,6 +102,39 @@ def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signal
     assert (process.returncode, out) == (128 + number, "")
 
 
+#: As above, but all processes of the page have work for an hour.
+WORKING = COMMAND + """
+from shardmath.commands.page import shares
+def for_an_hour(asking, implementation):
+    print("waiting", file=sys.stderr, flush=True)
+    time.sleep(3600)
+shares._share, os.cpu_count = for_an_hour, lambda: 2
+"""
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the command", "to its processes too"])
+def test_the_processes_of_the_page_end_with_it(to_all: bool, folder: Path) -> None:
+    """Slurm and a terminal send a signal to all processes, ``kill`` to one; the output closes when all have ended."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the page is written in one process there")
+    process = start(folder, WORKING + RUN, "page", "llama-3.2-1b", "--only", "-o", "out.html")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    for number in [process.pid, *(map(int, children) if to_all else ())]:
+        os.kill(number, signal.SIGTERM)
+    out, err = process.communicate()
+    assert {*err.splitlines()} - {"", "waiting"} == {"ended by SIGTERM"}
+    assert (process.returncode, out) == (128 + signal.SIGTERM, "")
+
+
+def test_a_process_of_the_page_that_is_killed_is_named(folder: Path) -> None:
+    killed = WORKING.replace("time.sleep(3600)", "os.kill(os.getpid(), signal.SIGKILL)")
+    process = start(folder, killed + RUN, "page", "llama-3.2-1b", "--only", "-o", "out.html")
+    out, err = process.communicate()
+    rule = "a process that derives formulas was ended from outside, perhaps for want of memory"
+    assert {*err.splitlines()} - {"", "waiting"} == {f"error: page: {rule}"}
+    assert (process.returncode, out) == (2, "")
+
+
 #: As above, but ``explore`` waits in the middle of its space.
 HALFWAY = COMMAND + """
 os.fsync = fsync

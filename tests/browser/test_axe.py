@@ -24,6 +24,8 @@ STATES = {
     "import": "importer.showModal(); pasted.value = 'nothing'; take.click()",
 }
 
+#: A small job of Hugging Face's trainers.
+TUNED = "#implementation=huggingface&num_gpus=8&global_batch_size=16&seq_length=2048"
 #: Links to states that no button leads to.
 LINKS = {
     "out of memory, with a price, beside another layout": "#model=llama-3.1-405b&num_gpus=64&global_batch_size=64"
@@ -33,6 +35,10 @@ LINKS = {
     "&tensor_parallel=1", "experts": "#model=mixtral-8x7b-v0.1&num_gpus=64&global_batch_size=256&seq_length=4096",
     "Hugging Face": "#model=qwen2.5-7b&implementation=huggingface&num_gpus=8&global_batch_size=64",
     "torchtitan": "#model=llama-3.1-8b&implementation=torchtitan&num_gpus=64&pipeline_parallel=2",
+    "LoRA": f"{TUNED}&model=llama-3.1-8b&kernel=adapters%3Dall_linear&lora_rank=16",
+    "QLoRA, out of memory": f"{TUNED}&model=llama-3.1-70b&kernel=adapters%3Dall_linear%2Cbase_weights%3Dnf4",
+    "LoRA beside experts": f"{TUNED}&model=mixtral-8x7b-v0.1&kernel=adapters%3Dall_linear",
+    "LoRA in four stages": "#model=llama-3.1-70b&num_gpus=64&pipeline_parallel=4&kernel=adapters%3Dall_linear",
 }
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 
@@ -54,8 +60,12 @@ def test_axe_finds_no_violation_behind_a_link(scheme: str, opened: Callable[...,
         for size in (PHONE, SCREEN):
             tab = opened(link, size, scheme)
             tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+            assert tab.evaluate("state.kernels.adapters") == ("all_linear" if "adapters" in link else None)
             have_axe(tab)
             assert_nothing_found(tab, state)
+            if "adapters" in link:  # whose settings stand among the rarely changed ones
+                tab.evaluate("document.getElementById('settings').open = true")
+                assert_nothing_found(tab, f"{state}, settings")
         tab.emulate_media(media="print", color_scheme=scheme)
         assert_nothing_found(tab, f"{state}, on paper")
 

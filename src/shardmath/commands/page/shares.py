@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from shardmath.commands.page.catalogue import evaluator_data, is_drawn
@@ -95,14 +97,23 @@ def is_safe_to_copy() -> bool:
 def _side_by_side(asking: Asking, implementations: Sequence[str], counted: _Count) -> dict[str, Share]:
     context = get_context("fork")
     notes = context.SimpleQueue()
+    others = active_children()
     with ProcessPoolExecutor(len(implementations), context, _alone, (notes,)) as pool:  # all say early how many
         shares = {name: pool.submit(_share, asking, name) for name in implementations}
         waiting: set[Future[Share]] = {*shares.values()}
-        while waiting:
-            waiting = wait(waiting, _LOOK).not_done
-            while not notes.empty():
-                counted(*notes.get())
-        return {name: share.result() for name, share in shares.items()}
+        try:
+            while waiting:
+                waiting = wait(waiting, _LOOK).not_done
+                while not notes.empty():
+                    counted(*notes.get())
+            return {name: share.result() for name, share in shares.items()}
+        except BrokenProcessPool:
+            rule = "a process that derives formulas was ended from outside, perhaps for want of memory"
+            raise ChildProcessError(errno.ECHILD, rule, "page") from None
+        finally:  # when asked to end, the pool would wait for minutes until they are done
+            for process in active_children():
+                if waiting and process not in others:
+                    process.kill()
 
 
 class _Counted:
@@ -124,8 +135,9 @@ _notes: list[Any] = []
 
 
 def _alone(notes: Any) -> None:
-    """Begin the process of a share: it shows nothing, ends with its parent, and is too short to look for circles."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Begin the process of a share: it shows nothing, ends at any signal, and is too short to look for circles."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     mute()
     gc.disable()
     _notes[:] = [notes]
