@@ -21,7 +21,11 @@ COMMANDS = (
     "explain llama-3.1-8b --gpu h100-80gb", "moves llama-3.1-8b --gpu h100-80gb", "gpus", "networks",
     "models", "kernels",
     "compare llama-3.1-8b --gpu h100-80gb --against published", "scale llama-3.1-8b --gpu h100-80gb --gpus 8 --gbs 64",
+    "sweep llama-3.2-1b --gpu h100-80gb --gpus 8 --gbs 64",
+    "plan llama-3.2-1b --tokens 1T --gpus h100-80gb --num-gpus 64", "explore docs/systems/karma.toml",
+    "phases docs/systems/phases.toml", "prove sequence-parallel-gain", "snapshot docs/snapshots/h100.pickle",
 )
+_NUMBER = re.compile(r"\d[\d,.]*\d")
 
 
 def formulas() -> st.SearchStrategy[str]:
@@ -58,3 +62,17 @@ def test_80_columns_are_enough(
     monkeypatch.setenv("COLUMNS", "80")
     assert exit_code(shlex.split(command)) == 0
     assert [*_wide(capsys.readouterr().out)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_60_columns_cut_no_number(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every number of a narrow output stands in a wide one too; half of one would not."""
+    numbers = {}
+    for width in (60, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert exit_code(shlex.split(command)) == 0
+        numbers[width] = {*_NUMBER.findall(re.sub(r"\S*://\S*", "", capsys.readouterr().out))}
+    assert numbers[60] <= numbers[400]

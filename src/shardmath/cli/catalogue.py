@@ -44,7 +44,7 @@ def models(words: tuple[str, ...], json: bool) -> None:
         )
         for model in known
     ]
-    print_table(titles, rows, right=range(1, 8), spare=("source",))
+    print_table(titles, rows, right=range(1, 8), spare=("vocab", "head dim", "kv heads", "source"))
 
 
 @click.command(cls=Exampled, short_help="List GPUs.", examples=("h100", "nvlink --json"))

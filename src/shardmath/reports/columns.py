@@ -45,7 +45,7 @@ def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple
     """Return the columns as they fit, the blanks on each side of one, and the titles of columns that had to go.
 
     Columns come closer, then wrap, then those that are ``spare`` go, the last one first. Then names are cut at their
-    signs, and what still does not fit is folded, never cropped.
+    signs, and where that is not enough the other columns go too, but for the first, which is folded.
     """
     kept, left, padding = [*columns[:-1], replace(columns[-1], wraps=True)], list(spare), _PADDING
     gone = set[str]()
@@ -61,6 +61,8 @@ def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple
         elif (cut := _cut(kept, width)) is not None:
             kept = cut
             break
+        elif titles := [column.title for column in kept[1:] if column.title]:
+            left.append(titles[-1])
         else:
             kept = [replace(column, wraps=True, folds=True) for column in kept]
             break

@@ -82,7 +82,7 @@ def _sensitivities(rows: Iterable[Sensitivity]) -> FittedTable:
         for item in rows
     ]
     title = "Sensitivities: every other symbol fixed, the largest elasticity first; differences in GiB"
-    return table(titles, lines, right=range(1, len(titles) - 1), title=title, spare=("GPUs fixed",))
+    return table(titles, lines, right=range(1, len(titles) - 1), title=title, spare=("dM/dx, bytes", "GPUs fixed"))
 
 
 def _slope(item: Sensitivity) -> str:
