@@ -13,6 +13,15 @@ from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats import nemo
+from shardmath.formats.bridge_layers import (
+    GEMMA_3,
+    PARTS,
+    PATTERN,
+    PROVIDERS,
+    as_flags_say,
+    bridge_words,
+    with_own_layers,
+)
 from shardmath.formats.bridge_wheel import wheel, words_from
 from shardmath.formats.megatron_written import expert_flags, model_flags
 from shardmath.formats.nemo_written import entry
@@ -46,7 +55,12 @@ _FAMILIES = {
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
     "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
+    "gemma-3": (GEMMA_3, None),
 }
+#: Settings of bridges that are no row of the wheel: those of their classes of models.
+_OF_CLASSES: Mapping[str, Mapping[str, str]] = {GEMMA_3: {"attention_backend": "flash"}}
+#: Ends of names of repositories whose models have the same shape.
+_ENDS = re.compile(r"(-Instruct)?(-Base)?(-pt|-it)?$")
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
                "distributed_fused_adam_with_cosine_annealing_samples": "adam"}
@@ -66,8 +80,6 @@ _KINDS = (
     (re.compile(r"Nemotron-(3|H|Nano)|Hybrid|Mamba|NemotronH|nemotron_(3|h|nano)"), "hybrid models"),
     (re.compile(r"DeepSeek-V4|GLM-5"), "models with sparse attention"),
 )
-#: Classes of decoders of text whose layers are their own.
-_OWN_LAYERS = (re.compile(r"Gemma|OlMoE"), "Gemma and OLMoE of Megatron-Bridge, whose layers are their own,")
 #: Kinds of models that are refused by name.
 NOUNS = tuple(noun for _, noun in _KINDS)
 #: Ends of the ramp of YaRN in Megatron-Core, which no flag says.
@@ -120,20 +132,21 @@ def ofwords_from(
     Raises InputError for an ``unknown`` setting from which memory or time follow.
     """
     words: dict[str, Words | None] = {**recipe, **settings}
-    base = _of_model(words)
+    converted = _converted(words)
+    base = _of_model(words, converted)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
     whole = {key: said for key, said in {**base, **words}.items()
              if said is not None and (graphs or key not in _OF_GRAPHS)}
-    options = Options(whole, shown=str, source=path)
+    options = Options(bridge_words(whole, converted), shown=str, source=path)
     flex = whole.get("model.moe_token_dispatcher_type") != ("flex",) and "model.num_experts" in whole
     if _FLEX in whole and flex:
         options.warnings.append(f"{_FLEX} = {' '.join(whole[_FLEX])}: where the GPU has it, the recipe changes to it"
                                 " when it starts; tokens are counted as sent by all-to-all; with"
                                 " model.moe_token_dispatcher_type=flex it is counted")
-    run = nemo.read(path, name, options, unknown)
+    run = with_own_layers(nemo.read(path, name, options, unknown), converted)
     mine = {*recipe, *settings}
     return Run("bridge", path, run.model, run.arguments,
-               (*used, *(key for key in (*run.understood, "model.hf_model_id") if key in mine)),
+               (*used, *(key for key in (*run.understood, "model.hf_model_id", PATTERN) if key in mine)),
                tuple(key for key in (*run.without_effect, *_OF_GRAPHS, _FLEX) if key in mine and (
                    graphs or key not in run.unknown)),
                tuple(key for key in run.unknown if key in mine), run.warnings, run.replica_batch)
@@ -193,7 +206,7 @@ def _of_checkout(
 
 def _refuse_kind(field: str, name: str) -> None:
     """Raise InputError for a model by the name of a kind that is not counted."""
-    for pattern, noun in (*_KINDS, _OWN_LAYERS):
+    for pattern, noun in (*_KINDS, *PARTS):
         if pattern.search(name):
             raise InputError(field, name, f"must be a decoder of text that is counted: {noun} are not counted yet")
 
@@ -229,7 +242,8 @@ def built_outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str
     if name in _OPTIMIZERS:
         return Built("OptimizerConfig", {"optimizer": _OPTIMIZERS[name], "use_distributed_optimizer": True}), UNKNOWN
     if name[:1].isupper() and not owner.endswith("torch"):
-        return Built(name, dict(keywords), arguments)
+        usual = {_CONVERTED: PROVIDERS[name]} if name in PROVIDERS else {}
+        return Built(name, {**usual, **keywords}, arguments)
     return None
 
 
@@ -237,7 +251,8 @@ def _usual_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a model of the catalogue, before a recipe changes them; none of another model."""
     name = fields.get("hf_model_id")
     try:
-        words = _of_model({"model.hf_model_id": words_from(name)}) if isinstance(name, str) else {}
+        asked: dict[str, Words | None] = {f"model.{_CONVERTED}": words_from(name)} if isinstance(name, str) else {}
+        words = _of_model(asked, _converted(asked))
     except InputError:
         return {}
     return {key.removeprefix("model."): _plain(" ".join(said)) for key, said in words.items() if said is not None}
@@ -280,26 +295,33 @@ def _configuration(
     return made
 
 
-def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
-    """Return settings of the model that a recipe converts from Hugging Face, as its bridge makes them."""
-    named = words.get("model.hf_model_id")
+def _converted(words: Mapping[str, Words | None]) -> Model | None:
+    """Return the model of the catalogue that a recipe converts from Hugging Face. Raises InputError for another."""
+    named = words.get(f"model.{_CONVERTED}")
     if not named:
-        return {}
-    _refuse_kind("model.hf_model_id", named[0])
+        return None
+    _refuse_kind(f"model.{_CONVERTED}", named[0])
     try:
-        model = Model.named(named[0].removesuffix("-Instruct").removesuffix("-Base"))
+        model = Model.named(_ENDS.sub("", named[0]))
     except InputError as error:
         rule = "must be a model of the catalogue: others are not read from recipes yet"
-        raise InputError("model.hf_model_id", named[0], rule, error.nearest) from None
-    bridge = _bridge_of(model)
-    if bridge is None:
+        raise InputError(f"model.{_CONVERTED}", named[0], rule, error.nearest) from None
+    if _bridge_of(model) is None:
         rule = f"must be of a family whose bridge is read: {', '.join(_FAMILIES)}"
-        raise InputError("model.hf_model_id", named[0], rule)
+        raise InputError(f"model.{_CONVERTED}", named[0], rule)
+    return model
+
+
+def _of_model(words: Mapping[str, Words | None], model: Model | None) -> dict[str, Words | None]:
+    """Return settings of the model that a recipe converts from Hugging Face, as its bridge makes them."""
+    bridge = None if model is None else _bridge_of(model)
+    if model is None or bridge is None:
+        return {}
     length = words.get("model.seq_length") or words.get("dataset.seq_length") or (str(model.max_seq_length),)
     size = int(length[0]) if length[0].isdecimal() and len(length[0]) < 10 else model.max_seq_length
     if model.kv_lora_rank and model.rope_scaling is not None:  # no tensor follows from the ramp of YaRN
         model = model.model_copy(update={"rope_scaling": model.rope_scaling.model_copy(update=_RAMP)})
-    flags = [*model_flags(model, size), *(expert_flags(model) if model.num_experts else ())]
+    flags = [*model_flags(as_flags_say(model), size), *(expert_flags(model) if model.num_experts else ())]
     stated = {flag[0] for flag in flags}
     base: dict[str, Words | None] = {
         "model.add_bias_linear": ("false" if "disable-bias-linear" in stated else "true",),
@@ -313,7 +335,8 @@ def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
                            "max-position-embeddings"):
             section, key, value = entry(flag)
             base[f"{section}.{key}"] = (value.strip('"'),)
-    return {**base, **{f"model.{key}": words_from(value) for key, value in wheel()["bridges"][bridge].items()}}
+    own = _OF_CLASSES.get(bridge) or wheel()["bridges"][bridge]
+    return {**base, **{f"model.{key}": words_from(value) for key, value in own.items()}}
 
 
 def _bridge_of(model: Model) -> str | None:

@@ -1,0 +1,78 @@
+"""Models whose layers Megatron-Bridge makes itself: those of Gemma 3 are read, others are refused by what they have.
+
+No flag of Megatron-LM says such a layer. Its settings are those of a Llama with the same dimensions; fields of the
+model and kernels are put in behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardmath.errors import InputError
+from shardmath.formats.run import Run
+from shardmath.formats.table import Words
+from shardmath.models.model import Model
+
+__all__ = ["GEMMA_3", "PARTS", "PATTERN", "PROVIDERS", "as_flags_say", "bridge_words", "with_own_layers"]
+
+#: The family that is read, as ``config.json`` calls it.
+GEMMA_3 = "gemma3_text"
+#: Classes of models whose usual settings are those of a model of the catalogue.
+PROVIDERS = {"Gemma3ModelProvider": "google/gemma-3-1b-pt"}
+#: Decoders of text by what of their layers is not counted.
+PARTS = (
+    (re.compile(r"gemma-2-|Gemma2"), "bounded scores in FlexAttention (Gemma 2)"),
+    (re.compile(r"OlMoE|OLMoE"), "norms of whole queries and keys (OLMoE)"),
+    (re.compile(r"EXAONE-4\.0"), "norms behind attention and MLP without one before (EXAONE 4)"),
+    (re.compile(r"K-EXAONE"), "further predictions by layers without experts (K-EXAONE)"),
+    (re.compile(r"Step-3\.5"), "gates of heads, and windows with another number of heads (Step 3.5)"),
+    (re.compile(r"Gemma(?!3Model)"), "layers of this Gemma"),
+)
+_WINDOW, _BASES, _ACTIVATION = "model.window_size", "model.rotary_base", "model.activation_func"
+#: Layers with a window before each number of layers without one, which flags say as one number.
+PATTERN, _STEP = "model.interleaved_attn_pattern", "model.window_attn_skip_freq"
+#: Kernels of the rotary embedding, and the same with a table for layers with windows.
+_TWICE = {"unfused": "unfused_twice", "fused": "fused_twice"}
+
+
+def as_flags_say(model: Model) -> Model:
+    """Return a model with the same dimensions and layers that flags can say."""
+    return model.model_copy(update={"mlp": "swiglu", "norms": "pre"}) if model.model_type == GEMMA_3 else model
+
+
+def bridge_words(words: Mapping[str, Words], model: Model | None) -> dict[str, Words]:
+    """Return settings as all models have them.
+
+    Gemma 3 says a window as one number, the query's own token included, which layers have one by two numbers, and the
+    base of the layers with a window before that of the others. Raises InputError for another pattern of layers.
+    """
+    said = dict(words)
+    if model is None or model.model_type != GEMMA_3:
+        return said
+    window, pattern, bases = (words.get(key, ()) for key in (_WINDOW, PATTERN, _BASES))
+    if len(window) == 1 and window[0].isdecimal():
+        said[_WINDOW] = (str(int(window[0]) - 1), "0")
+    if pattern:
+        if len(pattern) != 2 or not pattern[0].isdecimal() or pattern[1] != "1":
+            rule = "must be two numbers, of which the last is 1: others are not counted yet"
+            raise InputError(PATTERN, " ".join(pattern), rule, "5 1")
+        said[_STEP] = (str(int(pattern[0]) + 1),)
+        del said[PATTERN]
+    if len(bases) == 2:
+        said[_BASES] = bases[1:]
+    if words.get(_ACTIVATION) == ("fast_gelu",):
+        said[_ACTIVATION] = ("silu",)
+    return said
+
+
+def with_own_layers(run: Run, model: Model | None) -> Run:
+    """Return a run whose model has the layers of ``model``, which it was converted from, and their kernels."""
+    if model is None or model.model_type != GEMMA_3:
+        return run
+    kernels = run.arguments["kernels"]
+    own = {"swiglu": "unfused", "rope": _TWICE[kernels.get("rope", "fused")]}
+    fields = {"mlp": model.mlp, "norms": model.norms, "model_type": model.model_type}
+    return replace(run, model=run.model.model_copy(update=fields),
+                   arguments={**run.arguments, "kernels": {**kernels, **own}})
