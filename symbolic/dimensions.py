@@ -129,11 +129,20 @@ EXPERT_LOCAL_RANK = Dimension("expert_local_rank", rl, "the same rows in an adap
 EXPERT_HIDDEN_FEATURES = Dimension("expert_hidden_features", h, "rows of the second matrix of an adapter of experts")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
-HIDDEN_TWICE_SCALES = Dimension("hidden_twice_scales", h / 16, "bytes of FP8 scales of two hidden states of a token")
+HIDDEN_TWICE_SCALES = Dimension("hidden_twice_scales", pad_to(2 * h, Integer(128)) / 32,
+                                "bytes of FP8 scales of two hidden states of a token")
 EXPERT_FFN_SCALES = Dimension("expert_ffn_scales", fe / 32, "bytes of FP8 scales of a token inside of an expert")
 EXPERT_MAGNITUDES = Dimension("expert_magnitudes", 16 * E / e - 12,
                               "bytes of the fp32 magnitudes of a rank's experts in NVFP4, each 16 bytes behind another")
 SHARED_FFN_SCALES = Dimension("shared_ffn_scales", fs / 32, "bytes of FP8 scales of a token inside of shared experts")
+HIDDEN_SCALES_PADDED = Dimension("hidden_scales_padded", pad_to(h, Integer(128)) / 32,
+                                 "the same of a token's hidden state, with the padding of their tiles")
+FFN_SCALES_PADDED = Dimension("ffn_scales_padded", pad_to(f / t, Integer(128)) / 32,
+                              "the same of a token's inner MLP state on one rank, with the padding of their tiles")
+EXPERT_FFN_SCALES_PADDED = Dimension("expert_ffn_scales_padded", pad_to(fe / et, Integer(128)) / 32,
+                                     "the same inside of an expert on one rank, with the padding of their tiles")
+SHARED_FFN_SCALES_PADDED = Dimension("shared_ffn_scales_padded", pad_to(fs / t, Integer(128)) / 32,
+                                     "the same inside of shared experts on one rank, with the padding of their tiles")
 LATENT_Q_SCALES = Dimension("latent_q_scales", lq / 32, "bytes of FP8 scales of a token's compressed queries")
 LATENT_KV_SCALES = Dimension("latent_kv_scales", lk / 32, "bytes of FP8 scales of a token's compressed keys and values")
 
@@ -154,6 +163,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERTS_RANK_TWICE, LOCAL_RANK, EXPERT_SETS, EXPERT_LOCAL_RANK,
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, EXPERT_MAGNITUDES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
+    HIDDEN_SCALES_PADDED, FFN_SCALES_PADDED, EXPERT_FFN_SCALES_PADDED, SHARED_FFN_SCALES_PADDED,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
     ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS, KTO_ROWS, CHOSEN_ROWS, CAST_ROWS,
     SUM_GRADIENTS, ALL_SUM_GRADIENTS, SLICE_GRADIENTS, SEQUENCE_GRADIENTS, PAIR_GRADIENTS,

@@ -13,7 +13,7 @@ from sympy import Expr, Integer
 
 from ..choices import GATED, UNGATED
 from ..components.dispatch_peak import PRODUCT_GRADIENTS
-from ..components.quantised import BLOCKS, MAGNITUDES, PACKED, PACKED_BYTES, PACKED_SCALES
+from ..components.quantised import BLOCKS, MAGNITUDES, PACKED, PACKED_BYTES, PACKED_SCALES, PADDED
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -60,7 +60,8 @@ def quantised(
 
     ``scales`` are a multiple and the dimension of the bytes of a token's scales of blocks. ``tensors`` has a dimension
     of as many tensors with an fp32 scale of their own, which both ways share; None where a saved copy has that scale.
-    In FP4 each way has magnitudes of its own.
+    In FP4 each way has magnitudes of its own. Widths are multiples of 128 where moments are counted, so that no tile of
+    scales has padding.
     """
     if implementation.choices["fp8"] in PACKED:
         times, each = scales
@@ -72,7 +73,7 @@ def quantised(
     elements = plain(ways, (*tokens, width), implementation)
     if implementation.choices["fp8"] in BLOCKS:
         times, each = scales
-        return total(elements, plain(ways * times, (*tokens, each), implementation))
+        return total(elements, plain(ways * times, (*tokens, PADDED.get(each, each)), implementation))
     return elements if tensors is None else total(elements, plain(4, tensors, implementation))
 
 

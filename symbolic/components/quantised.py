@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..dimension import ONE, Dimension
-from ..dimensions import EXPERT_MAGNITUDES, EXPERTS
+from ..dimensions import (
+    EXPERT_FFN_SCALES,
+    EXPERT_FFN_SCALES_PADDED,
+    EXPERT_MAGNITUDES,
+    EXPERTS,
+    FFN_SCALES,
+    FFN_SCALES_PADDED,
+    HIDDEN_SCALES,
+    HIDDEN_SCALES_PADDED,
+    SHARED_FFN_SCALES,
+    SHARED_FFN_SCALES_PADDED,
+)
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbol
@@ -29,6 +40,12 @@ PACKED_BYTES, PACKED_SCALES = 16, 2
 #: Bytes and dimensions of the fp32 magnitudes of NVFP4, by dimensions of as many tensors.
 MAGNITUDES: Mapping[tuple[Dimension, ...], tuple[int, tuple[Dimension, ...]]] = {
     (): (4, ()), (EXPERTS,): (1, (EXPERT_MAGNITUDES,)),
+}
+#: Scales of widths that need not be multiples of 128, and the same in whole tiles. Of a copy by columns a tile has 128
+#: columns; one by rows in NVFP4 has none in part, as widths are multiples of 64.
+PADDED: Mapping[Dimension, Dimension] = {
+    HIDDEN_SCALES: HIDDEN_SCALES_PADDED, FFN_SCALES: FFN_SCALES_PADDED, EXPERT_FFN_SCALES: EXPERT_FFN_SCALES_PADDED,
+    SHARED_FFN_SCALES: SHARED_FFN_SCALES_PADDED,
 }
 
 _TE = "transformer_engine"
@@ -54,6 +71,7 @@ def quantised(
     is True for a layer that normalises its input itself.
     """
     width, scales = widths
+    tiles = PADDED.get(scales, scales)
     whole, scaled, blocks, packed = (
         tuple(recipe for recipe in recipes if recipe in kind) for kind in ((*SCALED, *BLOCKS), SCALED, BLOCKS, PACKED)
     )
@@ -62,13 +80,15 @@ def quantised(
         rows.append(saved(f"{name}_scale", module, tensors, 4, _TE, "fp32 inverse scale of the input",
                           fp8=tuple(sorted(scaled)), **more))
     if blocks:
-        rows.append(saved(f"{name}_scales", module, (*tokens, scales), 1, _TE,
+        rows.append(saved(f"{name}_scales", module, (*tokens, tiles), 1, _TE,
                           "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=blocks, **more))
     if packed:
         size, magnitudes = MAGNITUDES[tensors]
         rows += [
-            saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES + PACKED_SCALES, _TE,
-                  "FP4 input by columns: two elements in a byte, and 8-bit scales for 16", fp8=packed, **more),
+            saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES, _TE,
+                  "FP4 input by columns: two elements in a byte", fp8=packed, **more),
+            saved(f"{name}_fp4_scales", module, (*tokens, tiles), PACKED_SCALES, _TE, "its 8-bit scales for 16",
+                  fp8=packed, **more),
             saved(f"{name}_magnitude", module, magnitudes, size, _TE, "fp32 largest magnitude of the input", fp8=packed,
                   **more),
         ]

@@ -37,10 +37,13 @@ L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s d
 fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
-#: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as scales and matrix products need them.
+#: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as scales and matrix products need them, in whole
+#: tiles of scales.
 _FP8_SIZES: Mapping[str, tuple[int, int]] = {
     "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128), "nvfp4": (128, 128),
 }
+#: Elements of hidden states and inside of MLPs and experts where saved tensors alone are counted, padding and all.
+_FP8_PARTS: Mapping[str, int] = {"mx": 32, "nvfp4": 64}
 
 #: MLPs that are counted in FP8, one with a bounded gate in experts alone, as everywhere.
 _IN_FP8: tuple[str, ...] = ("swiglu", "swiglu_clamped", "gelu", "relu", "relu2")
@@ -97,14 +100,16 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if recipe == "none":
         return ()
     elements, tokens = _FP8_SIZES[recipe]
+    with_padding = elements if choices["peak"] != "saved" else _FP8_PARTS.get(recipe, elements)
     sizes: tuple[tuple[str, Expr, str], ...] = (
         ("h", h, "must be a multiple of {} for FP8"),
         ("a", A / t, "times head_dim must give every rank a multiple of {} for FP8"),
         ("f", f / t, "must give every rank a multiple of {} for FP8"),
     )
     return (
-        *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
-          for letter, size, text in (*sizes, *_inner_sizes(choices))),
+        *(Rule(f"fp8_{letter}", letter, Divides(Integer(multiple), size), text.format(multiple))
+          for letter, size, text in (*sizes, *_inner_sizes(choices))
+          for multiple in (with_padding if letter in _PADDED else elements,)),
         *(_FP4 if recipe in PACKED else ()),
         Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
              "and recompute_core_attention must be 0 with FP8, where they are not counted yet"),
@@ -115,6 +120,9 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
 
+
+#: Sizes of which the padding of scales is counted.
+_PADDED = ("h", "f", "fe", "fs")
 
 _FP4 = (Rule("fp4_mtp", "mtp", Eq(mtp, 0), "must be 0 with NVFP4: Megatron-Core leaves further predictions in 16 bits,"
              " which is not counted yet"),)
