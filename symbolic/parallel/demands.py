@@ -37,8 +37,8 @@ L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s d
 fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
-#: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as scales and matrix products need them, in whole
-#: tiles of scales.
+#: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as matrix products need them, and whole tiles
+#: of scales.
 _FP8_SIZES: Mapping[str, tuple[int, int]] = {
     "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128), "nvfp4": (128, 128),
 }
