@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from shardmath.catalogue.code import code_of, oracle_of
 from shardmath.symbolic.accounts.rows import kept_rows
+from shardmath.symbolic.components import all_components
+from shardmath.symbolic.documents.formulas import counted_by, made_by
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import symbol
@@ -44,6 +46,10 @@ def table() -> str:
         every, no_line, no_test = rows(implementation), without_line(implementation), uncounted(implementation)
         lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
                      f" {_shortened(no_line)} | {_shortened(no_test)} |")
+    every = [(component, tensor) for component in all_components() for tensor in component.tensors]
+    known = [sum(any(of(*row)) for row in every) for of in (made_by, counted_by)]
+    lines.append(f"| all kernels | {len(every)} | {known[0]} | {known[1]} | {len(every) - known[0]} |"
+                 f" {len(every) - known[1]} |")
     return "\n".join(lines)
 
 

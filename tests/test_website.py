@@ -63,3 +63,5 @@ def test_the_site_is_whole(site: Path) -> None:
     assert "* `gpu_memory`: Bytes of the memory of a GPU." in reference
     assert reference.count("```pycon\n>>> ") > len(shardmath.__all__)
     assert (site / "index.html").read_text(encoding="utf-8").count("<math ") == 3
+    assert '<script src="filter.js" defer>' in (site / "formulas.html").read_text(encoding="utf-8")
+    assert (site / "filter.js").is_file()

@@ -19,6 +19,8 @@ PAGES = {
     "index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md",
     "formulas.md": "generated/formulas.md",
 }
+#: Page whose rows can be filtered, and the script that does so.
+FILTERED, FILTER = "formulas.md", "filter.js"
 #: Notebooks by the name of their page.
 NOTEBOOKS = {f"notebooks/{path.stem}.md": path for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))}
 #: The page of `shardmath page`, which takes a minute where its formulas are not kept yet: `make docs` asks for it.
@@ -39,6 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path in _linked():
         files.append(File.generated(config, f"files/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference.md", content=reference()))
+    files.append(File.generated(config, FILTER, content=(ROOT / "website" / FILTER).read_text(encoding="utf-8")))
     for name, path in NOTEBOOKS.items():
         files.append(File.generated(config, name, content=page_of(path)))
     if WITH_LIVE:
@@ -58,6 +61,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     parts = _FENCE.split(markdown)
     parts[::2] = [_LINK.sub(lambda link: _moved(link, source, page.file.src_uri), part) for part in parts[::2]]
     return _NARROW.sub(r'\1{ width="520" }', "".join(parts))
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Add the field that filters the rows of formulas."""
+    return f'{html}\n<script src="{FILTER}" defer></script>' if page.file.src_uri == FILTERED else html
 
 
 def on_post_build(config: Any) -> None:

@@ -100,11 +100,11 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
         "lifetime": ", ".join(map(code, tensor.sites)) or tensor.lifetime.value, "when": _when(tensor),
         "source": cell(tensor.source),
         "sizes": ["" if size is None else formula(size) for size in row_sizes_of],
-        "code": ", ".join(_lines(item, tensor)), "oracles": ", ".join(_oracles(item, tensor)),
+        "code": ", ".join(made_by(item, tensor)), "oracles": ", ".join(counted_by(item, tensor)),
     }
 
 
-def _lines(item: Component, tensor: Tensor) -> Iterator[str]:
+def made_by(item: Component, tensor: Tensor) -> Iterator[str]:
     """Yield a link for each implementation to the line of its framework that makes the tensor."""
     for name, implementation in IMPLEMENTATIONS.items():
         line = code_of(name, implementation.choices, f"{item.name}.{tensor.name}")
@@ -112,7 +112,7 @@ def _lines(item: Component, tensor: Tensor) -> Iterator[str]:
             yield f"[{name} {cell(line.short)}]({line.url})"
 
 
-def _oracles(item: Component, tensor: Tensor) -> Iterator[str]:
+def counted_by(item: Component, tensor: Tensor) -> Iterator[str]:
     """Yield a link for each implementation to the test that counts the tensor."""
     for name, implementation in IMPLEMENTATIONS.items():
         file = oracle_of(name, f"{item.name}.{tensor.name}")
