@@ -251,7 +251,7 @@ def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
     others = {case.id: case for case in (*torchtitan.read(), *huggingface.read(), *one_h100.read())
               if case.id in stored}
     assert len(measured) == 1127
-    assert len(others) == 15 + 26 + 13
+    assert len(others) == 15 + 28 + 13
     of_swift = {case.id for case in swift_examples.read()} & stored.keys()  # compared in test_swift_examples.py
     assert stored.keys() == measured.keys() | others.keys() | of_swift
     for case in [*measured.values(), *others.values()][::50 if not FULL else 1]:
@@ -326,6 +326,17 @@ def test_steps_that_are_in_no_script_are_refused() -> None:
         account = replayed(configured(**{"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 8, **options}))
         assert account.replay is None
         assert account.replay_unknown.startswith(f"{field} = "), account.replay_unknown
+
+
+@pytest.mark.parametrize(("field", "options"), [
+    ("adapters", {"lora_rank": 8}), ("attention_dropout", {"attention_dropout": True}),
+])
+def test_eager_attention_is_refused_with_what_its_order_is_not_known(field: str, options: dict[str, Any]) -> None:
+    asked = {"implementation": "huggingface", "num_gpus": 1, "kernels": {"attention": "eager"}}
+    account = replayed(configured("llama-3.2-1b", "h100-80gb", **asked, **options))
+    assert account.replay is None
+    assert account.replay_unknown.startswith(f"{field} = "), account.replay_unknown
+    assert "with eager attention: steps of others are not replayed yet" in account.replay_unknown
 
 
 def test_no_replay_with_another_peak_than_the_ledgers() -> None:

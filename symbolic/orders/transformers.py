@@ -1,7 +1,7 @@
-"""Hugging Face Transformers in PyTorch's own step: layers with eager norms, SwiGLU and sdpa, operation by operation.
+"""Hugging Face Transformers in PyTorch's own step: layers with eager norms and SwiGLU, operation by operation.
 
-The order is that of a step's trace on one H100 (``tests/data/snapshots``). The norm computes in fp32, and the gradient
-of the residual stream is one tensor from the final norm to the embedding.
+Attention is sdpa, or eager without adapters. The order is that of traces of an H100 (``tests/data/snapshots``). The
+norm computes in fp32, and the gradient of the residual stream is one tensor from the final norm to the embedding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..dimensions import BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SE
 from ..functions import Iverson
 from ..parallel.data import SEEKS_UNUSED
 from ..parameters import symbols
-from . import adapted
+from . import adapted, attended
 from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
 a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
@@ -26,8 +26,8 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root", "ends"),
     "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",), "normalisation": ("rms",),
     "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
-    "attention": ("sdpa",), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",), "swiglu": ("eager",),
-    "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
+    "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
+    "swiglu": ("eager",), "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }
 #: With FSDP2: every layer is a unit, and the model with all that is outside of them another.
 _SHARDED: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("fsdp",)}
@@ -36,7 +36,8 @@ ANY: Mapping[str, tuple[str, ...]] = {
     **LAYERS, "adapters": ("none", *ADAPTED), "adapter_kind": ("lora",), "adapter_precision": ("low",),
     "base_weights": ("full",), "expert_adapters": ("none",),
 }
-_FROZEN: Mapping[str, tuple[str, ...]] = {**ANY, "data_parallel": ("ddp",), "precision": ("bf16",)}
+_FROZEN: Mapping[str, tuple[str, ...]] = {
+    **ANY, **attended.OPTIONS["sdpa"], "data_parallel": ("ddp",), "precision": ("bf16",)}
 _TOKENS = (SEQUENCE, BATCH)
 _TIED = tied * Iverson(Eq(p, 1))
 
@@ -97,6 +98,7 @@ def _rotated(name: str, heads: Dimension, shape: tuple[Dimension, ...], number: 
 
 
 PASSING: tuple[Passing, ...] = (
+    *attended.passing(LAYERS),
     Passing("copied", (), 1, "1 where DistributedDataParallel looks for unused parameters and copies what is returned",
             "pytorch", SEEKS_UNUSED, {**_HEAD, "data_parallel": ("ddp",)}),
     *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn, a),
@@ -154,9 +156,9 @@ def _norm_backward(
             + f" free:{row}.input_fp32{last} -{kind}.fp32 {result} -{kind}.sum")
 
 
-def _rope(name: str) -> str:
+def _rope(name: str, output: str) -> str:
     return (f"+{name}.cosine +{name}.half +{name}.rotated -{name}.half +{name}.sine -{name}.rotated"
-            f" save:attention.{name} -{name}.cosine -{name}.sine")
+            f" {output} -{name}.cosine -{name}.sine")
 
 
 def _rope_backward(name: str) -> str:
@@ -185,8 +187,8 @@ _SUMMED = "-input.sum_weighed -input.sum_biased"
 class _Layer:
     """The words of a layer in which ``names`` have adapters; without any, all weights are trained."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names, self._frozen = names, bool(names)
+    def __init__(self, names: tuple[str, ...], attention: type[attended.Kernel]) -> None:
+        self._names, self._frozen, self._attention = names, bool(names), attention
         self._mlp_input, self._mlp_output = "save:swiglu.gate_up.input", "save:swiglu.down.input"
         self._qkv_input = "save:attention.qkv.input"
         if names:
@@ -205,17 +207,16 @@ class _Layer:
 
     def forward(self) -> str:
         """Return the words of the forward pass."""
-        read = " -mlp.product -mlp.input" if self._frozen else ""
+        read, core = " -mlp.product -mlp.input" if self._frozen else "", self._attention
         # The model holds the first layer's input until its final norm, and autograd one that is a leaf.
         return (
             f"save:layer_input {self.norm('attention_norm', self._qkv_input)} {self._turned('q')} {self._turned('k')}"
-            f" {self._linear('v', 'save:attention.v')} {_rope('q')} {_rope('k')} -q.projected -k.projected"
-            " save:attention.context save:attention.logsumexp drop:attention.logsumexp"
-            f" {self._linear('o_proj', '+o_proj.output')} drop:all"
+            f" {self._linear('v', core.values)} {_rope('q', core.turned['q'])} {_rope('k', core.turned['k'])}"
+            f" -q.projected -k.projected {core.forward} {self._linear('o_proj', '+o_proj.output')} {core.left}"
             f" +attention.sum -o_proj.output {self.norm('ffn_norm', self._mlp_input)}"
             f" {self._linear('gate', 'save:swiglu.gate')} save:swiglu.silu drop:swiglu.gate"
             f" {self._linear('up', 'save:swiglu.up')} {self._mlp_output} drop:swiglu.silu drop:swiglu.up"
-            f" {self._down()}{read} drop:all =hidden next -down.output -attention.sum later:-hidden")
+            f" {self._down()}{read} {core.dropped} =hidden next -down.output -attention.sum{core.ended} later:-hidden")
 
     def _down(self) -> str:
         if "down" in self._names:
@@ -237,10 +238,9 @@ class _Layer:
             f" free:swiglu.silu {self._up_backward()} +gate.gradient -silu.gradient"
             f" free:swiglu.gate {self._gate_backward()}"
             f" {self.norm_backward('ffn_norm', '-input.sum', '+norm.input_gradient')}"
-            f" -norm.input_gradient {self._attended_backward()} +q.gradient +k.gradient"
-            f" +v.gradient {self._freed('o_proj')} free:attention.k free:attention.q free:attention.v"
-            " free:attention.logsumexp"
-            f" free:attention.context {_rope_backward('k')} {_rope_backward('q')} {self._v_backward()}"
+            f" -norm.input_gradient {self._attended_backward()}"
+            f" {self._attention.backward.format(freed=self._freed('o_proj'))}"
+            f" {_rope_backward('k')} {_rope_backward('q')} {self._v_backward()}"
             f" {self._normed_backward('k')} {self._k_backward()} {self._normed_backward('q')} {self._q_backward()} "
             + self.norm_backward("attention_norm", "-input.sum" if self._frozen else _SUMMED, "+norm.input_gradient",
                                  " free:layer_input")
@@ -302,7 +302,7 @@ class _Layer:
     def _v_backward(self) -> str:
         if self._frozen:
             return self._first("v", "v.gradient")
-        return f"{_biased('attention.v.weight')} -v.gradient added"
+        return f"{self._attention.values_joined}{_biased('attention.v.weight')} -v.joined -v.gradient added"
 
     def _normed_backward(self, name: str) -> str:
         result = f"+{name}_norm.input_gradient +{name}_norm.input_gradient_alone"
@@ -323,13 +323,15 @@ class _Layer:
         return f"{_TURNED_BACK['q']} free:attention added {_MADE}"
 
 
-def _scripts(names: tuple[str, ...], options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
+def _scripts(names: tuple[str, ...], attention: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
     """Return the scripts of a model in which some projections have adapters, or without any all weights are trained."""
-    layer, frozen = _Layer(names), bool(names)
+    kernel, frozen = attended.KERNELS[attention], bool(names)
+    layer, options = _Layer(names, kernel), {**options, **attended.OPTIONS[attention]}
     final = layer.norm_backward("final_norm", "-head.input_gradient",
                                 "=residual.gradient =residual.gradient_apart")
     read = "=head.read" if frozen else "save:head.input"
-    embedded, passed = ("next", "") if frozen else ("=embedded next =positions", " -positions -embedded")
+    embedded, passed = ("next", "") if frozen else (
+        f"=embedded next =positions{kernel.mask}", f" -positions -embedded{kernel.unmask}")
     head = ("=last_steps.loss use:step_workspace.backward +head.input_gradient -last_steps.logits_gradient" if frozen
             else "=last_steps.loss grad:head =tied.gradient use:step_workspace.backward"
             " +head.input_gradient -last_steps.logits_gradient free:head.input added")
@@ -364,7 +366,7 @@ _UNSHARDED: tuple[Script, ...] = (
            " -*", _HEAD),
     Script("head_backward", "+* free:head -last_steps.logits_gradient -*", _HEAD),
     Script("norm_backward", "free +* -*", _HEAD),
-    *_scripts((), LAYERS),
+    *(script for attention in attended.KERNELS for script in _scripts((), attention, LAYERS)),
 )
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
@@ -387,23 +389,28 @@ _OF_UNITS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _sharded(units: str, point: str, events: str) -> Script:
+def _sharded(units: str, attention: str, point: str, events: str) -> Script:
     """Return the script of a point with FSDP2, which reduces gradients of each micro-batch, so it adds none."""
     before, behind = _OF_UNITS[units].get(point, ("", ""))
     kept = [word.replace("held_by_caller", f"held_by_caller_{units}") for word in events.split()
             if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
     if (units, point) == ("ends", "embedding_forward"):
         kept.insert(kept.index("next") + 1, "close:embedding")
-    return Script(point, " ".join((before, *kept, behind)).strip(), {**_SHARDED, "units": (units,)})
+    options = {**_SHARDED, "units": (units,), **attended.OPTIONS[attention]}
+    return Script(point, " ".join((before, *kept, behind)).strip(), options)
 
 
-_EVENTS = {item.point: item.events for item in _UNSHARDED}
+def _events(attention: str) -> dict[str, str]:
+    """Return the events without FSDP2 at every point."""
+    return {item.point: item.events for item in _UNSHARDED if attention in item.options.get("attention", (attention,))}
+
+
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
-    *(_sharded(units, point, _EVENTS.get(point, "")) for units, own in _OF_UNITS.items()
-      for point in dict.fromkeys((*_EVENTS, *own))),
+    *(_sharded(units, attention, point, _events(attention).get(point, "")) for units, own in _OF_UNITS.items()
+      for attention in attended.KERNELS for point in dict.fromkeys((*_events(attention), *own))),
     *(script for option, names in adapted.ADAPTERS.items() if names
-      for script in _scripts(names, {**_FROZEN, "adapters": (option,)})),
+      for script in _scripts(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
 )
 
 #: Sums of terms whose parts these scripts make one by one.

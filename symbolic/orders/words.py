@@ -19,14 +19,14 @@ events at the points of a step. An event is a word:
   saves but the last such tensor, ``drop:all`` all, ``drop:NAME`` one.
 * ``copied:NAME``: a copy of such a tensor takes its place, where what a model returns is copied.
 * ``at:MOMENT``: the words behind it are about the tensors of another moment of the same layer.
-* ``share``: tensors that all layers save together are made; ``unshare`` frees them.
+* ``share``: tensors that all layers save together are made, ``share:NAME`` one of them; ``unshare`` frees them.
 * ``again``: a recomputed instance runs forward once more, up to the word ``end``; ``again:kept`` holds its input.
 * ``remake:NAME``: saved tensors of a component, or one, that selective recompute dropped are made again.
 * ``bind``: a recomputed layer with experts holds its input, and the one behind the gradient that this one had, until
   ``unbind`` in its next forward pass.
 * ``on:exchange``: what follows is made on the stream of context parallelism, where ranks are that; ``on:`` ends it.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
-* ``later:EVENT`` is an event of all layers but the first.
+* ``later:EVENT`` is an event of all layers but the first; ``if:NAME:EVENT`` one where a passing ``NAME`` has bytes.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

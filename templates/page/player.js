@@ -4,13 +4,14 @@ const parsed = new WeakMap();
 const OUTPUT = "recomputed.output";
 const [INPUT, GRADIENT] = ["layer_input.input", "residual_gradient.gradient_beside_experts"];
 
-// Events of all scripts, cut once: a sign or a word, and the name behind it.
+// Events of all scripts, cut once: a sign or a word, the name behind it, and the tensor without which it is left out.
 function eventsOf(scripts) {
   if (!parsed.has(scripts))
-    parsed.set(scripts, Object.fromEntries(Object.entries(scripts).map(([point, events]) => [point, events.map((event) => {
-      if (["+*", "-*", "-all"].includes(event)) return [event, ""];
+    parsed.set(scripts, Object.fromEntries(Object.entries(scripts).map(([point, events]) => [point, events.map((spelled) => {
+      const [, , condition, event] = /^(if:([^:]+):)?(.*)$/.exec(spelled);
+      if (["+*", "-*", "-all"].includes(event)) return [event, "", condition];
       const [word, name = ""] = /^[a-z]/.test(event) ? event.split(":") : [event[0], event.slice(1)];
-      return [word, name];
+      return [word, name, condition];
     })])));
   return parsed.get(scripts);
 }
@@ -63,16 +64,22 @@ class Bound {
   }
 }
 
+// Those whose tensors have bytes.
+function eventsAt(scripts, sizes) {
+  return Object.fromEntries(Object.entries(eventsOf(scripts)).map(([point, events]) =>
+    [point, events.filter(([, , condition]) => !condition || sizes[`passing.${condition}`])]));
+}
+
 class Player {
   passing = new Map();
   unsaved = new Map();
   added = [];
   sums = false;
-  shared = [];
+  shared = new Map();
   next = null;
 
   constructor(rows, trace) {
-    Object.assign(this, { rows, trace, scripts: eventsOf(rows.replay.scripts), bound: new Bound(rows, trace) });
+    Object.assign(this, { rows, trace, scripts: eventsAt(rows.replay.scripts, rows.sizes), bound: new Bound(rows, trace) });
     this.units = rows.replay.units ? new Units(rows, trace) : null;
     this.moments = Object.fromEntries(Object.keys(this.scripts).map((name) => [name, rows.transients(name)]));
     this.walksLayers = rows.replay.scripts.layer_forward.some((word) => word.startsWith("drop"));
@@ -94,8 +101,8 @@ class Player {
       copied: (name) => this.copy(name),
       added: () => { trace.freeAll(this.added); this.added = []; },
       sum: () => { this.sums = true; },
-      share: () => { this.shared = rows.shared.map((row) => this.make(row)); },
-      unshare: (name) => { if (!name || this.bound.isFirst) { trace.freeAll(this.shared); this.shared = []; } },
+      share: (name) => { for (const row of rows.shared) if (!this.shared.has(row.name) && isOf(row.name, name)) this.shared.set(row.name, this.make(row)); },
+      unshare: (name) => { if (!name || this.bound.isFirst) { trace.freeAll([...this.shared.values()]); this.shared.clear(); } },
       later: (event, point) => { if (!this.bound.isFirst) this.event(event[0], event.slice(1), point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already

@@ -80,6 +80,8 @@ class Recorder(TorchDispatchMode):
         for leaf in tree_leaves(result) if not self.paused else ():
             if isinstance(leaf, torch.Tensor) and getattr(leaf, "fake_mode", None) is self.mode:
                 self.record(leaf)
+        if func is torch.ops.aten._softmax_backward_data.default:  # a GPU makes the product of both for it
+            self.record(torch.empty_like(args[0]))
         return result
 
     def record(self, tensor: torch.Tensor) -> None:

@@ -35,12 +35,13 @@ def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
              "s": 512 * draw.choice((1, 2)), "u": draw.choice((1, 2, 16, 64)) * hidden // 2, "L": draw.randint(2, 5),
              "tied": draw.randint(0, 1)}
     run = {"full": draw.random() < 0.3, "holds": draw.random() < 0.5, "microbatches": draw.choice((1, 1, 2))}
-    return draw.choice(("llama", "qwen2", "qwen3")), shape, run
+    return draw.choice(("llama", "qwen2", "qwen3")), shape, run | {"attention": draw.choice(("sdpa", "eager"))}
 
 
 def run_of(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1,
     sharding: Sharding | None = None, lora_rank: int = 0, kernels: dict[str, str] | None = None,
+    attention: str = "sdpa",
 ) -> Configuration:
     kernels = kernels or {} if sharding is None else {
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
@@ -56,7 +57,8 @@ def run_of(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
         global_batch_size=shape["b"] * microbatches * ranks, recompute="full" if full else "none", data_parallel=ranks,
         gradients=None if sharding is None else {2: "bf16", 4: "fp32"}[sharding.reduced], torch_workspace_bytes=0,
-        kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed", **kernels},
+        kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed", "attention": attention,
+                 **kernels},
         **({"lora_rank": lora_rank} if lora_rank else {}))
 
 

@@ -33,18 +33,18 @@ def one_rank() -> Iterator[None]:
 @one_rank()
 def recorded(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
-    is_shared: bool = False, adapted: Callable[[Any], Any] = lambda model: model,
+    attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] = lambda model: model,
     kind: Callable[..., Recorder] = Recorder,
 ) -> Recorder:
-    """Record training steps in bf16 with sdpa and fused AdamW; ``holds`` keeps what the model returns until the end.
+    """Record training steps in bf16 with fused AdamW; ``holds`` keeps what the model returns until the end.
 
     ``full`` recomputes every layer. Peaks begin when the model is there. ``is_shared``: in DistributedDataParallel as
     Transformers' trainer makes it, on tensors with memory in a group of one rank. ``adapted`` adds adapters to a
     model; ``kind`` of a recorder.
     """
     recorder = kind(are_fake=not is_shared)
-    with _recording(recorder, family):
-        model: Any = causal_lm(family, shape, "sdpa")
+    with _recording(recorder, family, attention):
+        model: Any = causal_lm(family, shape, attention)
         _recompute(model, full)
         model = adapted(model)
         whole = _shared(model, seeks_unused=not full) if is_shared else model
@@ -71,6 +71,7 @@ DTYPES = {2: torch.bfloat16, 4: torch.float32}
 
 def sharded(
     family: str, shape: Shape, sharding: Sharding, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
+    attention: str = "sdpa",
 ) -> Recorder:
     """Record the first rank's steps with every layer and the model as units of FSDP2, in a group that does not exist.
 
@@ -85,8 +86,8 @@ def sharded(
                 "mesh": init_device_mesh("cpu", (sharding.ranks,)), "reshard_after_forward": sharding.reshard,
                 "mp_policy": MixedPrecisionPolicy(torch.bfloat16, DTYPES[sharding.reduced]),
             }
-            with _recording(recorder, family):
-                model: Any = causal_lm(family, shape, "sdpa", dtype=DTYPES[sharding.weight])
+            with _recording(recorder, family, attention):
+                model: Any = causal_lm(family, shape, attention, dtype=DTYPES[sharding.weight])
                 _recompute(model, full)
                 ends = (model.model.embed_tokens,) if sharding.has_ends else ()
                 for part in (*ends, *model.model.layers):
@@ -103,11 +104,12 @@ def sharded(
 
 
 @contextmanager
-def _recording(recorder: Recorder, family: str) -> Iterator[None]:
+def _recording(recorder: Recorder, family: str, attention: str) -> Iterator[None]:
     """Record. The causal kernel needs no mask; Transformers makes one for tensors that it takes for traced."""
     with pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder:
         module = FAMILIES[family][1].__module__
-        patched.setattr(f"{module}.create_causal_mask", lambda *arguments, **options: None)
+        if attention == "sdpa":
+            patched.setattr(f"{module}.create_causal_mask", lambda *arguments, **options: None)
         yield
 
 

@@ -21,6 +21,8 @@ PARTS = ("recompute_core_attention", "recompute_mlp", "recompute_layernorm", "re
          "recompute_moe_act", "recompute_shared_experts", "recompute_moe")
 #: Components that the backward pass frees first.
 LOSS = "loss"
+#: Prefix of an event with a condition, and of the tensor that has to have bytes.
+CONDITION = "if:"
 #: Component of which all weights are experts', laid out in buffers of their own.
 EXPERTS = "experts"
 
@@ -76,7 +78,7 @@ class Rows:
         whole = terms_at(module, {**values, **switches}) if switches else {}
         others = {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}
         dropped = tuple(_rows(module, others, tensors))
-        return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS,
+        return cls(values, account, sizes, every, _scripts(module, sizes), module.STATES, module.SUMS,
                    evaluator.choices, module.SAME, module.MODULES, frozenset(module.FROZEN), dropped)
 
     @cached_property
@@ -176,6 +178,19 @@ class Rows:
         if sum(roles.values()) != int(self.account["stage.static"]):
             roles["gradient"] = 0  # made by each backward pass
         return roles
+
+
+def _scripts(module: ModuleType, sizes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Return the events at every point, of those with a condition the ones whose tensor has bytes."""
+    return {point: tuple(event for word in script if (event := _event(word, sizes))) for point, script in
+            module.SCRIPTS.items()}
+
+
+def _event(word: str, sizes: Mapping[str, int]) -> str:
+    if not word.startswith(CONDITION):
+        return word
+    tensor, _, event = word.removeprefix(CONDITION).partition(":")
+    return event if sizes.get(f"passing.{tensor}") else ""
 
 
 def _rows(module: ModuleType, sizes: Mapping[str, int], tensors: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:

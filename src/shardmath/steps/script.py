@@ -55,7 +55,7 @@ class Player:
         self.gradients: list[int] = []
         """Elements of the gradients of a micro-batch, in the order in which they were made."""
         self._sums = False
-        self._shared: list[int] = []
+        self._shared: Held = {}
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
         self.bound = Bound(rows, trace)
@@ -149,7 +149,8 @@ class Player:
         self._sums = True
 
     def _share(self, name: str, point: _Point) -> None:
-        self._shared = [self._trace.allocate(row.size, row.name) for row in self._rows.shared]
+        self._shared |= {row.name: self._trace.allocate(row.size, row.name) for row in self._rows.shared
+                         if row.name not in self._shared and name in ("", row.name)}
 
     def _later(self, event: str, point: _Point) -> None:
         """Run an event, but not behind the first layer."""
@@ -160,8 +161,8 @@ class Player:
         """Free what all layers share; with the name ``first`` behind the first layer alone."""
         if name and not self.bound.is_first:
             return
-        self._trace.free_all(self._shared)
-        self._shared = []
+        self._trace.free_all([*self._shared.values()])
+        self._shared.clear()
 
     def _copy(self, name: str, point: _Point) -> None:
         """Put a copy in the place of a tensor, where what a model returns is copied."""

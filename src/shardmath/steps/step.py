@@ -54,6 +54,10 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("heads", "latent", rule, "grouped")
     if choices["adapters"] != "none" and choices["data_parallel"] == "fsdp":
         raise InputError("data_parallel", "fsdp", f"must be ddp with adapters: {_MORE}", "ddp")
+    if choices["attention"] == "eager":
+        for axis, option in _BESIDE_EAGER.items():
+            if choices[axis] != option:
+                raise InputError(axis, choices[axis], f"must be {option} with eager attention: {_MORE}", option)
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
     if choices["layers"] == "experts" and choices["stages"] == "listed":
@@ -77,6 +81,8 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
         yield Limit("num_mtp_layers", 0, rule, on_last=True)
         rule = f"must be 1 with full recompute of experts: {_MORE}"
         yield Limit("virtual_pipeline", 1, rule, beside="recompute_full")
+    if choices["attention"] == "eager":
+        yield Limit("attention_dropout", 0, f"must be 0 with eager attention: {_MORE}")
     if choices["heads"] == "latent":
         for name in ("recompute_layernorm", "recompute_mla_up_proj"):
             yield Limit(name, 0, f"must be 0 with latent attention: {_MORE}")
@@ -89,6 +95,8 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
 
 
 _MORE = "steps of others are not replayed yet"
+#: Options of other axes with which the order of eager attention is known.
+_BESIDE_EAGER = {"adapters": "none", "capping": "none", "sinks": "none", "softmax": "fp32", "window": "none"}
 _NEAREST = {"recompute_method": "each", "stages": "even"}
 
 
