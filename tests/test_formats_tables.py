@@ -114,6 +114,8 @@ def test_settings_and_their_absence(
     ({"base_model": "llama-3.1-8b", "sequence_len": 2048}, "micro_batch_size", "must be given"),
     ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
     ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
+    ({"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml", "dist_config": {"name": "fsdp2"}},
+     "model", "this is one of version 1 of LLaMA-Factory, whose loop is its own, not read yet"),
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
     ({**TRAINER, "packing": True, "document_length": 512, "global_batch_size": 64}, "global_batch_size", "as many"),
     ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
@@ -210,6 +212,7 @@ def test_a_model_beside_the_file(tmp_path: Path) -> None:
     ("swiss-ai/Apertus-8B-Instruct-2509", "apertus-8b-2509"),
     ("mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-base-2501"),
     ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"), ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
+    ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "llama-3.1-405b"),
 ])
 def test_models_that_were_trained_further(named: str, name: str, tmp_path: Path) -> None:
     found = run(tmp_path, AXOLOTL, base_model=named)

@@ -17,8 +17,8 @@ from shardmath.formats.trainer_sharding import sharding_of, switched
 from shardmath.models.model import Model, load_model
 
 #: Ends of names of models that have been trained further, or on other data: they have the shape of what they come from.
-TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-unsloth", "-instruct", "-chat",
-           "-base", "-it", "-deduped")
+TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-nf4-bf16", "-unsloth",
+           "-instruct", "-chat", "-base", "-it", "-deduped", "-fp16")
 #: Part of such a name before a version, and the parts there in names of what they come from.
 _INSTRUCTED, _VERSIONED = "-instruct-", ("-", "-base-")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
