@@ -466,6 +466,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "units": ("what FSDP gathers at once, besides each layer", {
         "root": "embedding, final norm and head together",
         "ends": "the embedding, and final norm and head (torchtitan)",
+        "joined": "final norm, embedding and head together, apart from the model (Accelerate, tied weights)",
     }),
     "reshard": ("parameters that FSDP frees after the forward pass", {
         "always": "those of every unit",

@@ -16,13 +16,17 @@ from shardmath.formats import read, written
 from shardmath.formats.trainer_written import settings_beside
 
 GPU = "h100-80gb"
+FSDP = {"data_parallel": "fsdp", "precision": "mixed"}
 #: Jobs of Hugging Face, by the way in which they are sharded.
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {}, "ddp in 8 bits": {"kernels": {"optimizer": "adamw_8bit"}, "recompute": "full", "micro_batch_size": 2},
     "fp32": {"kernels": {"precision": "fp32"}},
-    "fsdp": {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32"},
-    "fsdp without resharding": {"kernels": {"data_parallel": "fsdp", "precision": "mixed", "reshard": "never"},
-                                "gradients": "fp32", "global_batch_size": 32},
+    "fsdp": {"kernels": {**FSDP, "units": "joined", "reshard": "default"}, "gradients": "fp32"},
+    "fsdp without resharding": {"kernels": {**FSDP, "units": "joined", "reshard": "never"}, "gradients": "fp32",
+                                "global_batch_size": 32},
+    "fsdp of untied weights": {"kernels": {**FSDP, "units": "ends", "reshard": "default"}, "gradients": "fp32",
+                               "model": "llama-3.1-8b"},
+    "fsdp with adapters": {"kernels": {"data_parallel": "fsdp", "adapters": "q_v"}, "lora_rank": 8},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
     "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16", "adapter_precision": "fp32"}, "lora_rank": 8},
     "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16", "adapter_precision": "fp32"},
@@ -95,8 +99,10 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
     ("accelerate", {"zero_stage": 2}, "must be deepspeed with overlap_comm = 1, which Accelerate's file cannot say; or"
                                       " give --no-overlap-comm; nearest legal: deepspeed"),
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
-    ("trl", {"kernels": {"data_parallel": "fsdp", "precision": "mixed"}, "gradients": "fp32",
-             "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
+    ("trl", {"kernels": FSDP, "gradients": "fp32"}, "kernel units = 'root': must be joined, as Accelerate 1.15 has it"),
+    ("accelerate", {"kernels": {**FSDP, "units": "joined"}, "gradients": "fp32"}, "kernel reshard = 'always': must be"
+                                                                                 " default, as Accelerate 1.15"),
+    ("trl", {**JOBS["fsdp"], "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
     ("bridge", {}, "must be a format of the implementation"),
 ])
 def test_what_a_format_cannot_say_is_refused(format: str, job: dict[str, Any], rule: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
-from ..choices import BY_NAME
+from ..choices import BY_NAME, ONE_UNIT
 from ..components.tables import SOME_WHOLE
 from ..dimension import Dimension
 from ..dimensions import BATCH, HEAD_DIM, HIDDEN, HIDDEN_FEATURES, KV_FEATURES, RANK, SEQUENCE, SEQUENCE_SP
@@ -412,7 +412,7 @@ def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation) -
 
 def gathered_by_the_last_layer(terms: TermSet, implementation: Implementation, buffers: int = 1) -> Expr:
     """Return the parameters that are gathered in the forward pass of the last layer, and a number of its buffer."""
-    own, is_root = _layer(terms), implementation.choices["units"] == "root"
+    own, is_root = _layer(terms), implementation.choices["units"] in ONE_UNIT
     if implementation.choices["reshard"] == "never":
         gathered = _all(terms) - (Integer(0) if is_root else _last(terms, implementation))
     else:
@@ -452,16 +452,19 @@ def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
     elements = outside(terms, implementation, "aligned", *places)
     embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     others = Integer(0) if ends else COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
-    held = embedding if ends else (1 - tied) * embedding
+    is_first = implementation.choices["units"] == "root"  # of the unit's parameters
+    held = (1 - tied) * embedding if is_first else embedding
     return w * elements + Max(embedding + others, SEVERAL * held + _reduced(implementation.choices, elements))
 
 
 _FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
-_ROOT: Any = {**_FSDP, "units": ("root",)}
+_ROOT: Any = {**_FSDP, "units": ONE_UNIT}
+_MODEL: Any = {**_FSDP, "units": ("root",)}
+_JOINED: Any = {**_FSDP, "units": ("joined",)}
 _ENDS: Any = {**_FSDP, "units": ("ends",)}
 #: Layers that are units of FSDP2 in one model, and steps without them.
 LAYER_UNITS: Any = _ROOT
-NOT_UNITS: Any = ({"units": ("ends",)}, {"units": ("root",), "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
+NOT_UNITS: Any = ({"units": ("ends",)}, {"units": ONE_UNIT, "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
 _FREED: Any = {"reshard": ("always", "default")}
 _NEVER: Any = {**_FSDP, "reshard": ("never",)}
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
@@ -475,7 +478,8 @@ SIZES: tuple[Any, ...] = (
     ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD, "head_backward"), _everything, _NEVER),
     ("gathered_norm", "Gathered parameters", ("norm_backward",), _everything, {**_ROOT, "reshard": ("never",)}),
     ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
-     {**_ROOT, **_FREED}),
+     {**_MODEL, **_FREED}),
+    ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_HEAD), _buffer, {**_JOINED, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
     ("gather_buffer", "Buffer of the parameters of norm and head", _FORWARD, _last_buffer,
      {**_ENDS, "gathered_input": ("dropped",)}),
@@ -485,7 +489,7 @@ SIZES: tuple[Any, ...] = (
      _copied_out_in_forward_pass, {**_ENDS, "layers": ("experts",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
     ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
-     {**_ROOT, "reshard": ("always",)}),
+     {**_MODEL, "reshard": ("always",)}),
     ("gathered_head", "Gathered parameters, and the last layer's buffer", ("head_backward",), _head_gathered,
      {**_ENDS, **_FREED}),
     ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),

@@ -10,6 +10,7 @@ from typing import Any
 
 from sympy import Expr, Ge, Integer
 
+from ..choices import ONE_UNIT
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
@@ -191,13 +192,15 @@ _TRAINED_HEAD: Any = {"adapters": ("none",)}
 SIZES: tuple[Any, ...] = (
     ("accumulated_gradients", "Gradients of earlier micro-batches",
      ("layer_gathered", *_BEFORE, *_NORM, "backward_start"), _accumulated_shards, {**_FSDP, "units": ("root",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", ("layer_gathered", *_BEFORE, *_NORM),
+     _accumulated_shards, {**_FSDP, "units": ("joined",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated_shards,
      {**_FSDP, "units": ("ends",)}),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
-     {**_FSDP, "units": ("root",), **_TRAINED_HEAD}),
+     {**_FSDP, "units": ONE_UNIT, **_TRAINED_HEAD}),
     *(("made_before_norm", "Gradients of the head, not yet added or reduced", _NORM, _made_before_the_norm,
-       {**kind, **_TRAINED_HEAD}) for kind in ({**_FSDP, "units": ("root",)}, _PLAIN)),
+       {**kind, **_TRAINED_HEAD}) for kind in ({**_FSDP, "units": ONE_UNIT}, _PLAIN)),
     ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),

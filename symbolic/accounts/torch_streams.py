@@ -11,6 +11,7 @@ from functools import partial
 
 from sympy import Add, Expr, Ge, Gt, Integer, Symbol
 
+from ..choices import ONE_UNIT
 from ..functions import FloorDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place, Role
@@ -79,7 +80,7 @@ def _units(
     ``outer`` has the elements outside of the layers, at all places or at some. Where one unit has all of them, it is
     the first, and the last is 0.
     """
-    if implementation.choices["units"] == "root":
+    if implementation.choices["units"] in ONE_UNIT:
         return outer(), layers, Integer(0)
     return outer(Place.FIRST), layers, outer(Place.LAST, Place.MTP)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import ADAPTED, TRANSFORMERS_ROUTERS
+from ..choices import ADAPTED, ONE_UNIT, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
@@ -153,7 +153,7 @@ COMPONENTS = (
                    normalisation=_SHIFTED, **_TRAINED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_at_norm", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("norm_backward",),
-                      units=("root",)),
+                      units=ONE_UNIT),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
                       data_parallel=("fsdp",), pipeline=("own",)),
             transient("loss_while_head_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient",

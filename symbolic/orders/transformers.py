@@ -23,7 +23,7 @@ a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
-    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root", "ends"),
+    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root", "ends", "joined"),
     "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",), "normalisation": ("rms",),
     "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
@@ -379,6 +379,12 @@ _OF_UNITS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         **_OF_LAYERS, "embedding_forward": ("open:root", ""), "loss_forward": ("", "close:root finish"),
         "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
         "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
+    },
+    # The model itself has no parameters, so nothing is gathered before the loss's backward pass.
+    "joined": {
+        **_OF_LAYERS, "embedding_forward": ("open:joined", ""), "loss_forward": ("", "close:joined finish"),
+        "head_backward": ("reopen:joined", ""),
+        "embedding_backward": ("", "reduce:joined -last_steps.loss -loss.held_by_caller_joined"),
     },
     # The loss is a part of the model: until it is there, so is the buffer of the last unit.
     "ends": {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr, Integer
 
+from ..choices import ONE_UNIT
 from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
@@ -120,7 +121,7 @@ def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr
     layers, cut into buckets that grow with the number of ranks where something runs beside them.
     """
     if choices["data_parallel"] == "fsdp":
-        if choices["units"] == "root":
+        if choices["units"] in ONE_UNIT:
             return total(Lr, Integer(1))
         return total(Lr, *(instances(place, choices) for place in (Place.FIRST, Place.LAST)))
     elements = terms[_elements(GROUPS[0])].symbol
@@ -138,7 +139,8 @@ def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
         return Integer(reshard == "always")
     groups = [group for group in GROUPS if not group.expert and _elements(group) in terms]
     memory = terms.base or terms
-    stays = total(*(term_symbol(term) for group in groups for name in ("final_norm", "head")
+    unit = ("final_norm", "head", *(["embedding"] if implementation.choices["units"] in ONE_UNIT else []))
+    stays = total(*(term_symbol(term) for group in groups for name in unit
                     if (term := f"{name}.{group.prefix}aligned") in memory))
     whole = total(*(terms[_elements(group)].symbol for group in groups))
     return 1 - product(instances(Place.LAST, implementation.choices), stays) / whole

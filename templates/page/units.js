@@ -4,7 +4,7 @@ const COMPUTE = 2; // bytes of a gathered element: parameters are computed with 
 const [GATHERED, REDUCED] = ["gathered parameters", "reduced gradients"];
 
 // Units that have done their forward pass when the model has.
-const LAST = ["last", "root"];
+const LAST = ["last", "root", "joined"];
 
 class Units {
   opened = {};
@@ -22,13 +22,15 @@ class Units {
     const { data_parallel_replicas = 1, data_parallel, context_parallel } = rows.values;
     this.replicas = data_parallel_replicas;
     this.shards = Math.max(1, Math.floor((data_parallel * context_parallel) / this.replicas));
-    const places = { layer: rows.inLayer, embedding: ["FIRST"], last: ["LAST"], root: ["FIRST", "LAST"] };
+    const places = { layer: rows.inLayer, embedding: ["FIRST"], last: ["LAST"], root: ["FIRST", "LAST"],
+      joined: ["LAST", "FIRST"] };
     const words = Object.values(rows.replay.scripts).flat();
     this.places = Object.fromEntries(Object.entries(places).filter(([unit]) => words.includes(`reduce:${unit}`)));
     const inModules = ({ name }) => rows.replay.modules.indexOf(name) >>> 0; // those that it lacks are the last
     this.known = Object.fromEntries(Object.entries(this.places).map(([unit, own]) => {
       const weights = rows.every.filter(({ role, place }) => role === "weight" && own.includes(place))
-        .sort((one, other) => inModules(one) - inModules(other));
+        .sort((one, other) => (unit !== "layer" && own.indexOf(one.place) - own.indexOf(other.place))
+          || inModules(one) - inModules(other));
       const components = [...new Set(weights.map(({ component }) => component))];
       const aligned = Math.ceil(components.reduce((sum, name) => sum + rows.account[`${name}.aligned`], 0));
       const names = weights.map(({ name }) => name);

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from oracles.public_families import RESIDUAL_DROPOUT
-from oracles.sharded_steps import Recorder, instrument
+from oracles.sharded_steps import Recorder, instrument, shard_outside
 from oracles.transformers_steps import one_rank
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -101,10 +101,13 @@ def _narrow(model: Any) -> None:
 
 
 @contextmanager
-def _sharded_over(recorder: OnGpu, ranks: int, reshard: bool | None) -> Iterator[Callable[[Any], None]]:
+def _sharded_over(
+    recorder: OnGpu, ranks: int, reshard: bool | None, is_accelerates: bool,
+) -> Iterator[Callable[[Any], None]]:
     """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing.
 
     ``reshard`` is ``reshard_after_forward``, whose default lets go of all but what is outside of the layers.
+    ``is_accelerates``: what is outside of the layers has units as Accelerate makes them from 1.14 on.
     """
     if ranks < 2:
         yield lambda model: None
@@ -112,8 +115,10 @@ def _sharded_over(recorder: OnGpu, ranks: int, reshard: bool | None) -> Iterator
 
     def shard(model: Any) -> None:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        for part in (*base.model.layers, model):
-            fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
+        units = {"mesh": mesh, "reshard_after_forward": reshard}
+        for layer in base.model.layers:
+            fully_shard(layer, **units)
+        shard_outside(model, getattr(base.model, "norm", None), units, is_accelerates)
 
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
@@ -128,7 +133,7 @@ def _sharded_over(recorder: OnGpu, ranks: int, reshard: bool | None) -> Iterator
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
     attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] | None = None,
-    reshard: bool | None = None,
+    reshard: bool | None = None, is_accelerates: bool = False,
 ) -> OnGpu:
     """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
@@ -140,7 +145,7 @@ def recorded(
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
         **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
-    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks, reshard) as shard,
+    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks, reshard, is_accelerates) as shard,
           pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16)

@@ -267,6 +267,21 @@ def _step(model: Any, optimizers: list[Any], sizes: dict[str, int]) -> None:
         optimizer.step()
 
 
+def shard_outside(model: Any, norm: Any, units: dict[str, Any], is_accelerates: bool) -> None:
+    """Make units of what lies outside of a model's layers: one, or as ``fsdp2_prepare_model`` of Accelerate 1.15.
+
+    There the unit of final norm and head stays gathered; tied weights are a part of it.
+    """
+    if is_accelerates:
+        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+        is_tied = embedding.weight is head.weight
+        if not is_tied:
+            fully_shard(embedding, **units)
+        fully_shard([norm, *([embedding] if is_tied else []), head], **{**units, "reshard_after_forward": False})
+        units = {name: value for name, value in units.items() if name != "reshard_after_forward"}
+    fully_shard(model, **units)
+
+
 def instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
     """Let FSDP2 run without a device: its streams have names, and what DTensor tries out is not recorded."""
     device = _Device(recorder)

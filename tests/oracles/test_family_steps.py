@@ -18,6 +18,7 @@ from oracles.public_families import FAMILIES, Draw
 
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import configured
+from shardmath.formats.trainer_sharding import units_of
 from shardmath.models.dense_families import GELU
 
 pytestmark = pytest.mark.slow
@@ -64,14 +65,16 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(
     folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
-    attention: str = "sdpa", is_sharded: bool = True,
+    attention: str = "sdpa", is_sharded: bool = True, is_accelerates: bool = False,
 ) -> Any:
+    model = read_config(folder, config)
+    units = units_of(model, "always", adapted=False) if is_accelerates else {"reshard": "default"}
     return explanation(configured(
-        read_config(folder, config), "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
+        model, "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
         torch_workspace_bytes=0,
         kernels={"peak": "torch", "loss": "huggingface_freed", "attention": attention,
-                 **({"data_parallel": "fsdp", "reshard": "default"} if ranks > 1 and is_sharded else {})}))
+                 **({"data_parallel": "fsdp", **units} if ranks > 1 and is_sharded else {})}))
 
 
 def too_many(run: dict[str, Any], counted: Any) -> set[int]:
@@ -101,6 +104,16 @@ def test_peak_of_a_step(draw: Random, family: str, tmp_path: Path) -> None:
     config["vocab_size"] = draw.choice((1, 2, 4, 8, 32)) * config["hidden_size"]
     counted, record = ours(tmp_path, config, **run), recorded(config, **run)
     assert_peak(counted, record, config, run)
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("family", ["cohere", "gemma", "glm4", "granite", "olmo2", "qwen3"])
+def test_peak_with_units_of_accelerate(draw: Random, family: str, tmp_path: Path) -> None:
+    """Final norm and head stay gathered; tied weights are one unit with the norm, others apart from the embedding."""
+    config, run = drawn(draw, family)
+    config["vocab_size"] = draw.choice((4, 8, 32)) * config["hidden_size"]
+    run |= {"ranks": draw.choice((2, 4)), "is_accelerates": True}
+    assert_peak(ours(tmp_path, config, **run), recorded(config, **run, reshard=True), config, run)
 
 
 #: Families whose queries, keys and values have projections of their own, and Gemma 2, whose scores are bounded.

@@ -17,6 +17,7 @@ from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed
 from shardmath.allocator.trace import Action, replay
 from shardmath.compiler.evaluators import terms_at
+from shardmath.formats.trainer_sharding import units_of
 from shardmath.models.model import Model
 from shardmath.steps.answers import Replay
 from shardmath.steps.buckets import NAME
@@ -46,13 +47,13 @@ def run_of(
     kernels = kernels or {} if sharding is None else {
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
         "reshard": {True: "always", None: "default", False: "never"}[sharding.reshard]}
-    if sharding is not None and sharding.has_ends:
-        kernels |= {"units": "ends", "reshard": "default" if sharding.reshard else "never"}
     ranks = ranks if sharding is None else sharding.ranks
     model = Model(
         name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=shape["L"],
         num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
         tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
+    if sharding is not None and sharding.is_accelerates:
+        kernels |= units_of(model, kernels["reshard"], adapted=False)
     return configured(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
         global_batch_size=shape["b"] * microbatches * ranks, recompute="full" if full else "none", data_parallel=ranks,
@@ -147,15 +148,12 @@ def test_allocated_bytes_with_fsdp2_are_those_of_transformers(draws: list[Random
 
 @pytest.mark.cases(3, 60)
 def test_units_of_accelerate(draws: list[Random]) -> None:
-    """Ledger and replay with embedding, and final norm and head, as units of their own, for untied models.
-
-    The vocabulary is large enough that no forward pass of a layer or the final norm is the peak.
-    """
+    """Ledger and replay with the units that readers take; of such vocabularies no forward pass is the peak."""
     for draw in draws:
         family, shape, run = drawn(draw)
-        shape |= {"tied": 0, "u": draw.choice((4, 8, 32)) * shape["h"]}
-        weight = draw.choice((2, 4))
-        sharding = Sharding(draw.choice((2, 4, 8)), weight, draw.choice((2, weight)), True, has_ends=True)
+        shape |= {"u": draw.choice((4, 8, 32)) * shape["h"]}
+        weight, reshard = draw.choice((2, 4)), draw.choice((True, True, False))
+        sharding = Sharding(draw.choice((2, 4, 8)), weight, draw.choice((2, weight)), reshard, is_accelerates=True)
         account = replayed(run_of(family, shape, sharding=sharding, **run))
         assert account.replay is not None, account.replay_unknown
         theirs = sharded(family, shape, sharding, **run).peak

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from oracles.huggingface import FAMILIES, Shape, causal_lm, token_ids
-from oracles.sharded_steps import Recorder, instrument
+from oracles.sharded_steps import Recorder, instrument, shard_outside
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -56,14 +56,14 @@ def recorded(
 class Sharding:
     """Settings of FSDP2: ranks, bytes of a weight, bytes of a reduced gradient, and ``reshard_after_forward``.
 
-    ``has_ends``: embedding, and final norm and head, are units of their own, as Accelerate makes them from 1.14 on.
+    ``is_accelerates``: units are those that Accelerate makes from 1.14 on.
     """
 
     ranks: int
     weight: int
     reduced: int
     reshard: bool | None
-    has_ends: bool = False
+    is_accelerates: bool = False
 
 
 DTYPES = {2: torch.bfloat16, 4: torch.float32}
@@ -89,13 +89,9 @@ def sharded(
             with _recording(recorder, family, attention):
                 model: Any = causal_lm(family, shape, attention, dtype=DTYPES[sharding.weight])
                 _recompute(model, full)
-                ends = (model.model.embed_tokens,) if sharding.has_ends else ()
-                for part in (*ends, *model.model.layers):
+                for part in model.model.layers:
                     fully_shard(part, **units)
-                if sharding.has_ends:
-                    fully_shard([model.model.norm, model.lm_head], **{**units, "reshard_after_forward": False})
-                    del units["reshard_after_forward"]
-                fully_shard(model, **units)
+                shard_outside(model, model.model.norm, units, sharding.is_accelerates)
                 recorder.forget()
                 _train(recorder, model, shape, holds, microbatches, steps)
     finally:

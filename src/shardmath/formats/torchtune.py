@@ -49,7 +49,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     words["optim"] = (OPTIMIZERS[options.word("optimizer._component_", "torch.optim.AdamW", OPTIMIZERS,
                                               ": others are not counted yet")],)
     alone = _ALONE in options.source or (num_gpus or 0) == 1
-    words["fsdp"] = ("false" if alone else "true",)
+    words |= {"fsdp": ("false" if alone else "true",), "fsdp_root_unit": ("true",)}
     if "lora_" in builder:
         attention = options.all("model.lora_attn_modules", ("q_proj", "v_proj"))
         mlp = _MLP if options.is_on("model.apply_lora_to_mlp") else ()

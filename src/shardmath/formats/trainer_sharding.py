@@ -42,7 +42,7 @@ def sharding_of(
     if half == "fp16":
         options.warnings.append(FP16)
     if options.is_on("fsdp"):
-        return _fsdp(options, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
+        return _fsdp(options, model, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
     if options.size(_SHARDS, 1) > 1:
         raise options.error(_SHARDS, "must be 1 without FSDP, which shards over a mesh", "1")
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
@@ -64,7 +64,9 @@ def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
     return "bf16" if adapted and options.is_on("load_in_4bit") else "autocast"
 
 
-def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapted: bool) -> dict[str, Any]:
+def _fsdp(
+    options: Options, model: Model, num_gpus: int | None, half: str, weights: str, adapted: bool,
+) -> dict[str, Any]:
     """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered in bf16."""
     if options.is_on("fsdp_config.offload_params"):
         raise options.error("fsdp_config.offload_params", "must be false: FSDP's offload is not counted yet", "false")
@@ -72,7 +74,7 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
     if strategy not in STRATEGIES:
         rule = f"must be one of {', '.join(STRATEGIES)}"
         raise options.error("fsdp_config.reshard_after_forward", rule)
-    if options.word("fsdp_config.fsdp_version", "2", ("1", "2")) == "1":
+    if _is_fsdp1(options):
         options.warnings.append("FSDP1 is counted as FSDP2: its flat parameters are padded otherwise")
     if not STRATEGIES[strategy]:
         return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
@@ -80,7 +82,7 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
         recompute: dict[str, Any] = {"recompute": "full"}
     else:
         recompute = {}
-    kernels = {"data_parallel": "fsdp", "reshard": STRATEGIES[strategy]}
+    kernels = {"data_parallel": "fsdp", **_units(options, model, STRATEGIES[strategy], adapted)}
     if strategy in _HYBRID:
         nodes = options.number("num_nodes")
         if nodes is None or num_gpus is None:
@@ -96,11 +98,33 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
     return {**recompute, "kernels": kernels}
 
 
+def _is_fsdp1(options: Options) -> bool:
+    return options.word("fsdp_config.fsdp_version", "2", ("1", "2")) == "1"
+
+
+def _units(options: Options, model: Model, freed: str, adapted: bool) -> dict[str, str]:
+    if options.is_on("fsdp_root_unit") or _is_fsdp1(options):
+        return {"reshard": freed}
+    return units_of(model, freed, adapted)
+
+
+def units_of(model: Model, freed: str, adapted: bool) -> dict[str, str]:
+    """Return what FSDP2 gathers at once, and what stays gathered, as Accelerate makes it from 1.14 on.
+
+    The unit of final norm and head stays, and the embedding is another unit or, with tied weights, a part of it. That
+    is not counted yet with adapters, experts and further parameters outside of the layers: one unit has all of them.
+    """
+    if adapted or model.num_experts or model.embedding_norm or model.learned_positions:
+        return {"reshard": freed}
+    stays = "never" if freed == "never" else "default"
+    return {"units": "joined" if model.tied_embeddings else "ends", "reshard": stays}
+
+
 def _mesh(options: Options, num_gpus: int | None) -> dict[str, int]:
     """Return copies of the shards and all GPUs of a mesh. Raises InputError for one that is not of all GPUs."""
     if _REPLICAS not in options and _SHARDS not in options:
         return {}
-    if options.word("fsdp_config.fsdp_version", "2") == "1":
+    if _is_fsdp1(options):
         rule = "must be 2 with a mesh of GPUs: Accelerate has it there alone"
         raise options.error("fsdp_config.fsdp_version", rule, "2")
     replicas = options.size(_REPLICAS, 1)

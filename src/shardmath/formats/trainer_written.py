@@ -10,7 +10,7 @@ from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, notes, title
 from shardmath.formats.trainer import LIGER, OPTIMIZERS
 from shardmath.formats.trainer_adapters import TARGETS
-from shardmath.formats.trainer_sharding import SIZES
+from shardmath.formats.trainer_sharding import SIZES, units_of
 from shardmath.generated.definitions import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -132,7 +132,15 @@ def _optimizer(choices: Mapping[str, str]) -> str:
 
 
 def _resharded(explanation: Explanation) -> bool:
-    return explanation.choices["reshard"] != "never"
+    """Return the setting of FSDP2. Raises InputError for units that Accelerate does not make of the model."""
+    choices = explanation.choices
+    freed = "never" if choices["reshard"] == "never" else "always"
+    usual = IMPLEMENTATIONS["huggingface"]["choices"]["units"]
+    for axis, option in {"units": usual, **units_of(explanation.model, freed, choices["adapters"] != "none")}.items():
+        if choices[axis] != option:
+            raise InputError(f"kernel {axis}", choices[axis], f"must be {option}, as Accelerate {ACCELERATE} has it for"
+                             f" this model: give --kernel {axis}={option}", option)
+    return freed != "never"
 
 
 def _stage(explanation: Explanation) -> int:

@@ -18,7 +18,7 @@ from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.trace import GATHER, REDUCE, Trace
 
 #: Units that have done their forward pass when the model has.
-_LAST = ("last", "root")
+_LAST = ("last", "root", "joined")
 #: Bytes of a gathered element: parameters are computed with in bf16.
 COMPUTE = 2
 
@@ -44,7 +44,8 @@ class Units:
         self._are_cast = rows.sizes["state.weight"] != COMPUTE
         self._known = {word.removeprefix("reduce:") for script in rows.scripts.values() for word in script
                        if word.startswith("reduce:")}
-        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST")}
+        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST"),
+                       "joined": ("LAST", "FIRST")}
         self._open: dict[str, _Open] = {}
         self._made: dict[str, list[tuple[str, int]]] = {}
         self._order: list[_Open] = []
@@ -164,8 +165,10 @@ class Units:
 
     def _weights(self, unit: str) -> list[Row]:
         """List the parameters of a unit in the order of its modules."""
-        return sorted((row for row in self._rows.every if row.role == "weight" and row.place in self._parts[unit]),
-                      key=self._rows.in_modules)
+        places = self._parts[unit]
+        weights = (row for row in self._rows.every if row.role == "weight" and row.place in places)
+        return sorted(weights, key=lambda row: (
+            unit != "layer" and places.index(row.place), self._rows.in_modules(row)))
 
     def _aligned(self, unit: str) -> int:
         components = dict.fromkeys(row.component for row in self._weights(unit))
