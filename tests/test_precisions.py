@@ -146,7 +146,8 @@ def test_layers_of_transformer_engine_save_this(row: dict[str, str]) -> None:
         "normed": ("swiglu", "gate_up", {}), "row": ("swiglu", "down", {}),
         "column": ("latent_attention", "latent_q", {"heads": "latent"}),
         "experts": ("experts", "experts_up", {"layers": "experts"})}[row["layer"]]
-    implementation = SAVED.with_choices(fp8=recipe, **choices)
+    adapters = "all_linear" if row["frozen"] == "1" else "none"
+    implementation = SAVED.with_choices(fp8=recipe, adapters=adapters, **choices)
     whole = tokens * (t if row["layer"] in ("normed", "column") else 1)
     known = values({}, "", t=t, sp=int(t > 1), s=whole, h=inputs, f=inputs, E=experts, q=1, k=t, a=t, d=128)
     rows = [item for item in rows_of(implementation, component, module) if "fp8" in item.tensor.options]
@@ -182,6 +183,28 @@ def test_weights_that_are_fp8_themselves(recipe: str) -> None:
         assert (own - whole, same) == (known["L"] * extra, states)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES[1:])
+def test_frozen_layers_beside_adapters(recipe: str) -> None:
+    """Copies of frozen matrices alone; of inputs what a norm made and hands to an adapter, in place of its 16 bits."""
+    draw, names = Random(recipe), ("stage.weight", "stage.optimizer", "layer.saved")
+    for adapters, adapted in (("qkv", 1), ("all_linear", 2)):
+        known = {**shape(draw), "zero1": 0, "rl": 4 * draw.randint(1, 4)}
+        frozen = SAVED.with_choices(adapters=adapters)
+        weight, states, saved = numbers(frozen, known, *names)
+        quantised = numbers(frozen.with_choices(fp8=recipe), known, *names)
+        copied = sum(size(recipe) * rows * columns for rows, columns in matrices(known))
+        of_scales = sum(scales(recipe, rows, columns, known) for rows, columns in matrices(known))
+        elements = adapted * known["s"] * known["b"] // known["t"] * known["h"]
+        of_inputs = {"current": 4 * adapted, "nvfp4": elements // 16 + 4 * adapted}.get(recipe, elements // 32)
+        handed_out = 2 * elements * (known["t"] > 1)
+        assert quantised == [weight + known["L"] * (copied + of_scales), states,
+                             saved + elements * size(recipe) // 2 + of_inputs - handed_out]
+        if recipe != "nvfp4":
+            primary = numbers(frozen.with_choices(fp8=recipe, fp8_weights="primary"), known, *names)
+            assert primary == [weight + known["L"] * of_scales, *quantised[1:]]
+
+
 def test_fp16_keeps_what_bf16_does_and_a_scaler() -> None:
     known = shape(Random(1))
     names = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation", "stage.buffer")
@@ -208,6 +231,7 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
     ({"fp8": "delayed", "layers": "experts", "expert_products": "sequential"}, "FP8 with experts one after another"),
     ({"fp8": "delayed", "mlp": "geglu"}, "FP8 with mlp = geglu: counted are swiglu, swiglu_clamped, gelu, relu, relu2"),
+    ({"fp8": "delayed", "adapters": "qkv"}, "adapters with FP8 in models with experts or with delayed scaling"),
     ({"fp8": "delayed", "peak": "megatron_local"}, "FP8 with peak = megatron_local: choose peak = megatron_te"),
     ({"fp8": "nvfp4", "fp8_weights": "primary"}, "NVFP4 weights without 16-bit ones"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),

@@ -2,10 +2,10 @@
 
 Every adapter reads its projection's input, which the frozen projection itself does not keep, whole where it is gathered
 for the projection. Transformer Engine's layers with a norm keep the norm's output all the same once they hand it out,
-which adapters ask for (``LayerNormLinear``); where it is gathered, that is a tensor besides the adapters' input. In
-Megatron each of its matrices is shared out over tensor-parallel ranks, and what lies between them is gathered or
-summed. The embedding's output is taken to need a gradient, as it is prepared to where inputs are recomputed or weights
-have 4 bits.
+which adapters ask for (``LayerNormLinear``); where it is gathered, that is a tensor besides the adapters' input, and in
+FP8 it is the quantised one. In Megatron each of its matrices is shared out over tensor-parallel ranks, and what lies
+between them is gathered or summed. The embedding's output is taken to need a gradient, as it is prepared to where
+inputs are recomputed or weights have 4 bits.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _input(name: str, module: str) -> tuple[Tensor, ...]:
               "input of the adapters, gathered from sequence-parallel ranks", adapter_precision=("low",)),
         saved(f"{name}.norm_output", module, (SEQUENCE_SP, BATCH, HIDDEN), 2, "transformer_engine",
               "output of the norm in a frozen layer that hands it out, before it is gathered",
-              when=sp * Iverson(t > 1), norm=("fused",)),
+              when=sp * Iverson(t > 1), norm=("fused",), fp8=("none",)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Expr, Gt
 
-from ..choices import FUSED_ROPE, GATED, MEGATRON_ROPE, UNFUSED_ROPE, UNGATED
+from ..choices import ADAPTED, FUSED_ROPE, GATED, MEGATRON_ROPE, UNFUSED_ROPE, UNGATED
 from ..dimensions import (
     ALL_QKV_FEATURES,
     BATCH,
@@ -110,7 +110,7 @@ def _qkv() -> tuple[Tensor, ...]:
         saved("qkv.input_gathered", at, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
               "input of the projections of q, k and v, gathered over the tensor-parallel ranks",
               precision=_LOW, gathered_input=("kept",)),
-        *quantised("qkv.input", at, RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), normed=True),
+        *quantised("qkv.input", at, RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), normed=True, adapted=ADAPTED),
         saved("qkv.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input", precision=_CAST,
               projections=_JOINT),
         *(saved(f"{name}.input_cast", at, RESIDUAL, 2, "pytorch", f"bf16 copy of the input for {name}",

@@ -49,6 +49,7 @@ PADDED: Mapping[Dimension, Dimension] = {
 }
 
 _TE = "transformer_engine"
+_TRAINED = ("none",)
 COMPONENTS = (
     Component(
         "hadamard", "Hadamard matrix of NVFP4", 95, Place.STAGE,
@@ -63,38 +64,46 @@ COMPONENTS = (
 
 def quantised(
     name: str, module: str, tokens: tuple[Dimension, ...], widths: tuple[Dimension, Dimension], *,
-    recipes: tuple[str, ...] = EVERY, tensors: tuple[Dimension, ...] = (), normed: bool = False, **more: Any,
+    recipes: tuple[str, ...] = EVERY, tensors: tuple[Dimension, ...] = (), normed: bool = False,
+    adapted: tuple[str, ...] = (), **more: Any,
 ) -> tuple[Tensor, ...]:
     """Return the rows of an input of ``widths``: its elements, and the bytes of its scales of blocks.
 
     ``tensors`` are dimensions of as many tensors with a scale of their own, such as one for each expert. ``normed``
-    is True for a layer that normalises its input itself.
+    is True for a layer that normalises its input itself. A frozen layer keeps nothing, but one with an adapter that
+    hands out what its norm made keeps the copy by rows: ``adapted`` are the options of ``adapters`` with such a one.
     """
     width, scales = widths
     tiles = PADDED.get(scales, scales)
+    trained = {**more, "adapters": _TRAINED}
+    kept = {**more, "adapters": (*_TRAINED, *adapted)}
     whole, scaled, blocks, packed = (
         tuple(recipe for recipe in recipes if recipe in kind) for kind in ((*SCALED, *BLOCKS), SCALED, BLOCKS, PACKED)
     )
-    rows = [saved(f"{name}_fp8", module, (*tokens, width), 1, _TE, "FP8 input of the projection", fp8=whole, **more)]
+    rows = [saved(f"{name}_fp8", module, (*tokens, width), 1, _TE, "FP8 input of the projection", fp8=whole, **kept)]
     if scaled:
         rows.append(saved(f"{name}_scale", module, tensors, 4, _TE, "fp32 inverse scale of the input",
-                          fp8=tuple(sorted(scaled)), **more))
+                          fp8=tuple(sorted(scaled)), **kept))
     if blocks:
         rows.append(saved(f"{name}_scales", module, (*tokens, tiles), 1, _TE,
-                          "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=blocks, **more))
+                          "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=blocks, **kept))
     if packed:
         size, magnitudes = MAGNITUDES[tensors]
         rows += [
-            saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES, _TE,
-                  "FP4 input by columns: two elements in a byte", fp8=packed, **more),
-            saved(f"{name}_fp4_scales", module, (*tokens, tiles), PACKED_SCALES, _TE, "its 8-bit scales for 16",
-                  fp8=packed, **more),
+            saved(f"{name}_fp4", module, (*tokens, scales), PACKED_BYTES, _TE, "FP4 input: two elements in a byte",
+                  fp8=packed, **kept),
+            saved(f"{name}_fp4_scales", module, (*tokens, tiles), PACKED_SCALES, _TE,
+                  "its 8-bit scales for 16, by columns", fp8=packed, **trained),
             saved(f"{name}_magnitude", module, magnitudes, size, _TE, "fp32 largest magnitude of the input", fp8=packed,
-                  **more),
+                  **kept),
         ]
+    if packed and adapted:
+        rows.append(saved(f"{name}_fp4_scales_frozen", module, (*tokens, scales), PACKED_SCALES, _TE,
+                          "its 8-bit scales for 16, by rows in a frozen layer", fp8=packed,
+                          **{**more, "adapters": adapted}))
     if packed and normed:
-        when = more.pop("when", ONE) * Iverson(ts > 1)
+        when = trained.pop("when", ONE) * Iverson(ts > 1)
         rows.append(saved(f"{name}_fp4_rows", module, (*tokens, scales), PACKED_BYTES + PACKED_SCALES, _TE,
                           "the same by rows, kept where sequence-parallel ranks gather it", fp8=packed, when=when,
-                          **more))
+                          **trained))
     return tuple(rows)

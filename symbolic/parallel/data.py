@@ -92,9 +92,9 @@ def _states(choices: Mapping[str, str], group: Group) -> tuple[State, ...]:
     if choices["data_parallel"] == "deepspeed":
         precision = deepspeed.states_in(choices["precision"])
     if group.frozen:
-        kept = tuple(state for state in precision if state.role is Role.WEIGHT)
+        kept = fp8_weight(choices) if group.fp8 else tuple(state for state in precision if state.role is Role.WEIGHT)
         if choices["base_weights"] == "full":
-            return kept
+            return (*kept, *fp8_states(choices))
         stays = deepspeed.persisted if choices["data_parallel"] == "deepspeed" else None
         return nf4_states(kept, choices["data_parallel"], stays)
     if choices["adapter_precision"] == "fp32":

@@ -422,7 +422,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
         *_of_adapted_moments(choices),
-        ("adapters with FP8", frozen and choices["fp8"] != "none"),
+        ("adapters with FP8 in models with experts or with delayed scaling", frozen and choices["fp8"] != "none" and (
+            choices["layers"] != "dense" or choices["fp8"] == "delayed")),
         ("adapters beside a head that scores, which is trained in a copy of its own",
          frozen and choices["loss"] in SCORES),
         ("adapters for latent attention or another MLP than SwiGLU",

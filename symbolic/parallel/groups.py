@@ -29,6 +29,7 @@ GROUPS: tuple[Group, ...] = (
     Group("", "parameters"),
     Group("fp8_", "FP8 parameters", fp8=True),
     Group("frozen_", "frozen parameters", frozen=True),
+    Group("frozen_fp8_", "frozen FP8 parameters", frozen=True, fp8=True),
     Group("expert_", "parameters of routed experts", expert=True),
     Group("expert_frozen_", "frozen parameters of routed experts", expert=True, frozen=True),
     Group("expert_fp8_", "FP8 parameters of routed experts", expert=True, fp8=True),

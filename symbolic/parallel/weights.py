@@ -87,9 +87,9 @@ def is_matrix(tensor: Tensor) -> bool:
 
 
 def is_linear(component: Component, tensor: Tensor) -> bool:
-    """Return True for the matrix of a linear layer inside of a transformer layer, other than routers and gates."""
+    """Return True for the matrix of a linear layer of a transformer layer, other than routers, gates and adapters."""
     return (is_matrix(tensor) and component.place in (*IN_LAYER, Place.MTP) and tensor.module != "router"
-            and SCORE not in tensor.shape)
+            and SCORE not in tensor.shape and "adapters" not in component.options)
 
 
 def shapes(tensor: Tensor, choices: Mapping[str, str]) -> tuple[tuple[Dimension, ...], ...]:

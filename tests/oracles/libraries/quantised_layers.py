@@ -23,7 +23,10 @@ def has(row: Mapping[str, str]) -> bool:
 
 
 def count(row: Mapping[str, str]) -> dict[str, int]:
-    """Run a layer on a rank's tokens; count what it saves beside weights and, where it normalises, its 16-bit input."""
+    """Run a layer on a rank's tokens; count what it saves beside weights and, where it normalises, its 16-bit input.
+
+    A frozen one that normalises hands out what it made, as Megatron-Bridge's adapters ask.
+    """
     tokens, inputs, outputs, ranks, experts = (
         int(row[name]) for name in ("tokens", "inputs", "outputs", "ranks", "experts"))
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
@@ -44,11 +47,14 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
             output = layer(hidden, [tokens // experts] * experts, is_first_microbatch=True)
         else:
             kind = library.LayerNormLinear if row["layer"] == "normed" else library.Linear
-            normed = {"normalization": "RMSNorm"} if row["layer"] == "normed" else {}
+            handed: dict[str, Any] = dict.fromkeys(
+                ("return_layernorm_output", "return_layernorm_output_gathered"), row["frozen"] == "1")
+            normed = {"normalization": "RMSNorm", **handed} if row["layer"] == "normed" else {}
             mode = "row" if row["layer"] == "row" else "column"
             layer = kind(inputs, outputs, parallel_mode=mode, **common, **parallel, **normed)
+            layer.weight.requires_grad_(row["frozen"] == "0")
             output = layer(hidden, is_first_microbatch=True)
-    assert output.requires_grad
+    assert (output[0] if isinstance(output, tuple) else output).requires_grad
     dist.destroy_process_group()
     rms = 4 * tokens if row["layer"] == "normed" else 0
     return {"saved": sum(kept.values()) - rms, "copies": copies(layer)}
