@@ -16,7 +16,7 @@ from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import operated
 from shardmath.compiler.expressions.graph import Graph
 from shardmath.compiler.nests.posing import posed
-from shardmath.search.boxes import programs
+from shardmath.search.boxes import order, programs
 from shardmath.search.boxes.answered import Bounded, bounded
 from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
@@ -225,6 +225,22 @@ def test_idle_axes_are_not_cut() -> None:
     bounds = Bounds(part, prepare(part, problem))
     modes = bounds.children(bounds.root, 0)
     assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
+
+
+def test_first_answers_are_looked_for_inside_once_where_nothing_is_legal(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, _ = KINDS["dense"]
+    space = Space(axes={"tensor_parallel": (3, 5), "pipeline_parallel": (2, 1, 4)}, questions=QUESTIONS[:1],
+                  fixed={"num_gpus": 64, "global_batch_size": 64}, **base)
+    inside, begun = order._begin_inside, list[int]()
+
+    def counted(*arguments: Any) -> None:
+        begun.append(1)
+        inside(*arguments)
+
+    monkeypatch.setattr(order, "_begin_inside", counted)
+    answers, cuts = branched(space.parts(), space.questions)
+    assert (len(begun), len(answers[0].keys)) == (1, 0)
+    assert all(cut.left is None for cut in cuts)
 
 
 def test_what_is_prepared_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,9 @@ def settled(
     answers, order = kept_for(tuple(questions), prepared.whole, part.axes, within), prepared.order.tolist()
     with sharing() as threads:
         bounds = Bounds(part, prepared, threads)
-        for beam, sample in _TRIES:
+        for place, (beam, sample) in enumerate(_TRIES):
             begin(bounds, answers, order, beam)
-            if not any(len(answer.keys) for answer in answers):
+            if not place and not any(len(answer.keys) for answer in answers):  # no order finds what is not legal
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
