@@ -58,11 +58,10 @@ def test_a_missing_page_is_stale_and_written(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(report.outside, "section", lambda: "## Outside")
     monkeypatch.setattr(report.reliability, "section", lambda: "## Probability of running out of memory")
     monkeypatch.setattr(report.least, "section", lambda: "## What a run needs at least")
-    monkeypatch.setattr(report.least, "FILE", tmp_path / report.least.NAME)
-    monkeypatch.setattr(report.least, "replayed", str)
+    for table in (report.least, report.replays, report.uneven):
+        monkeypatch.setattr(table, "FILE", tmp_path / table.NAME)
+        monkeypatch.setattr(table, "replayed", str)
     monkeypatch.setattr(report, "beside", lambda: {"one.svg": "<svg/>"})
-    monkeypatch.setattr(report.replays, "FILE", tmp_path / report.replays.NAME)
-    monkeypatch.setattr(report.replays, "replayed", str)
     assert report.main(["--check"]) == 1
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / "old.svg").write_text("<svg/>")

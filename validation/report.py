@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured import least, outside, reliability, replays, reserved, stages
+from validation.measured import least, outside, reliability, replays, reserved, stages, uneven
 from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
@@ -76,7 +76,7 @@ def beside() -> Mapping[str, str]:
     results = [result(table) for table in tables()]
     files |= {f"time_{item.table.name}.svg": timed_plots.predicted_over_measured(item) for item in results}
     files[reliability.NAME] = reliability.picture()
-    files |= {table.NAME: table.FILE.read_text(encoding="utf-8") for table in (replays, least)}
+    files |= {table.NAME: table.FILE.read_text(encoding="utf-8") for table in (replays, least, uneven)}
     files["time_regret.svg"] = timed_plots.regrets(results)
     return {**files, "time_constants.csv": timed.constants_file()}
 
@@ -107,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replays.replays.cache_clear()
         least.FILE.write_text(least.replayed(), encoding="utf-8")
         least.stored.cache_clear()
+        uneven.FILE.write_text(uneven.replayed(), encoding="utf-8")
+        uneven.stored.cache_clear()
     fresh = page()
     if options.check:
         return settle({PAGE: fresh}, check=True)

@@ -35,7 +35,7 @@ def _case(row: dict[str, str]) -> Case:
         "id": row["id"], "group": group, "source": f"{SOURCE}/blob/{row['commit']}/{row['path']}",
         "gpu": Gpu.named(row["gpu"] or GPU), "seconds": float(row["seconds"]) if row["seconds"] else None,
         "measured": (Measured(PROCESS, gib(row["gib"])),) if row["gib"] else (),
-        "traits": frozenset([NAMED] * bool(row["gpu"]) + [PACKED] * (row["batch"] == PACKED) + [_release(row)]),
+        "traits": frozenset([NAMED] * bool(row["gpu"]) + [PACKED] * (row["batch"] == PACKED)),
         "allocator": Settings.parsed(row["alloc_conf"]),
     }
     try:
@@ -45,10 +45,6 @@ def _case(row: dict[str, str]) -> Case:
     arguments = run.changed(arguments_of(row["release_arguments"]))
     ranks = prod(arguments.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
     return Case(model=run.model, arguments={**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}, **known)
-
-
-def _release(row: dict[str, str]) -> str:
-    return "release " + ".".join(row["release"].split(".")[:2])
 
 
 def words_of(settings: str) -> dict[str, tuple[str, ...]]:

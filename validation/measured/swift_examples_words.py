@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardmath.account.accounting import Explanation, explain
 from shardmath.account.judged import OUT
+from validation.measured import swift_experts_words
 from validation.measured.case import GIB, PROCESS, Case
 from validation.measured.claims import check
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, pairs
 from validation.measured.swift_examples import CARD, MEGATRON, NAMED, PACKED, SHORTER, TRANSFORMERS
+from validation.measured.swift_experts_words import account_of, gap
 from validation.tables import markdown
 
 #: Errors above this need a cause, or the words that none is known.
 FAR = 0.1
 #: Share of a measured figure that rounding may be.
 _ROUNDING = 0.05
-#: Share of its experts' tokens that the fullest rank of four gets at the most, in percent.
-_ALL_TOKENS = 400
 
 
 def remarks(cases: Sequence[Case]) -> list[str]:
@@ -34,18 +33,13 @@ def details(cases: Sequence[Case]) -> list[str]:
     lines = []
     for case in cases:
         if PACKED in case.traits and NAMED in case.traits and case.seconds is not None:
-            time = _account(case).time
+            time = account_of(case).time
             if time is not None:
                 lines.append((case.id, case.gpu.name, f"{case.seconds:g}", f"{time.seconds:.1f}",
                               f"{time.seconds / case.seconds - 1:+.0%}"))
     return ["""Seconds of an iteration of packed rows whose GPU is named. Predictions have attention over full
 sequences; documents that are packed attend to themselves alone, and no row says how long they are:""",
             markdown(("run", "GPU", "measured s", "predicted s", "error"), lines)] if lines else []
-
-
-def _account(case: Case, **others: int) -> Explanation:
-    assert case.model is not None
-    return explain(case.model, case.gpu, **{**case.arguments, **others})
 
 
 def _inside(pair: Pair) -> bool:
@@ -72,61 +66,43 @@ def _has_experts(case: Case) -> bool:
     return case.model is not None and case.model.num_experts > 0
 
 
-def _gap(pair: Pair) -> str:
-    return f"{pair.case.id} {pair.difference / GIB:+.1f} GiB"
-
-
 def _far(clean: Sequence[Pair]) -> list[str]:
     far = [pair for pair in clean if abs(pair.error) > FAR]
     experts = [pair for pair in far if _has_experts(pair.case)]
     host = [pair for pair in far if "optimizer_offload_percent" in pair.case.arguments and pair not in experts]
     frozen = [pair for pair in far if pair.case.group == TRANSFORMERS and pair.error < 0]
     pairs_of_answers = [pair for pair in far if pair.case.group == TRANSFORMERS and pair.error > 0]
-    trained = [pair for pair in experts if "lora_rank" not in pair.case.arguments]
-    skewed = max((_account(pair.case, expert_load_percent=_ALL_TOKENS).process.allocated
-                  - _account(pair.case).process.allocated for pair in trained), default=0)
-    late = [pair for pair in experts if pair.case.traits & {"release 3.7", "release 3.8"}]
     check({
         "every far row is spoken of": len(experts + host + frozen + pairs_of_answers) == len(far),
-        "most rows with experts are of two releases": 2 * len(late) > len(experts),
-        "rows with experts are low": all(pair.error < 0 for pair in experts),
         "preference training is the only one above": all(
             "reference" in pair.case.arguments["kernels"] for pair in pairs_of_answers),
         "one model with Liger on one GPU": all(
             pair.case.arguments["kernels"].get("loss") == "liger" and pair.case.layout == "one GPU"
             for pair in frozen),
     })
-    text = []
-    if experts:
-        text.append(f"""Models with experts need more than predicted: {'; '.join(map(_gap, experts))}. The cause is not
-            known. {len(late)} of these {len(experts)} rows are of releases 3.7 and 3.8, of which a
-            [field report](field-reports.md) says that memory rose over that of 3.6 with the same settings, and stayed
-            so with ms-swift 3.6 put back beside the newer libraries. Tried: one rank that gets {_ALL_TOKENS // 100}
-            times its share of all tokens adds {skewed / GIB:.1f} GiB to what is allocated where all is trained, as
-            the loss of a vocabulary of 150,000 words and more is the larger moment; inside of layers with adapters
-            moments are not counted. The copies that a checkpoint is loaded through are gone before the first step.""")
+    text = swift_experts_words.experts(experts, [pair for pair in clean if _has_experts(pair.case)])
     for pair in host:
-        account = _account(pair.case)
+        account = account_of(pair.case)
         merged = 2 * next(line.bytes for line in account.peak.lines if line.term == "stage.swiglu.weight") // 3
         loading = (account.peak.by_role["weight"] + account.peak.by_role["gradient"] + account.peak.by_role["buffer"]
                    + merged + account.process.total - account.process.reserved)
         check({"loading is the larger moment": account.process.total < loading})
-        text.append(f"""{_gap(pair)}. With the optimizer on the host the largest moment is before the first step,
+        text.append(f"""{gap(pair)}. With the optimizer on the host the largest moment is before the first step,
             which is not counted: Megatron-Core joins gate and up projections of a sharded checkpoint in new tensors
             (`apply_swiglu_sharded_factory`), and all of them are alive at once. With these {merged / GIB:.1f} GiB
             beside weights and gradients a process would have {loading / GIB:.1f} GiB.""")
     for pair in frozen:
-        own = _account(pair.case).peak.by_role["optimizer"] // 2
-        text.append(f"""{_gap(pair)}: with Liger's kernels on one GPU the moments of a step are not counted, among them
+        own = account_of(pair.case).peak.by_role["optimizer"] // 2
+        text.append(f"""{gap(pair)}: with Liger's kernels on one GPU the moments of a step are not counted, among them
             temporaries of AdamW, {own / GIB:.1f} GiB here. The rest is not known.""")
-    text += [f"""{_gap(pair)}: ms-swift makes logits of labels alone (`use_logits_to_keep`), of which a script says
+    text += [f"""{gap(pair)}: ms-swift makes logits of labels alone (`use_logits_to_keep`), of which a script says
         nothing; all tokens have logits here, with a warning.""" for pair in pairs_of_answers]
     return text
 
 
 def _bounds(shorter: Sequence[Pair]) -> str:
     below = [pair for pair in shorter if pair.error < -_ROUNDING]
-    others = f" The others: {'; '.join(map(_gap, below))}." if below else ""
+    others = f" The others: {'; '.join(map(gap, below))}." if below else ""
     return f"""Of {len(shorter)} rows whose sequences are shorter than predicted for, {len(shorter) - len(below)} need
         no more than that, with {_ROUNDING:.0%} for rounding.{others}"""
 

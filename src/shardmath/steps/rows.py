@@ -124,6 +124,22 @@ class Rows:
                 by_component.setdefault(row.component, []).append(row)
         return by_component
 
+    @cached_property
+    def kept(self) -> Mapping[str, list[Row]]:
+        """Tensors that the forward pass saves: of the embedding, of a layer of each kind, and of what is last."""
+        places = {"embedding": ("FIRST",), **PLACES, "last": ("LAST",)}
+        return {name: [row for own in self.saved(of).values() for row in own] for name, of in places.items()}
+
+    @cached_property
+    def of_forward(self) -> list[Row]:
+        """Tensors that the forward pass of a layer saves, where full recompute does not drop them."""
+        return [row for own in self.saved(IN_LAYER, recomputed=False).values() for row in own]
+
+    @cached_property
+    def by_moment(self) -> Mapping[str, Mapping[str, int]]:
+        """Bytes of tensors that exist at one moment alone, for every script."""
+        return {name: self.transients(name) for name in self.scripts}
+
     @property
     def shared(self) -> list[Row]:
         """Tensors that all layers of a step save together."""

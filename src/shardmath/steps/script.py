@@ -45,10 +45,10 @@ class Player:
     """Write the events of scripts to a trace; tensors that pass from one point to another are kept between them."""
 
     def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
-        self._rows, self._trace, self._states = rows, trace, states
+        self.rows, self._trace, self._states = rows, trace, states
+        """Rows at work: a layer whose experts get other tokens than those of the layers before has rows of its own."""
         self.units = Units(rows, trace) if has_units(rows.scripts) else None
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
-        self._moment = {name: rows.transients(name) for name in rows.scripts}
         self._passing: dict[str, list[int]] = {}
         self._unsaved: Held = {}
         self._added: list[int] = []
@@ -59,7 +59,6 @@ class Player:
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
         self.bound = Bound(rows, trace)
-        self._forward = [row for own in rows.saved(IN_LAYER, recomputed=False).values() for row in own]
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
@@ -80,8 +79,8 @@ class Player:
         """
         if here_too or self.units is None:
             self._layer = self._trace.point = point
-            at = _Point(self._moment[point] if here_too else {}, saves, {} if held is None else held, here_too)
-            for event in self._rows.scripts[point]:
+            at = _Point(self.rows.by_moment[point] if here_too else {}, saves, {} if held is None else held, here_too)
+            for event in self.rows.scripts[point]:
                 self._event(event, at)
 
     def _event(self, event: str, point: _Point) -> None:
@@ -102,7 +101,7 @@ class Player:
             point.here[name] = trace.allocate(point.moment[name], name)
         elif sign in "+=":
             row, _, pieces = name.partition("/")
-            size = self._rows.sizes.get(f"passing.{row}", self._rows.sizes.get(row, 0)) // int(pieces or 1)
+            size = self.rows.sizes.get(f"passing.{row}", self.rows.sizes.get(row, 0)) // int(pieces or 1)
             if size and point.here_too:
                 self._passing.setdefault(name, []).append(trace.allocate(size, row))
         elif name in point.here:
@@ -119,21 +118,21 @@ class Player:
 
     def _enter(self, name: str, point: _Point) -> None:
         """Go on to another moment: what the one before has in sums ends with it."""
-        for item in [item for item in point.here if item not in self._rows.sizes]:
+        for item in [item for item in point.here if item not in self.rows.sizes]:
             self._trace.free(point.here.pop(item))
-        point.moment = self._moment[name]
+        point.moment = self.rows.by_moment[name]
 
     def _enter_stream(self, name: str, point: _Point) -> None:
-        self._trace.stream = _STREAMS[name] if self._rows.values["context_parallel"] > 1 else 0
+        self._trace.stream = _STREAMS[name] if self.rows.values["context_parallel"] > 1 else 0
 
     def _free(self, name: str, point: _Point) -> None:
         for row in [row for row in reversed(point.held) if name in ("", row, row.partition(".")[0])]:
             self._trace.free(point.held.pop(row))
 
     def _make_gradients(self, name: str, point: _Point) -> None:
-        kept = self._rows.sizes["state.kept_gradient"]
-        for row in self._rows.every if point.here_too else ():
-            if row.role == "weight" and name in (row.component, row.name) and row.name not in self._rows.frozen:
+        kept = self.rows.sizes["state.kept_gradient"]
+        for row in self.rows.every if point.here_too else ():
+            if row.role == "weight" and name in (row.component, row.name) and row.name not in self.rows.frozen:
                 self.gradients.append(row.size)
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
                 if self.units is not None:
@@ -149,7 +148,7 @@ class Player:
         self._sums = True
 
     def _share(self, name: str, point: _Point) -> None:
-        self._shared |= {row.name: self._trace.allocate(row.size, row.name) for row in self._rows.shared
+        self._shared |= {row.name: self._trace.allocate(row.size, row.name) for row in self.rows.shared
                          if row.name not in self._shared and name in ("", row.name)}
 
     def _later(self, event: str, point: _Point) -> None:
@@ -166,7 +165,7 @@ class Player:
 
     def _copy(self, name: str, point: _Point) -> None:
         """Put a copy in the place of a tensor, where what a model returns is copied."""
-        if self._passing.get(name) and self._rows.sizes.get("passing.copied"):
+        if self._passing.get(name) and self.rows.sizes.get("passing.copied"):
             key = self._passing[name].pop(0)
             self._passing[name].append(self._trace.allocate(self._trace.size(key), name))
             self._trace.free(key)
@@ -177,7 +176,7 @@ class Player:
         self._trace.free_all([self._unsaved.pop(row) for row in dropped])
 
     def _hand_over(self, name: str, point: _Point) -> None:
-        self._next = self._trace.allocate(self._rows.sizes["passing.output"], NEXT)
+        self._next = self._trace.allocate(self.rows.sizes["passing.output"], NEXT)
 
     def _handed_over(self, size: int) -> int | None:
         """Return the tensor that the instance before made for this one, if it is of this size.
@@ -187,7 +186,7 @@ class Player:
         key, self._next = self._next, None
         if key is None or self._trace.size(key) == size:
             return key
-        if f"-{NEXT}" in self._rows.scripts[self._layer]:
+        if f"-{NEXT}" in self.rows.scripts[self._layer]:
             self._passing[NEXT] = [key]
         else:
             self._trace.free(key)
@@ -197,9 +196,9 @@ class Player:
         """Save rows; those of a recomputed layer that its checkpoint does not keep wait to be dropped."""
         saves, kept = point.saves, {row.name for row in point.saves}
         walked = saves and self._walks_layers and saves[0].place in IN_LAYER
-        for row in [*saves, *(row for row in self._forward if walked and row.name not in kept)]:
+        for row in [*saves, *(row for row in self.rows.of_forward if walked and row.name not in kept)]:
             if name in ("", row.component, row.name) and row.name not in point.held and row.name not in self._unsaved:
-                saved = row.name if row.name in kept else self._rows.same.get(row.name, row.name)
+                saved = row.name if row.name in kept else self.rows.same.get(row.name, row.name)
                 key = self._handed_over(row.size) or self._trace.allocate(row.size, row.name)
                 if saved in kept:
                     point.held[saved] = key
@@ -214,22 +213,22 @@ class Player:
 
     def _again(self, name: str, point: _Point) -> None:
         """Make the saved tensors of a recomputed layer, where its checkpoint has none in their memory."""
-        if not self._rows.values["recompute_full"]:
+        if not self.rows.values["recompute_full"]:
             return
-        held, same = point.held, self._rows.same
+        held, same = point.held, self.rows.same
         for kept in [row for row in held if row not in same.values() and name != "kept"]:
             self._trace.free(held.pop(kept))
         forward = _Point({}, (), held, True)
-        for event in self._rows.scripts[self._layer.replace("backward", "forward")]:
+        for event in self.rows.scripts[self._layer.replace("backward", "forward")]:
             word, _, saved = event.partition(":")
             if event == END and not forward.moment:
                 break  # behind the end only results of experts are made again
             if word == "save":
-                for row in self._forward:
+                for row in self.rows.of_forward:
                     if saved in (row.component, row.name) and row.name not in held:
                         held[row.name] = held.pop(same.get(row.name, ""), 0) or self._trace.allocate(row.size, row.name)
             elif word == "at":
-                forward.moment = {item: size for item, size in self._moment[saved].items()
+                forward.moment = {item: size for item, size in self.rows.by_moment[saved].items()
                                   if not item.startswith(OF_FORWARD)}
             elif event[0] in "+-":
                 self._event(event, forward)
@@ -245,12 +244,12 @@ class Player:
 
     def _list_roots(self, name: str, point: _Point) -> None:
         """Make the roots of a state that an optimizer of lists makes, tensor by tensor."""
-        if size := int(self._rows.account.get("stage.listed_roots.optimizer_step", 0)):
+        if size := int(self.rows.account.get("stage.listed_roots.optimizer_step", 0)):
             self._trace.free_all([self._trace.allocate(each, "listed_roots")
                                   for each in self._states.listed(name, size)])
 
     def _remake(self, name: str, point: _Point) -> None:
         """Make the saved tensors of a component, or one, that a checkpoint inside of the layer has dropped."""
-        for row in self._rows.dropped:
+        for row in self.rows.dropped:
             if name in (row.component, row.name):
                 point.held[row.name] = self._trace.allocate(row.size, row.name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from shardmath.allocator.trace import Event
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPLIT_BACKWARD, num_microbatches
-from shardmath.steps.rows import LOSS, PARTS, PLACES, Rows
+from shardmath.steps.rows import LOSS, PARTS, Rows
 from shardmath.steps.script import Held, Player
 from shardmath.steps.states import States
 from shardmath.steps.trace import LAG, Trace
@@ -100,26 +100,39 @@ _BESIDE_EAGER = {"adapters": "none", "capping": "none", "sinks": "none", "softma
 _NEAREST = {"recompute_method": "each", "stages": "even"}
 
 
+class Turn(NamedTuple):
+    """A layer at work on a micro-batch of a step."""
+
+    step: int
+    microbatch: int
+    chunk: int
+    layer: int
+
+
 class Steps:
-    """Write the trace of a rank's steps."""
+    """Write the trace of a rank's steps.
+
+    ``of_layer`` returns the rows of one layer at work, where they are not those of the rank: experts may get another
+    number of tokens in each. Both passes of a layer ask for them.
+    """
 
     def __init__(self, rows: Rows, schedule: str, group: int, lag: int = LAG, microbatches: int | None = None,
-                 shard: int = 0) -> None:
+                 shard: int = 0, of_layer: Callable[[Turn], Rows] | None = None) -> None:
         self.trace = Trace(lag)
         self.rows, self._schedule, self._group = rows, schedule, group
         self._states = States(rows, self.trace, shard)
         self._microbatches = microbatches
         self._player = Player(rows, self.trace, self._states)
         self._at = self._player.play
-        places = {"embedding": ("FIRST",), **PLACES, "last": ("LAST",)}
-        self._saved = {name: [row for own in rows.saved(of).values() for row in own] for name, of in places.items()}
+        self._of_layer = of_layer
+        self._turn = 0, 0
 
     def run(self, steps: int = STEPS) -> list[Event]:
         """Return the events of the first steps."""
         self._states.begin()
         self.trace.peak = self.trace.now  # the account is of steps: parameters that move may need more before them
         for step in range(steps):
-            self._step()
+            self._step(step)
             if not step:
                 self._states.first_step()
             self._at("optimizer_step", here_too=True)
@@ -143,7 +156,7 @@ class Steps:
             return min(count, values["pipeline_parallel"] - values["pipeline_rank"] + BEYOND)
         return count if count <= 3 * self._group else 2 * self._group + count % self._group
 
-    def _step(self) -> None:
+    def _step(self, step: int) -> None:
         from shardmath.symbolic.parallel.walk import actions
 
         values = self.rows.values
@@ -154,6 +167,7 @@ class Steps:
         in_flight: dict[tuple[int, int], tuple[Held, ...]] = {}
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
+            self._turn = step, microbatch
             if kind == FORWARD:
                 in_flight[chunk, microbatch] = self._forward(self._kinds(chunk), chunk, is_first, is_last)
             else:
@@ -169,7 +183,7 @@ class Steps:
 
     def _forward(self, kinds: Sequence[str], chunk: int, is_first: bool, is_last: bool) -> tuple[Held, ...]:
         """Run the forward pass of a chunk; return the tensors that it saved: embedding, layers, and head with loss."""
-        parts = self._saved
+        parts = self.rows.kept
         embedding: Held = {}
         self._at("chunk_forward", here_too=not is_first)
         if is_first:
@@ -177,8 +191,7 @@ class Steps:
         saved: list[Held] = []
         for place, kind in enumerate(kinds):
             saved.append({})
-            self._player.bound.enter(kind, chunk, place)
-            self._at(f"{kind}_forward", parts[kind], saved[-1], True)
+            self._in_layer("forward", kind, (chunk, place), saved[-1])
         head: Held = {}
         loss: Held = {}
         last = parts["last"] if is_last else []
@@ -186,6 +199,15 @@ class Steps:
         self._at("loss_forward", [row for row in last if row.component == LOSS], loss, is_last)
         self._at("after_forward", here_too=not is_last)
         return embedding, *saved, head, loss
+
+    def _in_layer(self, way: str, kind: str, place: tuple[int, int], held: Held) -> None:
+        """Run one pass of a layer of a chunk: the forward pass puts what it saves to what is ``held``."""
+        player = self._player
+        if self._of_layer is not None:
+            player.rows = self._of_layer(Turn(*self._turn, *place))
+        player.bound.enter(kind, *place)
+        self._at(f"{kind}_{way}", player.rows.kept[kind] if way == "forward" else (), held, True)
+        player.rows = self.rows
 
     def _backward(
         self, kinds: Sequence[str], chunk: int, parts: Sequence[Held], is_first: bool, is_last: bool
@@ -200,8 +222,7 @@ class Steps:
         self._at("head_reduce", held=head, here_too=is_last)
         self._at("stage_exchange", here_too=not is_last)
         for place in reversed(range(len(kinds))):
-            self._player.bound.enter(kinds[place], chunk, place)
-            self._at(f"{kinds[place]}_backward", held=layers[place], here_too=True)
+            self._in_layer("backward", kinds[place], (chunk, place), layers[place])
         self._at("embedding_backward", held=embedding, here_too=is_first)
         self._player.bound.end()
         self._at("backward_end")
