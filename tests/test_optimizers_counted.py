@@ -76,6 +76,25 @@ def test_the_fullest_rank_keeps_the_states_of_whole_parameters() -> None:
             fullest, largest, 0 if ranks == 1 else 2 * (204 + largest)]
 
 
+def test_experts_are_dealt_to_the_ranks_that_hold_the_same_ones() -> None:
+    """Two matrices of each expert by themselves, all else to all ranks; the fullest rank has most of both together."""
+    implementation = MEGATRON.with_choices(optimizer="dist_muon", layers="experts")
+    known = {**DEFAULTS, "h": 4, "a": 1, "k": 1, "d": 4, "f": 8, "L": 1, "u": 4, "tied": 0, "s": 4, "zero1": 0,
+             "E": 8, "q": 2, "fe": 8, "ld": 0, "step": 1, "fs": 0, "mtp": 0}
+    # All else: three norms, output projection, embedding, head, router, queries to values; then experts.
+    all_else, experts = (3 * 4 + 16 + 16 + 16 + 32 + 48, 8 * (32 + 64))
+    for ranks, groups, fullest, largest, gathered in (
+        (1, 1, 3 * 48 + 128 + 192 + 192 + 256 + 384 + 8 * (256 + 512), all_else + experts, 0),
+        (2, 1, 48 + 128 + 192 + 384 + 4 * (256 + 512), 468, all_else + experts + 468),
+        (2, 2, 48 + 128 + 192 + 384 + 4 * (256 + 512), 84 + experts // 2, all_else + 84),
+        (4, 2, 48 + 384 + 2 * (256 + 512), 52 + experts // 4, experts // 2 + experts // 4),
+        (4, 4, 48 + 384 + 2 * (256 + 512), 52 + experts // 4, all_else + 52),
+    ):
+        known |= {"D": ranks, "B": ranks, "e": groups}
+        assert bytes_of(implementation, known, "stage.optimizer", "stage.dealt_updated",
+                        "stage.gathered_updates.optimizer_step") == [fullest, largest, 2 * gathered]
+
+
 #: ``LETTERS`` of Llama 3.2 1B, 3.1 8B, an eighth of 70B, Llama 2 7B and Qwen3 0.6B without its norms.
 SHAPES = ((2048, 32, 8, 64, 8192, 128256, 16, 1), (4096, 32, 8, 128, 14336, 128256, 32, 0),
           (8192, 64, 8, 128, 28672, 128256, 10, 0), (4096, 32, 32, 128, 11008, 32000, 32, 0),
@@ -131,7 +150,7 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
     {"peak": "torch", "optimizer_kernel": "foreach", "optimizer": "adamw_8bit"},
     {"optimizer_kernel": "foreach"}, {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer": "sgd"},
     {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer_offload": "cpu"},
-    {"optimizer": "dist_muon", "layers": "experts"}, {"optimizer": "dist_muon", "precision": "fp16"},
+    {"optimizer": "dist_muon", "adapters": "qkv"}, {"optimizer": "dist_muon", "precision": "fp16"},
     {"optimizer": "adafactor", "data_parallel": "fsdp"}, {"optimizer_offload": "cpu", "optimizer": "sgd"},
     {"layers": "experts", "heads": "latent", "router": "huggingface", "balance": "loss"},
 ])

@@ -93,6 +93,8 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """Return copies of gradients that the optimizer step makes for the states that the rank updates."""
+    if implementation.choices["optimizer"] in DEALT:
+        return product(bytes_per_element(states(implementation.choices), Role.TRANSIENT), terms[dealt.UPDATED].symbol)
     return total(*(
         product(bytes_per_element(states(implementation.choices, group), Role.TRANSIENT),
                 terms[f"stage.{group.prefix}shard_elements"].symbol)

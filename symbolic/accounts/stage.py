@@ -45,6 +45,8 @@ def held_until(component: Component) -> Held:
 def add_parameters(terms: TermSet, implementation: Implementation) -> None:
     """Add the parameters of rank r: layers of the stage, and tensors of the first or last stage alone."""
     choices = implementation.choices
+    if choices["optimizer"] in DEALT:
+        dealt.add_shares(terms, implementation)
     for group in GROUPS:
         prefix, words = group.prefix, group.words
         for kind, suffix in (("parameters", ""), ("aligned", ", padded one by one")):
@@ -88,7 +90,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
     """Return elements of a group on rank r with their padding, and of the rank's share of their states."""
     choices, ranks = implementation.choices, sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), group.expert)
     if choices["optimizer"] in DEALT:
-        return terms["stage.parameters"].symbol, dealt.add_shares(terms, implementation)
+        return tuple(terms[f"stage.{group.prefix}{name}"].symbol for name in ("parameters", "dealt_elements"))
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
     if choices["data_parallel"] == "megatron_fsdp":
@@ -103,8 +105,8 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
 def add_states(terms: TermSet, implementation: Implementation) -> None:
     """Add the bytes of rank r for its parameters: weights, gradients and optimizer states."""
     choices = implementation.choices
-    ranks = dealt.RANKS if choices["optimizer"] in DEALT else Integer(1)
     for role in STATE_ROLES:
+        is_dealt = role is Role.OPTIMIZER and choices["optimizer"] in DEALT
         sums: list[Expr] = []
         meanings: dict[str, None] = {}
         for group in GROUPS:
@@ -114,6 +116,7 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
             own = {state.meaning: None for state in states(choices, group) if state.role is role}
             meaning = "; ".join(own) or "nothing"
             meanings |= own
+            ranks = dealt.ranks_of(group) if is_dealt else Integer(1)
             each = _bytes_of_each(group, role, implementation)
             lines = components_of(implementation)
             is_made = role is Role.GRADIENT and gradients_are_made(choices)  # there at some moments: torch_gradients
@@ -127,17 +130,23 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
                         expression = product(each, instances(component.place, choices), terms[name].symbol)
                         terms.add(f"stage.{component.name}.{prefix}{role.value}", total(expression, *by_tensor),
                                   "bytes", f"{component.title}, rank r: {meaning}")
+            even = product(each, terms[f"stage.{prefix}parameters"].symbol)
+            if is_dealt:
+                sums.append(even)
+                continue
             whole = bytes_per_element(states(choices, group), role) * share_on_gpu(role, choices)
-            kept, even = product(each, terms[f"stage.{prefix}buffer_elements"].symbol), Integer(0)
+            kept = product(each, terms[f"stage.{prefix}buffer_elements"].symbol)
             if role is Role.OPTIMIZER:
                 kept = product(whole, terms[f"stage.{prefix}shard_elements"].symbol)
-                if choices["optimizer"] in DEALT:  # lines are even shares, and padding is the rest
-                    kept, even, sums = terms[dealt.BYTES].symbol, total(*sums), []
             if not is_made:
-                terms.add(f"stage.padding.{prefix}{role.value}",
-                          kept - product(each, terms[f"stage.{prefix}parameters"].symbol) - even, "bytes",
+                terms.add(f"stage.padding.{prefix}{role.value}", kept - even, "bytes",
                           f"Padding, rank r: {meaning}")
             sums += [kept, *_kept_by_part(terms, group, role, implementation)]
+        if is_dealt:  # lines are even shares, and padding is what the fullest rank has more
+            fullest = terms[dealt.BYTES].symbol
+            terms.add(f"stage.padding.{role.value}", fullest - total(*sums), "bytes",
+                      f"Padding, rank r: {'; '.join(meanings)}")
+            sums = [fullest]
         terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {'; '.join(meanings) or 'nothing'}")
 
 
@@ -145,7 +154,7 @@ def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> 
     """Return bytes of rank r for every element of a group, by its states that are shared out evenly."""
     each = bytes_per_element(states(implementation.choices, group), role) * share_on_gpu(role, implementation.choices)
     if role is Role.OPTIMIZER and implementation.choices["optimizer"] in DEALT:
-        return each / dealt.RANKS
+        return each / dealt.ranks_of(group)
     return each / sharing_ranks(role, fixed_values(implementation), group.expert)
 
 

@@ -368,7 +368,7 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          optimizer in ANY_WIDTH and precision not in ("mixed", "fp16")),
         ("optimizer muon with precision fp16", optimizer == "muon" and precision == "fp16"),
         *_only(f"optimizer {optimizer}", optimizer in DEALT, choices, {
-            "precision": ("mixed",), "data_parallel": ("ddp",), "layers": ("dense",), "adapters": ("none",)}),
+            "precision": ("mixed",), "data_parallel": ("ddp",), "adapters": ("none",)}),
         (f"temporaries of optimizer {optimizer} with optimizer_kernel {choices['optimizer_kernel']}: choose"
          " optimizer_kernel = fused",
          (choices["peak"] in ("torch", "megatron_local") or choices["data_parallel"] == "deepspeed")

@@ -77,8 +77,13 @@ class State:
 
 
 def weight_of(component: Component, tensor: Tensor, shape: tuple[Expr, ...]) -> Weight:
-    """Return the parameter of a row with its sizes on one rank."""
-    return Weight(shape, is_matrix(tensor), is_linear(component, tensor), component.name == "router")
+    """Return the parameter of a row with its sizes on one rank.
+
+    Megatron-Core marks vocabulary matrices, which Muon leaves to AdamW, but not the copy of the embedding for further
+    predictions (``LanguageModule.setup_embeddings_and_output_layer``).
+    """
+    matrix = is_matrix(tensor) or component.name == "mtp_embedding"
+    return Weight(shape, matrix, is_linear(component, tensor), component.name == "router")
 
 
 def is_matrix(tensor: Tensor) -> bool:

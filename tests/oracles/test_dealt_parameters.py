@@ -1,6 +1,7 @@
 """Whole parameters that Megatron-Core deals to its data-parallel ranks (``--optimizer dist_muon``), against the ledger.
 
-Muon itself is PyTorch's: Megatron-Core's own needs a package for GPUs, and keeps one momentum of the same size.
+Megatron-Core itself says which parameters are Muon's, and deals them. Muon is PyTorch's: Megatron-Core's own needs a
+package for GPUs, and keeps one momentum of the same size.
 """
 
 from __future__ import annotations
@@ -10,22 +11,77 @@ from typing import Any
 
 import pytest
 import torch
-from megatron.core.optimizer import OptimizerConfig
-from megatron.core.optimizer.layer_wise_optimizer import LayerWiseDistributedOptimizer
-from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core import parallel_state
+from megatron.core.optimizer import OptimizerConfig, muon
+from oracles import test_megatron_expert_buffers
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.megatron_cpu import config, one_rank
 from oracles.megatron_data import data_parallel
+from oracles.megatron_experts import model_of, settings_of, whole_linears
 from oracles.test_megatron_optimizer import chunks_of, random_layout
-from torch.optim import AdamW, Muon
+from torch.optim import Muon
 
-from shardmath.symbolic.implementations import MEGATRON
+from shardmath.symbolic.implementations import MEGATRON, Implementation
+
+SCHEDULES = {False: "1f1b", True: "interleaved"}
 
 
-def is_matrix(parameter: Any) -> bool:
-    """Tell which parameters Megatron-Core gives to Muon (``get_megatron_muon_optimizer``)."""
-    return parameter.dim() == 2 and not getattr(parameter, "is_embedding_or_output_parameter", False)
+class OfPyTorch(Muon):
+    """PyTorch's Muon, which leaves out what Megatron-Core's asks for besides, and remembers all its parameters."""
+
+    def __init__(self, groups: Any, lr: float, **_: Any) -> None:
+        super().__init__(groups, lr=lr)
+        self.matrices = {id(one) for group in self.param_groups for one in group["params"]}
+
+
+def check_step(
+    wrapped: list[Any], replica: int, shape: dict[str, int], chosen: Implementation, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Step, and compare bytes of the drawn rank with what was dealt to it, and the ledger with the fullest rank."""
+    monkeypatch.setattr(muon, "HAVE_EMERGING_OPTIMIZERS", True)
+    monkeypatch.setattr(muon, "TensorParallelMuon", OfPyTorch)
+    parameters = [one for model in wrapped for one in model.parameters()]
+    with Live(parameters, [one.main_grad for one in parameters]) as live:
+        alive = []
+        # Fake ranks take pieces of one size only.
+        monkeypatch.setattr(torch.distributed, "all_gather", lambda *_, **__: alive.append(live.now))
+        optimizer = muon.get_megatron_muon_optimizer(
+            OptimizerConfig(lr=1e-3, bf16=True, params_dtype=torch.bfloat16, clip_grad=0.0), wrapped,
+            use_gloo_process_groups=False, layer_wise_distributed_optimizer=True,
+        )
+        optimizer.step()
+        alive.append(live.now)
+    matrices = optimizer.chained_optimizers[0].optimizer.matrices
+    apart = [[one for one in parameters if getattr(one, "allreduce", True) is not expert] for expert in (False, True)]
+    dealt = [optimizer.dp_cp_params_list or [apart[0]], optimizer.expt_dp_params_list or [apart[1]]]
+    elements, states = ([[sum(size(one) for one in own) for own in ranks] for ranks in dealt] for size in (
+        lambda one: one.numel(), lambda one: (8 if id(one) in matrices else 12) * one.numel()))
+
+    def both(sizes: list[list[int]], rank: int) -> int:
+        """Sum sizes of a rank of the stage, which has a place among the ranks of each of both lists."""
+        widths = shape["t"], shape.get("e", 1) * shape.get("et", 1)
+        return sum(ranks[min(rank // width, len(ranks) - 1)] for ranks, width in zip(sizes, widths, strict=True))
+
+    stage = range(shape["t"] * shape["c"] * shape["D"])
+    here = replica * shape["t"] + parallel_state.get_tensor_model_parallel_rank()
+    places = replica, parallel_state.get_expert_data_parallel_rank() if len(dealt[1]) > 1 else 0
+    own = [ranks[min(place, len(ranks) - 1)] for ranks, place in zip(dealt, places, strict=True)]
+    copy = 4 * (shape["w"] == 2)
+    scales = 4 * len(optimizer.chained_optimizers)  # of 1.0
+    counters = 4 * sum(id(one) not in matrices for mine in own for one in mine)
+    kept = both(states, here) + copy * both(elements, here) + counters + scales
+    rows = [sum(one.numel() for one in mine) * (len(mine) > 1) for mine in own]  # a single parameter is its own row
+    assert alive == [*(kept + 2 * (sum(ranks) + row) for ranks, row in zip(elements, rows, strict=True)
+                       if len(ranks) > 1), kept]
+
+    most, copies, gathered = ledger(
+        chosen, "stage.optimizer", "stage.gradient_copies.optimizer_step", "stage.gathered_updates.optimizer_step",
+        **shape, B=shape["p"] * shape["D"],
+    )
+    assert most == max(both(states, rank) for rank in stage)
+    assert copies == copy * max(both(elements, rank) for rank in stage)
+    assert gathered == 2 * max((sum(ranks) + max(ranks)) * (len(ranks) > 1) for ranks in elements)
 
 
 @pytest.mark.cases(24, 400)
@@ -38,34 +94,19 @@ def test_fullest_rank(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = config(shape)
         wrapped = [data_parallel(settings, model, distributed=False, gradient_bytes=shape["w"])
                    for model in chunks_of(shape, settings)]
-        parameters = [one for model in wrapped for one in model.parameters()]
-        matrices, others = (
-            [one for one in parameters if is_matrix(one) is wanted] for wanted in (True, False))
-        with Live(parameters, [one.main_grad for one in parameters]) as live:
-            alive = []
-            # Fake ranks take pieces of one size only.
-            monkeypatch.setattr(torch.distributed, "all_gather", lambda *_, **__: alive.append(live.now))
-            optimizer = LayerWiseDistributedOptimizer(
-                [Muon(matrices), AdamW(others)],
-                OptimizerConfig(lr=1e-3, bf16=True, params_dtype=torch.bfloat16, clip_grad=0.0),
-                ProcessGroupCollection.use_mpu_process_groups(["dp_cp", "expt_dp", "mp", "tp"]),
-            )
-            optimizer.step()
-            alive.append(live.now)
-        dealt = optimizer.dp_cp_params_list or [parameters]
-    elements = [sum(one.numel() for one in own) for own in dealt]
-    states = [sum((8 if is_matrix(one) else 12) * one.numel() for one in own) for own in dealt]
-    counters, copy = 4 * sum(not is_matrix(one) for one in dealt[replica]), 4 * (shape["w"] == 2)
-    kept = states[replica] + copy * elements[replica] + counters + 2 * 4  # and a scale of 1.0 in both optimizers
-    in_a_row = elements[replica] * (len(dealt[replica]) > 1)  # a single parameter is its own row
-    assert alive == [*[kept + 2 * (sum(elements) + in_a_row)] * (len(dealt) > 1), kept]
+        chosen = MEGATRON.with_choices(optimizer="dist_muon", schedule=SCHEDULES[shape["V"] > 1])
+        check_step(wrapped, replica, shape, chosen, monkeypatch)
 
-    chosen = MEGATRON.with_choices(
-        optimizer="dist_muon", schedule="interleaved" if shape["V"] > 1 else "1f1b",
-    )
-    most, largest, copies, gathered = ledger(
-        chosen, "stage.optimizer", "stage.shard_elements", "stage.gradient_copies.optimizer_step",
-        "stage.gathered_updates.optimizer_step", **shape, B=shape["p"] * shape["D"],
-    )
-    assert (most, largest, copies) == (max(states), max(elements), copy * max(elements))
-    assert gathered == 2 * (len(dealt) > 1) * (sum(elements) + max(elements))
+
+@pytest.mark.cases(24, 300)
+def test_fullest_rank_with_experts(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routed experts are dealt to the ranks that hold the same ones, all else to all data-parallel ranks."""
+    shape = test_megatron_expert_buffers.random_layout(draw) | {"zero1": 0}
+    with one_rank(shape, draw) as replica, whole_linears():
+        settings = settings_of(shape, "allgather")
+        wrapped = [data_parallel(settings, model_of(shape, settings, chunk if shape["V"] > 1 else None),
+                                 distributed=False, gradient_bytes=shape["w"]) for chunk in range(shape["V"])]
+        chosen = MEGATRON.with_choices(
+            optimizer="dist_muon", layers="experts", heads="latent" if shape["lk"] else "grouped", biases="linear",
+            schedule=SCHEDULES[shape["V"] > 1])
+        check_step(wrapped, replica, shape, chosen, monkeypatch)
