@@ -99,7 +99,9 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
     ("accelerate", {"zero_stage": 2}, "must be deepspeed with overlap_comm = 1, which Accelerate's file cannot say; or"
                                       " give --no-overlap-comm; nearest legal: deepspeed"),
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
-    ("trl", {"kernels": FSDP, "gradients": "fp32"}, "kernel units = 'root': must be joined, as Accelerate 1.15 has it"),
+    ("trl", {"kernels": FSDP, "gradients": "fp32"}, "kernel units = 'root': must be joined, as Accelerate 1.15 has"
+                                                           " it for this model: give --kernel units=joined --kernel"
+                                                           " reshard=default; nearest legal: joined"),
     ("accelerate", {"kernels": {**FSDP, "units": "joined"}, "gradients": "fp32"}, "kernel reshard = 'always': must be"
                                                                                  " default, as Accelerate 1.15"),
     ("trl", {**JOBS["fsdp"], "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),

@@ -136,10 +136,12 @@ def _resharded(explanation: Explanation) -> bool:
     choices = explanation.choices
     freed = "never" if choices["reshard"] == "never" else "always"
     usual = IMPLEMENTATIONS["huggingface"]["choices"]["units"]
-    for axis, option in {"units": usual, **units_of(explanation.model, freed, choices["adapters"] != "none")}.items():
+    made = {"units": usual, **units_of(explanation.model, freed, choices["adapters"] != "none")}
+    for axis, option in made.items():
         if choices[axis] != option:
-            raise InputError(f"kernel {axis}", choices[axis], f"must be {option}, as Accelerate {ACCELERATE} has it for"
-                             f" this model: give --kernel {axis}={option}", option)
+            asked = " ".join(f"--kernel {name}={value}" for name, value in made.items() if choices[name] != value)
+            rule = f"must be {option}, as Accelerate {ACCELERATE} has it for this model: give {asked}"
+            raise InputError(f"kernel {axis}", choices[axis], rule, option)
     return freed != "never"
 
 
