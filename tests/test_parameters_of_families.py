@@ -175,6 +175,8 @@ def test_families_match_what_transformers_builds(name: str, tmp_path: Path) -> N
 
 def test_every_counted_model_has_its_config() -> None:
     assert COUNTED.keys() == CONFIGS.keys()
+    evidence = (Path(__file__).parents[1] / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert f"| parameters of {len(CONFIGS)} models | Hugging Face Transformers |" in evidence
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS.keys() & read("models").keys()))
