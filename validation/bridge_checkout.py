@@ -55,7 +55,7 @@ Of the other {text}:
 
 | | recipes | share |
 |---|---|---|
-| counted: memory and time | {counted} | {counted_share} |
+| counted: memory, and step time where its combination has one | {counted} | {counted_share} |
 | read, with a combination that is not counted yet | {read} | {read_share} |
 | not read | {refused} | {refused_share} |
 
