@@ -67,7 +67,10 @@ def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
 def _fsdp(
     options: Options, model: Model, num_gpus: int | None, half: str, weights: str, adapted: bool,
 ) -> dict[str, Any]:
-    """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered in bf16."""
+    """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered in bf16.
+
+    With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32.
+    """
     if options.is_on("fsdp_config.offload_params"):
         raise options.error("fsdp_config.offload_params", "must be false: FSDP's offload is not counted yet", "false")
     strategy = options.word("fsdp_config.reshard_after_forward", "full_shard").lower()
@@ -89,7 +92,8 @@ def _fsdp(
             rule = "must be full_shard where the number of nodes is not known: give --set num_nodes=N"
             raise options.error("fsdp_config.reshard_after_forward", rule)
         recompute["data_parallel_replicas"] = nodes
-    if half and not adapted:
+    upcast = _is_fsdp1(options) or not options.is_on("fsdp2_as_loaded")
+    if half and not adapted and (upcast or weights == "float32"):
         kernels["precision"], recompute["gradients"] = "mixed", "fp32"
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
