@@ -58,7 +58,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
     ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"fsdp_version": 1}},
      {"data_parallel": "fsdp", "precision": "mixed"}, {}),
     ({**AXOLOTL, "bf16": False, "fp16": True, "fsdp": ["full_shard"]}, {"precision": "mixed"}, {}),
-    ({**TRAINER, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "mixed"}, {}),
+    ({**TRAINER, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "mixed"}, {"gradients": None}),
     ({**TRAINER, "bf16": False, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "bf16"}, {}),
     ({**FACTORY, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "mixed"}, {}),
     ({**FACTORY, "pure_bf16": True, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "mixed"}, {}),

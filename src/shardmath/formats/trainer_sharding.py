@@ -67,7 +67,7 @@ def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
 def _fsdp(
     options: Options, model: Model, num_gpus: int | None, half: str, weights: str, adapted: bool,
 ) -> dict[str, Any]:
-    """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered in bf16.
+    """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered and reduced in bf16.
 
     With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32.
     """
@@ -94,7 +94,7 @@ def _fsdp(
         recompute["data_parallel_replicas"] = nodes
     upcast = _is_fsdp1(options) or not options.is_on("fsdp2_as_loaded")
     if half and not adapted and (upcast or weights == "float32"):
-        kernels["precision"], recompute["gradients"] = "mixed", "fp32"
+        kernels["precision"] = "mixed"
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
     else:

@@ -132,8 +132,11 @@ def _optimizer(choices: Mapping[str, str]) -> str:
 
 
 def _resharded(explanation: Explanation) -> bool:
-    """Return the setting of FSDP2. Raises InputError for units that Accelerate does not make of the model."""
+    """Return the setting of FSDP2. Raises InputError for units and sums of gradients that Accelerate does not make."""
     choices = explanation.choices
+    if choices["precision"] == "mixed" and explanation.inputs["gradient_bytes"] == 4:
+        rule = "must be bf16, in which Accelerate sums what it gathers in bf16"
+        raise InputError("gradients", "fp32", rule, "bf16")
     freed = "never" if choices["reshard"] == "never" else "always"
     usual = IMPLEMENTATIONS["huggingface"]["choices"]["units"]
     made = {"units": usual, **units_of(explanation.model, freed, choices["adapters"] != "none")}
