@@ -69,7 +69,8 @@ def _fsdp(
 ) -> dict[str, Any]:
     """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered and reduced in bf16.
 
-    With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32.
+    With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32. With
+    ``fsdp2_widens_frozen`` weights beside adapters are fp32 shards too, but for those in 4 bits.
     """
     if options.is_on("fsdp_config.offload_params"):
         raise options.error("fsdp_config.offload_params", "must be false: FSDP's offload is not counted yet", "false")
@@ -92,8 +93,11 @@ def _fsdp(
             rule = "must be full_shard where the number of nodes is not known: give --set num_nodes=N"
             raise options.error("fsdp_config.reshard_after_forward", rule)
         recompute["data_parallel_replicas"] = nodes
-    upcast = _is_fsdp1(options) or not options.is_on("fsdp2_as_loaded")
-    if half and not adapted and (upcast or weights == "float32"):
+    if adapted:
+        widens = options.is_on("fsdp2_widens_frozen") and not (_is_fsdp1(options) or options.is_on("load_in_4bit"))
+    else:
+        widens = _is_fsdp1(options) or not options.is_on("fsdp2_as_loaded") or weights == "float32"
+    if half and widens:
         kernels["precision"] = "mixed"
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
