@@ -115,6 +115,8 @@ AXOLOTL = ("base_model: llama-3-8b\nrl: dpo\nsequence_len: 4096\nmicro_batch_siz
 
 @pytest.mark.parametrize(("more", "loss", "reference"), [
     ("", "trl_dpo", "copy"), ("adapter: lora\nlora_r: 8\nlora_target_linear: true\n", "trl_dpo", None),
+    ("fsdp: [full_shard, auto_wrap]\n", "trl_dpo_16", "copy"),
+    ("fsdp: [full_shard, auto_wrap]\nfsdp_config: {fsdp_version: 1}\n", "trl_dpo", "copy"),
     ("deepspeed: zero3_bf16.json\n", "trl_dpo_16", "copy"), ("precompute_ref_log_probs: true\n", "trl_dpo", "copy"),
 ])
 def test_axolotl(more: str, loss: str, reference: str | None, tmp_path: Path) -> None:
@@ -156,6 +158,7 @@ def test_other_losses_of_ms_swift(kind: str, micro: int, loss: str, reference: s
     (" --tuner_type full --deepspeed zero2 --rlhf_type dpo", "swift_dpo_16", "copy"),
     (" --tuner_type full --bf16 false --torch_dtype bfloat16", "swift_dpo_16", "copy"),
     (" --tuner_type full --bf16 false --torch_dtype float32", "swift_dpo", "copy"),
+    (" --tuner_type full --fsdp fsdp2 --torch_dtype float32", "swift_dpo_16", "copy"),
 ])
 def test_ms_swift(more: str, loss: str, reference: str | None, tmp_path: Path) -> None:
     run = read(tmp_path, f"swift rlhf --model qwen2.5-7b --dataset x --max_length 2048 --beta 0.1{more}\n")

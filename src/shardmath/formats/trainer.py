@@ -13,7 +13,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.formats.trainer_adapters import adapters_of, precision_of
-from shardmath.formats.trainer_sharding import sharding_of, switched
+from shardmath.formats.trainer_sharding import is_fsdp1, sharding_of, switched
 from shardmath.models.model import Model, load_model
 
 #: Ends of names of models that have been trained further, or on other data: they have the shape of what they come from.
@@ -209,10 +209,15 @@ def _losses(options: Options) -> dict[str, str]:
 
 
 def _returned_logits(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
-    """Return the loss on 16-bit logits: Accelerate makes fp32 of them with ``half``, its autocast, and without ZeRO."""
-    loss = kernels.get("loss", "")
-    cast = half and kernels.get("data_parallel") != "deepspeed"
-    if loss not in _NARROW or cast or kernels.get("precision") == "fp32" or weights_of(options) == "float32":
+    """Return the loss on 16-bit logits where a model returns these: ``half`` without Accelerate's autocast to fp32.
+
+    ZeRO and FSDP2 have none of it. FSDP2 gathers weights in 16 bits, however wide its shards are.
+    """
+    loss, sharding = kernels.get("loss", ""), kernels.get("data_parallel", "")
+    gathered = half and sharding == "fsdp" and not is_fsdp1(options)
+    cast = half and sharding != "deepspeed" and not gathered
+    wide = weights_of(options) == "float32" and not gathered
+    if loss not in _NARROW or cast or wide or kernels.get("precision") == "fp32":
         return {}
     return {"loss": _NARROW[loss]}
 

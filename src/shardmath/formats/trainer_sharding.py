@@ -78,7 +78,7 @@ def _fsdp(
     if strategy not in STRATEGIES:
         rule = f"must be one of {', '.join(STRATEGIES)}"
         raise options.error("fsdp_config.reshard_after_forward", rule)
-    if _is_fsdp1(options):
+    if is_fsdp1(options):
         options.warnings.append("FSDP1 is counted as FSDP2: its flat parameters are padded otherwise")
     if not STRATEGIES[strategy]:
         return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
@@ -94,9 +94,9 @@ def _fsdp(
             raise options.error("fsdp_config.reshard_after_forward", rule)
         recompute["data_parallel_replicas"] = nodes
     if adapted:
-        widens = options.is_on("fsdp2_widens_frozen") and not (_is_fsdp1(options) or options.is_on("load_in_4bit"))
+        widens = options.is_on("fsdp2_widens_frozen") and not (is_fsdp1(options) or options.is_on("load_in_4bit"))
     else:
-        widens = _is_fsdp1(options) or not options.is_on("fsdp2_as_loaded") or weights == "float32"
+        widens = is_fsdp1(options) or not options.is_on("fsdp2_as_loaded") or weights == "float32"
     if half and widens:
         kernels["precision"] = "mixed"
     elif weights == "bfloat16" or adapted:
@@ -106,12 +106,13 @@ def _fsdp(
     return {**recompute, "kernels": kernels}
 
 
-def _is_fsdp1(options: Options) -> bool:
+def is_fsdp1(options: Options) -> bool:
+    """Tell whether a run with FSDP has its first version."""
     return options.word("fsdp_config.fsdp_version", "2", ("1", "2")) == "1"
 
 
 def _units(options: Options, model: Model, freed: str, adapted: bool) -> dict[str, str]:
-    if options.is_on("fsdp_root_unit") or _is_fsdp1(options):
+    if options.is_on("fsdp_root_unit") or is_fsdp1(options):
         return {"reshard": freed}
     return units_of(model, freed, adapted)
 
@@ -132,7 +133,7 @@ def _mesh(options: Options, num_gpus: int | None) -> dict[str, int]:
     """Return copies of the shards and all GPUs of a mesh. Raises InputError for one that is not of all GPUs."""
     if _REPLICAS not in options and _SHARDS not in options:
         return {}
-    if _is_fsdp1(options):
+    if is_fsdp1(options):
         rule = "must be 2 with a mesh of GPUs: Accelerate has it there alone"
         raise options.error("fsdp_config.fsdp_version", rule, "2")
     replicas = options.size(_REPLICAS, 1)
