@@ -1,5 +1,6 @@
 """The generated files: fresh, the same on every run, and repaired when somebody edits, adds or removes one."""
 
+import gc
 import re
 import sys
 import tempfile
@@ -184,3 +185,4 @@ def test_writing_says_what_changed(
     monkeypatch.setattr(write, "write", lambda: changed)
     assert write.main([]) == 0
     assert said in capsys.readouterr().out
+    assert gc.isenabled()  # only the process of the command, which is short, goes without
