@@ -406,15 +406,16 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
     return Script(point, " ".join((before, *kept, behind)).strip(), options)
 
 
-def _events(attention: str) -> dict[str, str]:
-    """Return the events without FSDP2 at every point."""
-    return {item.point: item.events for item in _UNSHARDED if attention in item.options.get("attention", (attention,))}
-
-
+#: Events without FSDP2 at every point, by kernel of attention.
+_EVENTS: Mapping[str, Mapping[str, str]] = {
+    attention: {item.point: item.events for item in _UNSHARDED
+                if attention in item.options.get("attention", (attention,))}
+    for attention in attended.KERNELS
+}
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
-    *(_sharded(units, attention, point, _events(attention).get(point, "")) for units, own in _OF_UNITS.items()
-      for attention in attended.KERNELS for point in dict.fromkeys((*_events(attention), *own))),
+    *(_sharded(units, attention, point, events.get(point, "")) for units, own in _OF_UNITS.items()
+      for attention, events in _EVENTS.items() for point in dict.fromkeys((*events, *own))),
     *(script for option, names in adapted.ADAPTERS.items() if names
       for script in _scripts(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
 )
