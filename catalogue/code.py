@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
+from itertools import product
 from typing import Any
 
 from . import read
@@ -48,9 +50,14 @@ class Entry:
 
     def matched(self, row: str, choices: Mapping[str, str]) -> int:
         """Return how many letters of ``row`` the entry names; -1 if it is not the place of the row."""
-        if any(choices[axis] not in options for axis, options in self.options.items()):
+        letters = self.names(row)
+        if letters >= 0 and any(choices[axis] not in options for axis, options in self.options.items()):
             return -1
-        return max((len(name) for name in self.rows if name == row or _begins(row, name)), default=-1)
+        return letters
+
+    def names(self, row: str) -> int:
+        """Return how many letters of ``row`` the entry names, with whatever kernels; -1 for none."""
+        return max((len(name) for name in self.rows if fnmatchcase(row, name)), default=-1)
 
 
 @dataclass(frozen=True)
@@ -64,10 +71,6 @@ class Fact:
     name: str
     has: tuple[str, ...]
     lacks: tuple[str, ...]
-
-
-def _begins(row: str, name: str) -> bool:
-    return name.endswith("*") and row.startswith(name[:-1])
 
 
 @cache
@@ -122,6 +125,14 @@ def code_of(framework: str, choices: Mapping[str, str], row: str) -> Code | None
              if entry.framework == framework]
     letters, _, entry = max(known, key=lambda item: item[:2], default=(-1, 0, None))
     return None if entry is None or letters < 0 else _code(entry)
+
+
+def codes_of(framework: str, options: Mapping[str, tuple[str, ...]], row: str) -> tuple[Code, ...]:
+    """Return each line that makes ``row`` with some of these options of axes, those of the first options first."""
+    axes = {axis: options[axis] for entry in entries()
+            if entry.framework == framework and entry.names(row) >= 0 for axis in entry.options}
+    lines = [code_of(framework, dict(zip(axes, chosen, strict=True)), row) for chosen in product(*axes.values())]
+    return tuple(line for line in dict.fromkeys(lines) if line is not None)
 
 
 def oracle_of(framework: str, row: str) -> str:

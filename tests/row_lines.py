@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from shardmath.catalogue.code import code_of, oracle_of
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.components import all_components
-from shardmath.symbolic.documents.formulas import counted_by, made_by
+from shardmath.symbolic.documents.formulas import counted_by, made_by, options_with
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.ledger import Component, Tensor
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import symbol
 
@@ -46,11 +47,23 @@ def table() -> str:
         every, no_line, no_test = rows(implementation), without_line(implementation), uncounted(implementation)
         lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
                      f" {_shortened(no_line)} | {_shortened(no_test)} |")
-    every = [(component, tensor) for component in all_components() for tensor in component.tensors]
-    known = [sum(any(of(*row)) for row in every) for of in (made_by, counted_by)]
-    lines.append(f"| all kernels | {len(every)} | {known[0]} | {known[1]} | {len(every) - known[0]} |"
-                 f" {len(every) - known[1]} |")
+    for name, implementation in IMPLEMENTATIONS.items():
+        lines.append(_of_all(f"{name}, all kernels", [row for row in _every() if options_with(implementation, *row)],
+                             name))
+    lines.append(_of_all("all frameworks, all kernels", _every()))
     return "\n".join(lines)
+
+
+def _every() -> list[tuple[Component, Tensor]]:
+    return [(component, tensor) for component in all_components() for tensor in component.tensors]
+
+
+def _of_all(title: str, every: list[tuple[Component, Tensor]], name: str = "") -> str:
+    """Return the line for rows of all kernels: how many have a line and a test of the framework, or of any."""
+    known = [sum(any(link.startswith(f"[{name}") for link in links(*row)) for row in every)
+             for links in (made_by, counted_by)]
+    return (f"| {title} | {len(every)} | {known[0]} | {known[1]} | {len(every) - known[0]} |"
+            f" {len(every) - known[1]} |")
 
 
 def _shortened(names: list[str]) -> str:

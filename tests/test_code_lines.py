@@ -9,7 +9,7 @@ import pytest
 import row_lines
 
 import shardmath
-from shardmath.catalogue.code import Entry, code_of, entries, packages
+from shardmath.catalogue.code import Entry, code_of, codes_of, entries, packages
 from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
@@ -34,7 +34,7 @@ def test_an_entry_is_somewhere_the_place_of_each_of_its_rows() -> None:
         first = {axis: options[0] for axis, options in entry.options.items()}
         choices = {**IMPLEMENTATIONS[entry.framework].choices, **first}
         for name in entry.rows:
-            code = code_of(entry.framework, choices, name.removesuffix("*") + "x" * name.endswith("*"))
+            code = code_of(entry.framework, choices, name.replace("*", "x"))
             assert code is not None
             assert (code.file, code.name) == (entry.file, entry.name.partition(" > ")[0]), name
 
@@ -69,6 +69,15 @@ def test_other_kernels_do_not_get_the_line_of_the_usual_ones() -> None:
     row = next(row for row in shardmath.formula("attention.saved", kernels={"attention": "unfused"}).rows
                if row.name == "attention.q")
     assert row.code is None
+
+
+def test_a_row_of_other_kernels_has_the_lines_of_those_that_it_may_have() -> None:
+    unfused = {"swiglu": ("unfused",)}
+    lines = codes_of("megatron", {"swiglu": ("fused", "unfused")}, "swiglu.gate")
+    assert [line.name for line in lines] == ["SwiGLUFunction.forward", "MLP.forward"]
+    assert codes_of("megatron", unfused, "swiglu.gate") == lines[1:]
+    assert codes_of("megatron", unfused, "swiglu.silu") == lines[1:]
+    assert "swiglu.silu" not in {row.name for row in shardmath.formula("swiglu.saved").rows}
 
 
 @pytest.mark.slow

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sympy import Basic, Expr
+from sympy import Basic, Expr, Integer
 
-from shardmath.catalogue.code import code_of, oracle_of
+from shardmath.catalogue.code import codes_of, oracle_of
 
 from ..accounts import build
 from ..choices import AXES
 from ..components import all_components
-from ..implementations import IMPLEMENTATIONS, MEGATRON
+from ..implementations import IMPLEMENTATIONS, MEGATRON, Implementation
 from ..ledger import Component, Role, Tensor
 from ..parallel.derived import definitions
-from ..parameters import BY_LETTER, Parameter
+from ..parallel.legality import fixed_values
+from ..parameters import BY_LETTER, Parameter, symbol
 from ..printers.text import LinePrinter, letter
 from ..published import PublishedSet, all_published
 from ..sources import BY_KEY
@@ -104,19 +105,36 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
     }
 
 
+def options_with(implementation: Implementation, item: Component, tensor: Tensor) -> dict[str, tuple[str, ...]]:
+    """Return the options of each axis with which a framework may have the tensor, its usual one first where it may.
+
+    Empty if the framework never has the tensor.
+    """
+    options: dict[str, tuple[str, ...]] = {}
+    for axis in AXES:
+        usual_first = dict.fromkeys((implementation.choices[axis.name], *implementation.options(axis.name)))
+        options[axis.name] = tuple(
+            option for option in usual_first
+            if all(option in rows.get(axis.name, (option,)) for rows in (item.options, tensor.options)))
+        if not options[axis.name]:
+            return {}
+    fixed = {symbol(letter): Integer(value) for letter, value in fixed_values(implementation).items()}
+    return {} if tensor.when.xreplace(fixed).doit() == 0 else options
+
+
 def made_by(item: Component, tensor: Tensor) -> Iterator[str]:
-    """Yield a link for each implementation to the line of its framework that makes the tensor."""
+    """Yield a link for each implementation to each line of its framework that makes the tensor with some kernels."""
     for name, implementation in IMPLEMENTATIONS.items():
-        line = code_of(name, implementation.choices, f"{item.name}.{tensor.name}")
-        if line is not None and tensor.chosen(implementation.choices):
-            yield f"[{name} {cell(line.short)}]({line.url})"
+        if options := options_with(implementation, item, tensor):
+            lines = codes_of(name, options, f"{item.name}.{tensor.name}")
+            yield from (f"[{name} {cell(line.short)}]({line.url})" for line in lines)
 
 
 def counted_by(item: Component, tensor: Tensor) -> Iterator[str]:
     """Yield a link for each implementation to the test that counts the tensor."""
     for name, implementation in IMPLEMENTATIONS.items():
         file = oracle_of(name, f"{item.name}.{tensor.name}")
-        if file and tensor.chosen(implementation.choices):
+        if file and options_with(implementation, item, tensor):
             yield f"[{name} {cell(file.rpartition('/')[2])}](../{file})"
 
 
