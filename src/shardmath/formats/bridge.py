@@ -31,6 +31,7 @@ from shardmath.formats.python_modules import follow
 from shardmath.formats.python_values import UNKNOWN, Built, Function, Unknown
 from shardmath.formats.run import Run
 from shardmath.formats.table import Words
+from shardmath.models.further_trained import untrained_model
 from shardmath.models.model import Model
 
 #: Configuration that a recipe returns, and the sections of it that change memory.
@@ -59,8 +60,6 @@ _FAMILIES = {
 }
 #: Settings of bridges that are no row of the wheel: those of their classes of models.
 _OF_CLASSES: Mapping[str, Mapping[str, str]] = {GEMMA_3: {"attention_backend": "flash"}}
-#: Ends of names of repositories whose models have the same shape.
-_ENDS = re.compile(r"(-Instruct)?(-Base)?(-pt|-it)?$")
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
                "distributed_fused_adam_with_cosine_annealing_samples": "adam"}
@@ -302,10 +301,13 @@ def _converted(words: Mapping[str, Words | None]) -> Model | None:
         return None
     _refuse_kind(f"model.{_CONVERTED}", named[0])
     try:
-        model = Model.named(_ENDS.sub("", named[0]))
+        model = Model.named(named[0])
     except InputError as error:
-        rule = "must be a model of the catalogue: others are not read from recipes yet"
-        raise InputError(f"model.{_CONVERTED}", named[0], rule, error.nearest) from None
+        alike = untrained_model(named[0])
+        if alike is None:
+            rule = "must be a model of the catalogue: others are not read from recipes yet"
+            raise InputError(f"model.{_CONVERTED}", named[0], rule, error.nearest) from None
+        model = alike
     if _bridge_of(model) is None:
         rule = f"must be of a family whose bridge is read: {', '.join(_FAMILIES)}"
         raise InputError(f"model.{_CONVERTED}", named[0], rule)

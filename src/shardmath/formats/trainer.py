@@ -14,13 +14,9 @@ from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.formats.trainer_adapters import adapters_of, precision_of
 from shardmath.formats.trainer_sharding import is_fsdp1, sharding_of, switched
+from shardmath.models.further_trained import untrained_model
 from shardmath.models.model import Model, load_model
 
-#: Ends of names of models that have been trained further, or on other data: they have the shape of what they come from.
-TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-nf4-bf16", "-unsloth",
-           "-instruct", "-chat", "-base", "-it", "-deduped", "-fp16")
-#: Part of such a name before a version, and the parts there in names of what they come from.
-_INSTRUCTED, _VERSIONED = "-instruct-", ("-", "-base-")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 #: Words of ``attn_implementation``; FlashAttention keeps what PyTorch's attention does.
 _ATTENTION = {
@@ -109,7 +105,7 @@ def model_of(options: Options) -> Model:
     try:
         model = load_model(named)
     except InputError as error:
-        alike = next((known for known in map(_known, untrained(named.lower())) if known is not None), None)
+        alike = untrained_model(named)
         if alike is None:
             rule = f"{error.rule}; give --set {options.shown(key)}=PATH of its config.json"
             raise InputError(options.shown(key), named, rule, error.nearest) from None
@@ -118,19 +114,6 @@ def model_of(options: Options) -> Model:
     if model.note:
         options.warnings.append(f"{model.name}: {model.note}")
     return model
-
-
-def untrained(name: str) -> list[str]:
-    """List the names that what a model was trained from may have, by its own in small letters."""
-    ends = [name.removesuffix(end) for end in TRAINED if name.endswith(end)][:1]
-    return [*ends, *(name.replace(_INSTRUCTED, sign) for sign in _VERSIONED if _INSTRUCTED in name)]
-
-
-def _known(name: str) -> Model | None:
-    try:
-        return Model.named(name)
-    except InputError:
-        return None
 
 
 def weights_of(options: Options) -> str:

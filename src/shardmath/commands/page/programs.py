@@ -13,7 +13,8 @@ from shardmath.formats.expansion import behind_unknown, mark, marked, unmarked
 from shardmath.formats.flattened import flattened
 from shardmath.formats.options import Options
 from shardmath.formats.table import Table, table
-from shardmath.formats.trainer import model_of, untrained
+from shardmath.formats.trainer import model_of
+from shardmath.models.further_trained import untrained
 
 #: Parts of a table, for the page: sets are lists there.
 _PARTS = ("name", "title", "vocabulary", "signs", "own", "means", "opposite", "words", "defaults", "files", "idle",
