@@ -121,6 +121,9 @@ def test_settings_and_their_absence(
     ({**AXOLOTL, "context_parallel_size": 2}, "context_parallel_size", "not counted yet"),
     ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"offload_params": True}}, "fsdp_config.offload_params",
      "FSDP's offload"),
+    ({**AXOLOTL, "batch_size": 8, "gradient_accumulation_steps": 2}, "batch_size",
+     "must not be given with gradient_accumulation_steps"),
+    ({**AXOLOTL, "micro_batch_size": 4, "batch_size": 2}, "batch_size", "must be 4 or more"),
     ({**AXOLOTL, "deepspeed": "other.json"}, "deepspeed", "must be the path of a file"),
     ({"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 1}, "max_length",
      "must be given: the longest sequence, with --set max_length=TOKENS"),
@@ -227,6 +230,9 @@ def test_a_model_beside_the_file(tmp_path: Path) -> None:
     ("mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-base-2501"),
     ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"), ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
     ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "llama-3.1-405b"),
+    ("agentica-org/DeepCoder-14B-Preview", "qwen2.5-14b"), ("katanemo/Plano-Orchestrator-4B", "qwen3-4b"),
+    ("mistralai/Devstral-Small-2507", "mistral-small-24b-base-2501"), ("Qwen/Qwen2.5-Math-1.5B", "qwen2.5-1.5b"),
+    ("allenai/Olmo-3-7B-Instruct-SFT", "olmo-3-1025-7b"),
 ])
 def test_models_that_were_trained_further(named: str, name: str, tmp_path: Path) -> None:
     found = run(tmp_path, AXOLOTL, base_model=named)
@@ -477,3 +483,19 @@ def test_blocks_of_llamafactory(tmp_path: Path) -> None:
         run(tmp_path, FACTORY, document_length="512")
     with pytest.raises(InputError, match=r"per_device_train_batch_size = .2.: must be 1 with neat_packing"):
         run(tmp_path, {**FACTORY, "flash_attn": "fa2", "per_device_train_batch_size": 2})
+
+
+def test_sequences_of_a_rank_are_its_micro_batches(tmp_path: Path) -> None:
+    """Axolotl's older files say the sequences of a rank and step; a share of a micro-batch is left out, as there."""
+    found = run(tmp_path, {**AXOLOTL, "micro_batch_size": 2, "batch_size": 7})
+    assert (found.arguments["micro_batch_size"], found.replica_batch) == (2, 6)
+    assert "batch_size" in found.understood
+
+
+@pytest.mark.parametrize("command", ["swift infer --adapters out", "llamafactory-cli export merge.yaml"])
+def test_commands_that_do_not_train_are_named(command: str, tmp_path: Path) -> None:
+    words = " ".join(command.split()[:2])
+    with pytest.raises(InputError, match=f"script = '{words}': must start a training: this command does not train"):
+        script(tmp_path, f"CUDA_VISIBLE_DEVICES=0 {command}\n")
+    trains = script(tmp_path, f"swift sft --model Qwen/Qwen3-8B --max_length 2048\n{command}\n")
+    assert trains.model.name == "qwen3-8b"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from counted import table
+from oracles.times import timed
 
 from shardmath import explain, formats
 from shardmath.errors import InputError
@@ -252,3 +253,14 @@ def test_actors_with_a_vocabulary_over_ranks() -> None:
     assert [other - usual for other in others] == [8192 * size for size in (2 * logits + 4, 6 * logits + 8, 2 * logits)]
     with pytest.raises(InputError, match=r"loss = 'verl_megatron': must be one of .* with huggingface"):
         explain("llama-3.1-8b", "h100-80gb", implementation="huggingface", kernels={"loss": "verl_megatron"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_the_optimizer_leaves_the_reference_alone(optimizer: str) -> None:
+    """With states that are shared out or belong to whole tensors, the step reads and writes as much as without it."""
+    chosen = HUGGINGFACE.with_choices(optimizer=optimizer, precision="bf16")
+    shape = {"h": 64, "a": 4, "k": 4, "d": 16, "f": 128, "u": 512, "L": 2, "s": 16, "b": 1, "tied": 0, "B": 1}
+    alone, beside = (timed(chosen.with_choices(reference=reference), **shape)["stage.optimizer_time"]
+                     for reference in ("none", "copy"))
+    assert alone == beside > 0

@@ -9,8 +9,8 @@ from sympy import Eq, Expr, Integer
 from ..choices import ONE_UNIT
 from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Place
-from ..parallel.data import WIDE, states
+from ..ledger import Place, Role
+from ..parallel.data import WIDE, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.megatron_fsdp import BUCKET, BUCKET_OF_RANK
@@ -89,10 +89,10 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         ends.append(_tying(terms))
     terms.add("stage.data_waiting", total(*ends), "s",
               "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
-    made, weights = terms["stage.gradient"].symbol, _written(terms, choices)
+    made, weights = terms["stage.gradient"].symbol, _written(terms, implementation)
     resting = total(*(
         product(state.bytes, terms[f"stage.{group.prefix}shard_elements"].symbol)
-        for group in trained for state in states(choices, group) if state.resting
+        for group in trained for state in states(choices, group) if state.resting and state.role is Role.OPTIMIZER
     ))
     used = total(terms["stage.optimizer"].symbol, product(Integer(-1), resting))
     moved = total(product(Integer(2), used), total(made, weights) / shards,
@@ -102,10 +102,17 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
               " read for their norm and set to zero")
 
 
-def _written(terms: TermSet, choices: Mapping[str, str]) -> Expr:
-    """Return the bytes of the weights that the optimizer writes: all but frozen ones."""
+def _written(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the bytes of the weights that the optimizer writes: all but frozen ones and those of a reference."""
     frozen = [name for name in terms.terms if name.startswith("stage.") and name.endswith("frozen_weight")]
-    return total(terms["stage.weight"].symbol, *(product(Integer(-1), terms[name].symbol) for name in frozen))
+    fixed = fixed_values(implementation)
+    resting = (
+        product(state.bytes, elements) / sharing_ranks(Role.WEIGHT, fixed, group.expert)
+        for group, elements in trained_elements(terms).items() for state in states(implementation.choices, group)
+        if state.resting and state.role is Role.WEIGHT
+    )
+    return total(terms["stage.weight"].symbol, *(product(Integer(-1), terms[name].symbol) for name in frozen),
+                 *(product(Integer(-1), size) for size in resting))
 
 
 def trained_elements(terms: TermSet) -> dict[Group, Expr]:

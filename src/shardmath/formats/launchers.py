@@ -38,6 +38,12 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 _OTHERS = {("trl", "grpo"): "reinforcement learning",
            ("megatron", "rlhf"): "preference training and reinforcement learning",
            ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
+#: Commands of the same programs that do not train.
+_IDLE = tuple((program, command) for program, commands in (
+    ("swift", ("infer", "export", "deploy", "app", "eval", "sample", "rollout")), ("megatron", ("export",)),
+    ("llamafactory-cli", ("api", "chat", "export", "webchat", "webui")),
+    ("axolotl", ("evaluate", "inference", "merge-lora", "preprocess", "vllm-serve")),
+) for command in commands)
 #: Flags by which a script of one's own is one of Hugging Face's trainers.
 _TRAINER = ("--per_device_train_batch_size", "--model_name_or_path", "--gradient_accumulation_steps")
 #: Names of GPUs and nodes in flags of launchers and of Slurm, and in variables.
@@ -77,6 +83,9 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
     """
     started = [start for command in script.commands for start in _started(path, command)]
     if not started:
+        idle = [start for command in script.commands for start in _IDLE if _place(command, start) is not None]
+        if idle:
+            raise InputError("script", " ".join(idle[0]), "must start a training: this command does not train")
         return None
     last = started[-1]
     launched = flags_of(launcher_of(last.before))

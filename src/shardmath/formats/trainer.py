@@ -63,7 +63,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
     model = model_of(options)
     micro = options.needed("per_device_train_batch_size") * (2 if options.is_on("pairs") else 1)
-    passes = 1 if _is_auto(options, "gradient_accumulation_steps") else options.size("gradient_accumulation_steps", 1)
+    passes = _passes(options)
     kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options) | _liger(options) | _losses(options)
     arguments: dict[str, Any] = {
         "implementation": "huggingface", "seq_length": _length(options), "micro_batch_size": micro,
@@ -88,6 +88,22 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     half = switched(options, "bf16") or options.is_on("fp16")
     kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
+
+
+def _passes(options: Options) -> int:
+    """Return the micro-batches of a step, said as that or by the sequences of a rank. Raises InputError for both."""
+    if _is_auto(options, "gradient_accumulation_steps"):
+        return 1
+    passes = options.number("gradient_accumulation_steps")
+    sequences = options.number("replica_batch_size")
+    if sequences is None:
+        return 1 if passes is None else passes
+    if passes:
+        raise options.error("replica_batch_size", "must not be given with gradient_accumulation_steps")
+    micro = options.needed("per_device_train_batch_size")
+    if sequences < micro:
+        raise options.error("replica_batch_size", f"must be {micro} or more: sequences of a micro-batch", str(micro))
+    return sequences // micro
 
 
 def model_of(options: Options) -> Model:

@@ -12,10 +12,26 @@ TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit",
            "-instruct", "-chat", "-base", "-it", "-pt", "-deduped", "-fp16")
 #: Part of such a name before a version, and the parts there in names of what they come from.
 _INSTRUCTED, _VERSIONED = "-instruct-", ("-", "-base-")
+#: Models with names of their own, and the models of the catalogue that they were trained from.
+_RENAMED = {
+    "cogito-v1-preview-llama-3b": "llama-3.2-3b", "cogito-v1-preview-llama-8b": "llama-3.1-8b",
+    "cogito-v1-preview-qwen-14b": "qwen2.5-14b", "cogito-v1-preview-qwen-32b": "qwen2.5-32b",
+    "deepcoder-14b-preview": "qwen2.5-14b", "deepseek-r1-0528-qwen3-8b": "qwen3-8b",
+    "deepseek-r1-distill-llama-8b": "llama-3.1-8b", "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
+    "deepseek-r1-distill-qwen-7b": "qwen2.5-7b", "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",
+    "deepseek-r1-distill-qwen-32b": "qwen2.5-32b", "devstral-small-2507": "mistral-small-24b-base-2501",
+    "magistral-small-2506": "mistral-small-24b-base-2501", "magistral-small-2507": "mistral-small-24b-base-2501",
+    "olmo-3-7b-instruct-sft": "olmo-3-1025-7b", "plano-orchestrator-4b": "qwen3-4b",
+    "qwen2.5-math-1.5b": "qwen2.5-1.5b", "skywork-reward-v2-qwen3-8b": "qwen3-8b",
+    "sparse-llama-3.1-8b-2of4": "llama-3.1-8b",
+}
 
 
 def untrained(name: str) -> list[str]:
     """List the names that what a model was trained from may have, by its own in small letters."""
+    own = name.rpartition("/")[2]
+    if own in _RENAMED:
+        return [_RENAMED[own]]
     ends = [name.removesuffix(end) for end in TRAINED if name.endswith(end)][:1]
     return [*ends, *(name.replace(_INSTRUCTED, sign) for sign in _VERSIONED if _INSTRUCTED in name)]
 
