@@ -1724,12 +1724,12 @@ EFFICIENCIES: dict[str, dict[str, int]] = {
         "attention_half_length": 500,
     },
     "blackwell": {
-        "matmul_per_mille": 549,
-        "attention_per_mille": 439,
-        "hbm_per_mille": 593,
-        "node_per_mille": 666,
-        "network_per_mille": 783,
-        "kernel_ns": 4181,
+        "matmul_per_mille": 555,
+        "attention_per_mille": 424,
+        "hbm_per_mille": 601,
+        "node_per_mille": 641,
+        "network_per_mille": 770,
+        "kernel_ns": 3931,
         "attention_half_length": 1200,
         "collective_latency_ns": 24300,
     },
@@ -1747,13 +1747,13 @@ EFFICIENCIES: dict[str, dict[str, int]] = {
 #: Per mille of the measured time that nine of ten predicted steps were within, by generation of GPUs.
 ERRORS: dict[str, int] = {
     "ampere": 111,
-    "hopper": 77,
-    "blackwell": 90,
+    "hopper": 76,
+    "blackwell": 102,
     "blackwell_ultra": 134,
 }
 
 #: The same of models with experts, on all generations together; constants are fitted to none of their steps.
-ERROR_OF_EXPERTS = 232
+ERROR_OF_EXPERTS = 233
 
 #: Name and meaning of every verdict, in the order in which they are tried.
 VERDICTS: tuple[tuple[str, str], ...] = (

@@ -60,11 +60,11 @@ EFFICIENCIES: dict[str, Efficiencies] = {
         ("fujii2024", "hagemann2023", "korthikanti2022", "torchtitan", "dao2023"),
     ),
     "hopper": Efficiencies(
-        _fitted(670, 368, 736, 679, 584, 4_991, "flash"), 77, "compute capability 9.0", "2026-11",
+        _fitted(670, 368, 736, 679, 584, 4_991, "flash"), 76, "compute capability 9.0", "2026-11",
         ("nvidia_throughput", "torchtitan", "shah2024"),
     ),
     "blackwell": Efficiencies(
-        {**_fitted(549, 439, 593, 666, 783, 4_181, "flash4"), **_COLLECTIVE_OF_B200}, 90, "compute capability 10.0",
+        {**_fitted(555, 424, 601, 641, 770, 3_931, "flash4"), **_COLLECTIVE_OF_B200}, 102, "compute capability 10.0",
         "2026-11",
         ("nvidia_throughput", "simumax", "flash_attention"),
     ),
@@ -76,4 +76,4 @@ EFFICIENCIES: dict[str, Efficiencies] = {
 
 #: Per mille of the measured time that nine of ten predicted steps of models with experts were within. Constants are
 #: fitted to none of them; they ran on Hopper, Blackwell and Blackwell Ultra (``nvidia_throughput``).
-ERROR_OF_EXPERTS = 232
+ERROR_OF_EXPERTS = 233

@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shardmath import Cluster, InputError, explain, plan
+from shardmath import Cluster, Explanation, InputError, explain, plan
+from shardmath.account.time import StepTime
 from shardmath.cli.main import exit_code
 from shardmath.commands.plan import Offer, Plan
 from shardmath.commands.scale import scale
@@ -122,7 +123,7 @@ def test_prices_of_cluster_files_and_optima_of_dense_models_alone(whole_plan: Pl
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "plan.md"
 #: Trainings, the GPU-hours that their model cards and reports give, and those of the table in docs/plan.md.
 PUBLISHED: tuple[tuple[str, str, str, int, dict[str, Any], str, str], ...] = (
-    ("llama-3.1-405b", "15.6T", "h100-80gb", 16_384, {}, "30.84 M", "32.7 M (29.5 to 37.4)"),
+    ("llama-3.1-405b", "15.6T", "h100-80gb", 16_384, {}, "30.84 M", "32.7 M (29.5 to 37.3)"),
     ("llama-3.1-70b", "15T", "h100-80gb", 8192, {}, "7.0 M", "5.5 M (5.0 to 6.1)"),
     ("llama-3.1-8b", "15T", "h100-80gb", 1024, {}, "1.46 M", "0.50 M (0.47 to 0.55)"),
     ("deepseek-v3", "14.8T", "h800-80gb", 2048, {
@@ -158,15 +159,24 @@ def test_gpu_hours_beside_published_ones(
 
 def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
     """Its seconds, hours and bytes in FP8, as the table says them."""
-    account = explain("deepseek-v3", "h800-80gb", num_gpus=2048, pipeline_parallel=16, expert_parallel=64,
-                      global_batch_size=15360, seq_length=4096, micro_batch_size=1, pipeline_layout=(*[4] * 15, 1),
-                      kernels={"fp8": "block", "fp8_weights": "primary"})
-    time = account.time
-    assert time is not None
-    hours = 14.8e12 / time.tokens_per_second * 2048 / 3600
-    assert (f"takes {time.seconds:.1f} s a step here, {hours / 1e6:.2f} M hours: {time.spent['expert']:.1f} s of it are"
-            f" tokens sent to experts and {time.spent['idle']:.1f} s an idle pipeline, which DualPipe hides, and"
-            f" Megatron-Core keeps {account.peak.total / 2**30:.0f} GiB") in DOCUMENT.read_text(encoding="utf-8")
+    page = DOCUMENT.read_text(encoding="utf-8")
+
+    def trained(cluster: Cluster) -> tuple[Explanation, StepTime, str]:
+        account = explain("deepseek-v3", cluster, num_gpus=2048, pipeline_parallel=16, expert_parallel=64,
+                          global_batch_size=15360, seq_length=4096, micro_batch_size=1, pipeline_layout=(*[4] * 15, 1),
+                          kernels={"fp8": "block", "fp8_weights": "primary", "dispatch": "deepep"})
+        time = account.time
+        assert time is not None
+        hours = 14.8e12 / time.tokens_per_second * 2048 / 3600
+        return account, time, f"{hours / 1e6:.2f} M hours"
+
+    plain = Cluster.named("h800-80gb")
+    account, time, hours = trained(plain)
+    assert (f"takes {time.seconds:.1f} s a step here, {hours}: {time.spent['expert_all']:.1f} s of it are tokens sent"
+            f" to experts, to four servers at most, and {time.spent['idle']:.1f} s an idle pipeline.") in page
+    assert f"Megatron-Core keeps {account.peak.total / 2**30:.0f} GiB on a GPU" in page
+    _, time, hours = trained(plain.model_copy(update={"parameters": {"expert_overlap": 1}}))
+    assert f"beside computing (`expert_overlap`), as DualPipe does, it takes {time.seconds:.1f} s, {hours}." in page
 
 
 @pytest.mark.parametrize(("changes", "field", "nearest"), [
@@ -219,7 +229,7 @@ def test_the_command_prints_the_plan_and_its_document(
     assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (128, 76_300)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
-    assert "Cheapest: 64 h100-80gb, 21.8 (20.3-23.7) days, 67.1k" in text
+    assert "Cheapest: 64 h100-80gb, 21.8 (20.3-23.6) days, 67.1k" in text
     assert "Not counted: failures (--pause and --restart), CO2 (--carbon)." in text
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2
