@@ -30,7 +30,7 @@ from .parameters import symbols
 from .terms import TermSet, product, term_symbol, total
 
 c, p, D, R, e, et, De, N, order = symbols("c p D R e et De N ord")
-s, b, ts, xr = symbols("s b ts xr")
+s, b, ts, xr, ng, gq = symbols("s b ts xr ng gq")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm, kx = symbols("Wh Wc hl hm kx")
 _NANO = Integer(10) ** 9
@@ -136,14 +136,16 @@ def _of_pairs(
     """Bytes/s at which a rank sends each other one a part of its own: most go to other domains, over its own adapter.
 
     Those inside its domain go at the same time. DeepEP and HybridEP send a token once to each other domain, where it
-    goes on to all of its ranks; elsewhere it goes to each of them by itself.
+    goes on to all of its ranks; elsewhere it goes to each of them by itself. A token that may use ``gq`` of ``ng``
+    groups of experts goes to their domains alone.
     """
     near = Min(group.size, Max(Integer(1), dom / rings))
     inside, outside = Max(Integer(1), total(near, Integer(-1))), total(group.size, product(Integer(-1), near))
     if "dispatch" in group.pairs and choices["dispatch"] in FLEX:
         copies = Max(Integer(1), xr) * c * ts / (s * b)
-        inside, outside = product(inside, group.size) / near, product(
-            outside, Min(Integer(1), group.size / product(copies, near)))
+        domains = group.size / near
+        reached = Min(domains, Max(Integer(1), gq) * Max(Integer(1), domains / Max(Integer(1), ng)))
+        inside, outside = product(inside, domains), product(outside, Min(Integer(1), reached / copies))
     adapter = product(links.get(group.name, Wx) * ex / 1000, term_symbol("network.unshared"))
     return Max(Integer(1), total(group.size, Integer(-1))) / Max(inside / node, outside / adapter)
 

@@ -63,6 +63,24 @@ def test_parts_go_over_their_own_links(dispatch: str, ranks: int, tensor: int) -
     assert size * (number - 1) / number / found[f"{group}.pair_bandwidth"] == expected
 
 
+@pytest.mark.parametrize("ranks", [8, 16, 32, 64, 128])
+def test_a_token_goes_to_the_servers_of_its_groups(ranks: int) -> None:
+    """DeepSeek-V3's tokens use 4 of 8 groups of experts: 4 of 8 servers, or 8 of 16; two servers hold four each."""
+    servers = ranks // 8
+    job = asked("deepseek-v3", CLUSTER.gpu, expert_parallel=ranks, num_gpus=1024, global_batch_size=1024,
+                kernels={"dispatch": "deepep"})
+    module = job.evaluator.times
+    values = {**job.on_rank(0), **machine_values(job.evaluator, CLUSTER, 1024)}
+    inputs = {name: Fraction(values[name]) for name in module.INPUTS}
+    size = 8 * 4096 * 7168 * 2
+    sent = size * Fraction(ranks - 1, ranks) / module.terms(**inputs)["expert_all.pair_bandwidth"]
+    node = inputs["node_bandwidth"] * inputs["node_per_mille"] / 1000
+    adapter = inputs["network_bandwidth"] * inputs["network_per_mille"] / 1000
+    reached = {1: 1, 2: 2, 4: 4, 8: 4, 16: 8}[servers]
+    near, far = 7 * Fraction(size, 8), Fraction(size, 8) * reached * Fraction(servers - 1, servers)
+    assert sent == max(near / node, far / adapter)
+
+
 def test_a_network_is_no_ring_for_them() -> None:
     """Of 32 ranks on four servers three of four parts leave the server, each over the rank's own adapter."""
     found = terms({"dispatch": "alltoall"}, 32)
