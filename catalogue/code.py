@@ -76,14 +76,20 @@ class Fact:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return all entries in the order of the file."""
-    return tuple(_entry(keys, value) for keys, value in _leaves(read("code")["rows"], len(_ENTRY)))
+    return tuple(_entry(keys, stated) for keys, value in _leaves(read("code")["rows"], len(_ENTRY))
+                 for stated in _stated(value))
 
 
-def _entry(keys: tuple[str, ...], value: Any) -> Entry:
-    stated = {"rows": value} if isinstance(value, list) else dict(value)
-    rows = tuple(stated.pop("rows"))
-    return Entry(**dict(zip(_ENTRY, keys, strict=True)), rows=rows,
-                 options={axis: tuple(allowed) for axis, allowed in stated.items()})
+def _stated(value: Any) -> list[dict[str, list[str]]]:
+    """Return the tables of a place: a list of rows is one without options, and a table stands for itself."""
+    if isinstance(value, dict):
+        return [value]
+    return value if isinstance(value[0], dict) else [{"rows": value}]
+
+
+def _entry(keys: tuple[str, ...], stated: Mapping[str, list[str]]) -> Entry:
+    return Entry(**dict(zip(_ENTRY, keys, strict=True)), rows=tuple(stated["rows"]),
+                 options={axis: tuple(allowed) for axis, allowed in stated.items() if axis != "rows"})
 
 
 @cache

@@ -72,8 +72,8 @@ def test_other_kernels_do_not_get_the_line_of_the_usual_ones() -> None:
 
 
 def test_a_row_of_other_kernels_has_the_lines_of_those_that_it_may_have() -> None:
-    unfused = {"swiglu": ("unfused",)}
-    lines = codes_of("megatron", {"swiglu": ("fused", "unfused")}, "swiglu.gate")
+    unfused = {"swiglu": ("unfused",), "mlp": ("swiglu",)}
+    lines = codes_of("megatron", {**unfused, "swiglu": ("fused", "unfused")}, "swiglu.gate")
     assert [line.name for line in lines] == ["SwiGLUFunction.forward", "MLP.forward"]
     assert codes_of("megatron", unfused, "swiglu.gate") == lines[1:]
     assert codes_of("megatron", unfused, "swiglu.silu") == lines[1:]
