@@ -718,6 +718,7 @@ SCRIPTS = {
         "unshare",
         "+*",
         "-*",
+        "wait",
     ),
     "optimizer_step": (
         "+*",

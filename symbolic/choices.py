@@ -388,6 +388,11 @@ AXES: tuple[Axis, ...] = (
         "fsdp1_whole": "FSDP1 without an automatic wrapping of layers: the whole model is flattened at once (NO_WRAP)",
     }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole"),
          needs={option: {"data_parallel": "fsdp"} for option in ("fsdp1", "fsdp1_whole")}),
+    Axis("collectives", "stream of collectives that a program waits for", {
+        "current": "that of the computation: freed tensors come back at once (PyTorch from 2.8 on)",
+        "own": "NCCL's own, which holds the tensors of all-to-alls back"
+               " (PyTorch up to 2.7, unless TORCH_NCCL_AVOID_RECORD_STREAMS=1)",
+    }, rowless=("current", "own")),
     Axis("context", "how context parallelism exchanges the sequence inside attention", {
         "ring": "every rank attends with its own queries to keys and values that go around",
         "all_to_all": "heads instead of tokens are shared out inside attention (Ulysses)",

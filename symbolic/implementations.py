@@ -117,7 +117,7 @@ LLAMA: dict[str, str] = {
     "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
     "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
-    "loading": "none", "compile": "none",
+    "loading": "none", "compile": "none", "collectives": "current",
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
@@ -211,6 +211,7 @@ HUGGINGFACE = Implementation(
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",), "adapter_parts": ("apart",), "expert_adapters": ("none", *ADDED),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared", "shifted"),
+             "collectives": ("current",),
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
              "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
@@ -289,6 +290,7 @@ TORCHTITAN = Implementation(
         "heads": ("grouped", "latent"), "layers": ("dense", "experts"), "router": ("torchtitan",),
         "router_precision": ("fp32",), "dispatch": ("torchtitan",), "weighting": ("results", "input"),
         "permute": ("fused",), "balance": ("none", "bias"), "expert_products": ("grouped",),
+        "collectives": ("current",),
     },
     replayed={"optimizer_step": ("after",)},
 )
@@ -297,6 +299,7 @@ NANOTRON = Implementation(
     {
         **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "flash_bshd", "value": "repacked",
         "rope": "cached", "loss": "nanotron", "precision": "mixed", "data_parallel": "torch_ddp", "peak": "saved",
+        "collectives": "own",
     },
     Reserved((Share(1044, 952, 1092), Share(1111, 928, 1114), Share(1154, 877, 1655)), "ultrascale",
              ("optimizer_step",), 540),

@@ -191,7 +191,8 @@ def test_peak_of_the_trace_of_layers_with_experts(model: str) -> None:
             "model": Model(**described), "gpu": "h100-80gb", "num_gpus": 64, "pipeline_parallel": pipeline,
             "tensor_parallel": tensor, "expert_parallel": random.choice((2, 4, 8)), "seq_length": 4096,
             "expert_tensor_parallel": random.choice((1, tensor)), "global_batch_size": 128,
-            "kernels": {"permute": random.choice(("fused", "unfused"))},
+            "kernels": {"permute": random.choice(("fused", "unfused")),
+                        "collectives": random.choice(("current", "own"))},
             "recompute": random.choice(("none", "full", "core_attention")),
         }
         for rank in range(pipeline):

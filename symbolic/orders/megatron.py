@@ -102,6 +102,14 @@ PASSING: tuple[Passing, ...] = (
 )
 
 
+#: Tensors that all-to-alls of a forward pass use: tokens and their weights, and results. A rank with one whole expert
+#: need not sort them: tokens arrive as its input, and its results are sent.
+_TOKENS_SENT = ("sent:dispatch.sent/dispatch.arrived/dispatch.arrived_weights/dispatch.arrived_weights_bf16"
+                " if:dispatch.results_returned:sent:experts.gate_up.input")
+_RESULTS_SENT = ("if:dispatch.gradient_unsorted:sent:dispatch.results_sorted sent:dispatch.results_reduced_bf16"
+                 " if:dispatch.results_returned:sent:dispatch.results/dispatch.results_returned")
+
+
 def _layer_with(
     mlp: str, component: str, first: str, hidden: str, forward: str, backward: str,
     options: Mapping[str, tuple[str, ...]],
@@ -140,19 +148,25 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
         # function that made them is gone.
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"
                " save:shared_experts -shared.gathered at:experts_forward +dispatch.shared_results +shared.partial"
-               " -shared.partial save:router unbind +dispatch.sent use:expert_workspace +dispatch.arrived"
-               " +dispatch.arrived_weights +dispatch.arrived_weights_bf16 save:experts end +dispatch.results"
-               " +dispatch.results_sorted +* -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
-               " +results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16 +results.summed =down.output"
+               " -shared.partial save:router unbind +dispatch.sent wait:tokens use:expert_workspace +dispatch.arrived"
+               f" +dispatch.arrived_weights +dispatch.arrived_weights_bf16 save:experts {_TOKENS_SENT} end"
+               f" +dispatch.results +dispatch.results_sorted +* {_RESULTS_SENT}"
+               " -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
+               " +results.returned sent:results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16"
+               " +results.summed =down.output"
                " -results.summed -results.returned -dispatch.results_sorted_here -*", with_experts),
         Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts again"
-               " +results.gradient +dispatch.gradient_unsorted -results.gradient +*"
+               " +results.gradient +dispatch.gradient_unsorted sent:results.gradient/dispatch.gradient_unsorted"
+               " -results.gradient +* sent:dispatch.gradient_sent/dispatch.gradient_share"
+               " if:dispatch.gradient_sent:sent:dispatch.gradient"
                " -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
                " -dispatch.gradient_share -dispatch.gradient_sent at:experts_backward +experts.down.input_gradient"
                " -dispatch.gradient free:experts.down.input +* -experts.down.input_gradient free:experts.gate_up"
                " +experts.input_gradient +experts.sorted_gradient use:expert_dummies -dispatch.gate_up_gradient"
                " free:experts.gate_up.input"
                " +experts.unsorted_gradient -experts.input_gradient +experts.returned_gradient"
+               " sent:experts.unsorted_gradient/experts.returned_gradient"
+               " if:dispatch.gradient_sent:sent:experts.sorted_gradient"
                " -experts.unsorted_gradient -experts.sorted_gradient"
                " +experts.token_gradient -experts.returned_gradient -* free:experts free:router"
                " at:layer_backward +* +shared.gathered_gradient +shared.down.input_gradient -shared.gathered_gradient"
@@ -173,6 +187,8 @@ SCRIPTS: tuple[Script, ...] = (
     Script("head_backward", "+* free use:head_workspace.backward use:head -* -loss.head_output_gradient"
            " =head.tied_gradient", _LAYERS),
     Script("embedding_backward", "+* free -*", _LAYERS),
+    # The norm of all gradients is a number that the host reads.
+    Script("last_reduce", "unshare +* -* wait", _LAYERS),
     *_layers_with(grouped.FORWARD, grouped.BACKWARD, grouped.GROUPED),
     *_layers_with(grouped.EXCHANGED_FORWARD, grouped.EXCHANGED_BACKWARD, grouped.EXCHANGED),
     *_layers_with(latent.FORWARD, latent.BACKWARD, latent.FUSED),

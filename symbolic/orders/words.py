@@ -10,6 +10,8 @@ events at the points of a step. An event is a word:
 * ``-NAME``: it is freed; ``-*`` all of the moment are; ``-all`` all that still pass are.
 * ``~NAME``: it is freed, and with tensor parallelism comes back when the stream of communication, which used it, has
   done so; ``^NAME`` is freed so by what is sent between stages.
+* ``sent:NAME``: an all-to-all between ranks of experts used a tensor, or those of several ``NAME/NAME`` that there are,
+  so it comes back late, whenever it is freed; ``wait`` is where the host waits for the GPU, so all such tensors do.
 * ``grad:NAME``: 16-bit gradients of the weights of a component, kept until the micro-batch is done, where they are.
 * ``receive``: a message from another stage has arrived, so what was sent before it comes back.
 * ``use:NAME``: a buffer, or all of a component, the last first: made at the first use, and kept.
@@ -26,7 +28,8 @@ events at the points of a step. An event is a word:
   ``unbind`` in its next forward pass.
 * ``on:exchange``: what follows is made on the stream of context parallelism, where ranks are that; ``on:`` ends it.
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
-* ``later:EVENT`` is an event of all layers but the first; ``if:NAME:EVENT`` one where a passing ``NAME`` has bytes.
+* ``later:EVENT`` is an event of all layers but the first; ``if:NAME:EVENT`` one where ``NAME``, which passes or is a
+  row, has bytes.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

@@ -67,7 +67,7 @@ class Bound {
 // Those whose tensors have bytes.
 function eventsAt(scripts, sizes) {
   return Object.fromEntries(Object.entries(eventsOf(scripts)).map(([point, events]) =>
-    [point, events.filter(([, , condition]) => !condition || sizes[`passing.${condition}`])]));
+    [point, events.filter(([, , condition]) => !condition || (sizes[`passing.${condition}`] ?? sizes[condition]))]));
 }
 
 class Player {
@@ -106,7 +106,7 @@ class Player {
       later: (event, point) => { if (!this.bound.isFirst) this.event(event[0], event.slice(1), point); },
       next: () => { this.next = trace.allocate("transient", rows.sizes["passing.output"]); },
       use: () => {}, // buffers are there already
-      receive: () => {}, on: () => {}, // streams have no bytes
+      receive: () => {}, on: () => {}, sent: () => {}, wait: () => {}, // streams have no bytes
       open: (name) => this.units.open(name),
       close: (name) => this.units.close(name),
       finish: () => this.units.freeBuffer(),

@@ -47,6 +47,9 @@ class Record(TorchDispatchMode):
         self.events: list[Event] = []
         self.now = self.peak = self.restarted = self.left = 0
         self._alive: dict[int, Any] = {one.untyped_storage()._cdata: None for one in known}
+        self._numbers: dict[int, int] = {}
+        self._sent: set[int] = set()
+        self._copied = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and record the storages that it made."""
@@ -60,11 +63,28 @@ class Record(TorchDispatchMode):
         """Start a new peak from what is alive now, and say which event comes next."""
         self.peak, self.restarted = self.now, len(self.events)
 
+    def send(self, *tensors: Tensor) -> None:
+        """Let an all-to-all use tensors, which ``ProcessGroupNCCL::alltoall_base`` records on the stream of NCCL."""
+        for tensor in tensors:
+            number = self._numbers[tensor.untyped_storage()._cdata]
+            self._sent.add(number)
+            self.events.append(Event(Action.RECORD, number, stream=1))
+
+    def copy(self) -> None:
+        """Let a stream that copies numbers to the host wait for the work so far."""
+        self._copied = len(self.events)
+
+    def wait(self) -> None:
+        """Let the host wait for that copy: all work before it is done, behind which no sent tensor was freed."""
+        assert not any(event.action is Action.FREE and event.key in self._sent for event in self.events[self._copied:])
+        self.events.append(Event(Action.REACH, stream=1))
+
     def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         key, size, number = storage._cdata, storage.nbytes(), len(self.events) + 1
         if key in self._alive or not size:
             return
+        self._numbers[key] = number
         self._alive[key] = ref(storage, lambda _: self._free(key, number, size))
         self.events.append(Event(Action.ALLOCATE, number, size, row=str(tuple(tensor.shape))))
         self.now += size
@@ -170,6 +190,40 @@ def kernels_of_a_gpu() -> Iterator[None]:
         yield
 
 
+class _Copies(Nothing):
+    """The stream on which a dispatcher copies numbers of tokens to the host, and the event that it records there."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def wait_stream(self, _: Any) -> None:
+        """Wait for the work so far."""
+        self._record.copy()
+
+    def record_event(self) -> _Copies:
+        """Return what the host waits for."""
+        return self
+
+    def synchronize(self) -> None:
+        """Let the host wait."""
+        self._record.wait()
+
+
+@contextmanager
+def _streams(record: Record) -> Iterator[None]:
+    """Record which tensors all-to-alls use, and where the host waits."""
+    original = torch.distributed.all_to_all_single
+
+    def all_to_all(output: Tensor, sent: Tensor, **sizes: Any) -> Any:
+        record.send(output, sent)
+        return original(output, sent, **sizes)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.distributed, "all_to_all_single", all_to_all)
+        patched.setattr(token_dispatcher.MoEAlltoAllTokenDispatcher, "cuda_dtoh_stream", _Copies(record))
+        yield
+
+
 def _first_output(layer: Any, hidden: Tensor) -> Tensor:
     output: Tensor = layer(hidden, None)[0]
     return output
@@ -214,7 +268,7 @@ def recorded(
         known = [weight for layer in layers for weight in layer.parameters()]
         for weight in known:  # gradients are added to a buffer at once
             weight.register_post_accumulate_grad_hook(lambda made: setattr(made, "grad", None))
-        with Record(hidden, *known) as record:
+        with Record(hidden, *known) as record, _streams(record):
             output = hidden
             for layer in layers:
                 run = partial(_first_output, layer)

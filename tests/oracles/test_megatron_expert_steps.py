@@ -37,6 +37,7 @@ def drawn(draw: Random) -> Shape:
     ranks, each, chosen = draw.choice((1, 2, 4)), draw.choice((1, 2, 3)), draw.choice((2, 3, 4))
     experts = max(ranks * each, -(-chosen // ranks) * ranks)
     tokens = experts * draw.randint(11, 20)
+    tokens += experts * (min(chosen, experts) * tokens == 48)  # features of queries, keys and values
     return {"E": experts, "q": min(chosen, experts), "h": 16 * draw.randint(1, 3), "fe": 8 * draw.randint(1, 6),
             "f": 64, "L": 1, "a": 2, "k": 2, "d": 8, "fs": draw.choice((0, 24)), "s": tokens, "b": 1, "u": 64,
             "t": 1, "e": ranks, "D": ranks, "sp": 0}
@@ -94,6 +95,44 @@ def test_order_of_tokens_is_megatron_cores(draws: list[Random], recompute: str) 
         assert (len(step) > len(theirs)) == (recompute == "full")
         assert len(theirs) >= 20
         assert sum(theirs) == 0
+
+
+def coming_back(events: Sequence[Event], rows: Container[str], start: int = 0) -> list[tuple[str, int]]:
+    """List tensors of these rows from an event on: made, freed, or freed late; and where late ones come back."""
+    made = {event.key: event.size for event in events if event.action is Action.ALLOCATE and event.row in rows}
+    used, held, steps = set(), False, list[tuple[str, int]]()
+    for number, event in enumerate(events):
+        step = None
+        if event.action is Action.REACH:
+            step, held = ("back", 0) if held else None, False
+        elif event.action is Action.RECORD:
+            used.add(event.key)
+        elif event.key in made:
+            is_freed, is_late = event.action is Action.FREE, event.key in used
+            step = ("late" if is_late else "freed") if is_freed else "made", made[event.key]
+            held |= is_freed and is_late
+        if step and number >= start:
+            steps.append(step)
+    return steps
+
+
+@pytest.mark.cases(6, 60)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_tensors_that_are_sent_come_back_as_nccl_lets_them(draws: list[Random], recompute: str) -> None:
+    """Where NCCL has a stream of its own, inputs and outputs of all-to-alls do when the host next reads numbers."""
+    for draw in draws:
+        shape = drawn(draw) | {"L": 2}
+        shapes = [str((shape["q"] * shape["s"], width)) for width in (shape["h"], shape["fe"], 2 * shape["fe"])]
+        record, *_ = recorded(shape, draw, recompute == "full", kinds=(1, 1))
+        theirs = coming_back(record.events, shapes, record.restarted if recompute == "full" else 0)
+        events = ours(shape, recompute=recompute, kernels={"collectives": "own"})
+        step = coming_back(events, TOKENS)
+        step = step[:len(step) // 2]
+        is_late = shape["e"] > 1
+        if is_late:
+            assert step.pop() == ("back", 0)  # as the host reads the norm of gradients
+        assert step[-len(theirs):] == theirs, shape
+        assert any(word == "late" for word, _ in theirs) == any(word == "back" for word, _ in theirs) == is_late
 
 
 def is_wide(shape: Shape) -> bool:

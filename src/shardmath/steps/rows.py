@@ -206,7 +206,7 @@ def _event(word: str, sizes: Mapping[str, int]) -> str:
     if not word.startswith(CONDITION):
         return word
     tensor, _, event = word.removeprefix(CONDITION).partition(":")
-    return event if sizes.get(f"passing.{tensor}") else ""
+    return event if sizes.get(f"passing.{tensor}", sizes.get(tensor)) else ""
 
 
 def _rows(module: ModuleType, sizes: Mapping[str, int], tensors: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:

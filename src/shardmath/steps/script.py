@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shardmath.steps.bound import Bound
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
-from shardmath.steps.trace import EXCHANGE, PIPELINE, TENSOR, Trace
+from shardmath.steps.trace import EXCHANGE, EXPERTS, PIPELINE, TENSOR, Trace
 from shardmath.steps.units import Units
 
 #: Tensors that an instance saved for its backward pass, by row.
@@ -48,7 +48,9 @@ class Player:
         self.rows, self._trace, self._states = rows, trace, states
         """Rows at work: a layer whose experts get other tokens than those of the layers before has rows of its own."""
         self.units = Units(rows, trace) if has_units(rows.scripts) else None
-        self._streams = {"^": PIPELINE, **({"~": TENSOR} if rows.values["tensor_parallel"] > 1 else {})}
+        holds_back = rows.choices["collectives"] == "own"
+        self._streams = {"^": PIPELINE, **({"~": TENSOR} if holds_back and rows.values["tensor_parallel"] > 1 else {})}
+        self._sends_tokens = holds_back and rows.values["expert_parallel"] > 1
         self._passing: dict[str, list[int]] = {}
         self._unsaved: Held = {}
         self._added: list[int] = []
@@ -67,7 +69,7 @@ class Player:
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
             "later": self._later, "on": self._enter_stream,
-            "sum": self._end_microbatch,
+            "sum": self._end_microbatch, "sent": self._send, "wait": self._wait,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
         }
@@ -124,6 +126,17 @@ class Player:
 
     def _enter_stream(self, name: str, point: _Point) -> None:
         self._trace.stream = _STREAMS[name] if self.rows.values["context_parallel"] > 1 else 0
+
+    def _send(self, names: str, point: _Point) -> None:
+        for name in names.split("/") if self._sends_tokens else ():
+            for key in [point.here.get(name), point.held.get(name), *self._passing.get(name, ())]:
+                if key is not None:
+                    self._trace.use(key, EXPERTS)
+
+    def _wait(self, name: str, point: _Point) -> None:
+        """Let the host wait for numbers of the GPU: those of tokens, where experts take as many as are sent to them."""
+        if point.here_too and not (name and self.rows.values["expert_capacity_percent"]):
+            self._trace.wait()
 
     def _free(self, name: str, point: _Point) -> None:
         for row in [row for row in reversed(point.held) if name in ("", row, row.partition(".")[0])]:
@@ -234,6 +247,8 @@ class Player:
                 self._event(event, forward)
             elif word == "unbind":
                 self.bound.unbind()
+            elif word in ("sent", "wait"):
+                self._event(event, forward)
             elif word == "on":
                 self._enter_stream(saved, forward)
             elif event[0] == "=":

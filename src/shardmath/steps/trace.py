@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from shardmath.allocator.trace import Action, Event
 
-#: Streams whose work holds frees back: of tensor parallelism, and of what is sent between pipeline stages.
-TENSOR, PIPELINE = 1, 2
+#: Streams whose work holds frees back: of tensor parallelism, of what is sent between pipeline stages, and of tokens
+#: that are sent to experts.
+TENSOR, PIPELINE, EXPERTS = 1, 2, 6
 #: Streams with memory of their own: on which FSDP2 gathers parameters, on which it reduces gradients, and on which
 #: context parallelism puts in order what arrives.
 GATHER, REDUCE, EXCHANGE = 3, 4, 5
@@ -31,14 +32,14 @@ class Trace:
         self._peak_event = 0
         self._lag, self._count = lag, 0
         self._sizes: dict[int, int] = {}
-        self._deferred: deque[int] = deque()
+        self._used: dict[int, int] = {}
+        self._deferred: deque[tuple[int, int]] = deque()
 
     def allocate(self, size: int, row: str, stream: int | None = None) -> int:
         """Allocate bytes for a row; return the key of the tensor. Nothing is allocated for 0 bytes."""
         self._count += 1
-        while self._deferred and self._deferred[0] <= self._count:
-            self._deferred.popleft()
-            self.events.append(Event(Action.REACH, size=1, stream=TENSOR))
+        while self._deferred and self._deferred[0][0] <= self._count:
+            self._reach_oldest()
         key = self._count
         self._sizes[key] = size
         if size:
@@ -65,15 +66,28 @@ class Trace:
 
     def free(self, key: int, stream: int | None = None) -> None:
         """Free a tensor; one that another ``stream`` used comes back when that has done its work."""
-        size = self._sizes.pop(key)
+        size, stream = self._sizes.pop(key), self._used.pop(key, stream)
         if not size:
             return
         if stream is not None:
             self.events.append(Event(Action.RECORD, key, stream=stream))
-        if stream == TENSOR:
-            self._deferred.append(self._count + self._lag)
+        if stream in (TENSOR, EXPERTS):
+            self._deferred.append((self._count + self._lag, stream))
         self.events.append(Event(Action.FREE, key))
         self.now -= size
+
+    def use(self, key: int, stream: int) -> None:
+        """Let another stream use a tensor: whenever it is freed, it comes back when that has done its work."""
+        self._used[key] = stream
+
+    def wait(self) -> None:
+        """Let the host wait for the GPU: all that was freed comes back."""
+        while self._deferred:
+            self._reach_oldest()
+
+    def _reach_oldest(self) -> None:
+        _, stream = self._deferred.popleft()
+        self.events.append(Event(Action.REACH, size=1, stream=stream))
 
     def free_all(self, keys: Sequence[int]) -> None:
         """Free tensors, the last first."""
