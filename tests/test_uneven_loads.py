@@ -76,7 +76,9 @@ def test_layers_of_other_loads_free_what_they_make(layout: dict[str, Any]) -> No
 
 def test_stored_draws_are_those_of_today() -> None:
     case = next(case for case in swift_examples.read() if case.id == "qwen3-30b-a3b, TP 2, EP 8")
-    fresh = [item for spread in uneven.SPREADS[:2] for item in uneven.replays_of(case, spread)]
-    assert fresh == [item for item in uneven.stored() if item.run == case.id][:len(fresh)]
+    for collectives in (uneven.CURRENT, uneven.OWN):
+        fresh = [item for spread in uneven.SPREADS[:2] for item in uneven.replays_of(case, spread, collectives)]
+        stored = [item for item in uneven.stored() if (item.run, item.collectives) == (case.id, collectives)]
+        assert fresh == stored[:len(fresh)]
     assert [*dict.fromkeys(item.run for item in uneven.stored())] == [
         case.id for case in swift_examples.read() if uneven.is_replayed(case)]

@@ -15,6 +15,9 @@ from validation.measured.reading import arguments_of, gib, rows, whole
 
 TABLE = "swift_examples.csv"
 SOURCE = "https://github.com/modelscope/ms-swift"
+#: First release whose images have PyTorch 2.8 (``docs/source/GetStarted/SWIFT-installation.md``), from which on NCCL
+#: holds no tensors of all-to-alls back.
+_WITH_TORCH_2_8 = (3, 9)
 #: Where a script names none: its figures are of cards of 80 GiB.
 GPU = "a100-80gb"
 MEGATRON, TRANSFORMERS, SHORTER, CARD = (
@@ -43,6 +46,8 @@ def _case(row: dict[str, str]) -> Case:
     except InputError as error:
         return Case(model=None, arguments={}, refusal=f"{error.field}: {error.rule}", **known)
     arguments = run.changed(arguments_of(row["release_arguments"]))
+    if row["format"] == "swift_megatron" and tuple(map(int, row["release"].split(".")[:2])) < _WITH_TORCH_2_8:
+        arguments["kernels"] = {**arguments["kernels"], "collectives": "own"}
     ranks = prod(arguments.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
     return Case(model=run.model, arguments={**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}, **known)
 

@@ -35,7 +35,7 @@ def experts(far: Sequence[Pair], every: Sequence[Pair]) -> list[str]:
         return []
     check({"rows with experts are low": all(pair.error < 0 for pair in far)})
     return [f"Models with experts need more than predicted: {'; '.join(map(gap, far))}.", _uneven(far),
-            _neither(far, every)]
+            _held_back(far), _neither(far, every)]
 
 
 def _uneven(far: Sequence[Pair]) -> str:
@@ -43,7 +43,8 @@ def _uneven(far: Sequence[Pair]) -> str:
     missing = {pair.case.id: -pair.difference for pair in far}
     reserved: dict[tuple[str, str], list[int]] = {}
     for item in uneven.stored():
-        reserved.setdefault((item.run, item.alloc_conf), []).append(item.reserved_bytes)
+        if item.collectives == uneven.CURRENT:
+            reserved.setdefault((item.run, item.alloc_conf), []).append(item.reserved_bytes)
     added = {key: [size - even for size in sizes] for key, (even, *sizes) in reserved.items() if key[0] in missing}
     split = {run: sizes for (run, conf), sizes in added.items() if not conf}
     grown = max(max(sizes) for (_, conf), sizes in added.items() if conf)
@@ -56,6 +57,27 @@ def _uneven(far: Sequence[Pair]) -> str:
         {', '.join(map(str, uneven.SPREADS[1:]))}%): segments made for one layer do not fit the next, so without
         expandable segments more is reserved, though hardly more is allocated: {listed}. The true loads are not known.
         With expandable segments, which the other rows have, the same draws add {grown / GIB:.1f} GiB at most."""
+
+
+def _held_back(far: Sequence[Pair]) -> str:
+    """Say what tensors that NCCL holds back add to reserved memory."""
+    missing = {pair.case.id: -pair.difference for pair in far}
+    by_stream: dict[str, dict[tuple[str, int], int]] = {uneven.CURRENT: {}, uneven.OWN: {}}
+    for item in uneven.stored():  # the allocator of a run stands first
+        by_stream[item.collectives].setdefault((item.run, item.spread_percent), item.reserved_bytes)
+    added = {(run, spread): size - by_stream[uneven.CURRENT][run, spread]
+             for (run, spread), size in by_stream[uneven.OWN].items() if run in missing}
+    even = {run: size for (run, spread), size in added.items() if not spread}
+    drawn = [size / GIB for (_, spread), size in added.items() if spread]
+    check({"all have a PyTorch that holds them back": all(
+               pair.case.arguments["kernels"].get("collectives") == uneven.OWN for pair in far),
+           "it explains no row alone": all(0 < size < missing[run] for run, size in even.items())})
+    listed = "; ".join(f"{run} {size / GIB:.1f} GiB" for run, size in even.items())
+    return f"""Another part are tensors that all-to-alls send and receive. Images of ms-swift have PyTorch 2.7 or an
+        earlier one up to release 3.8, which all these rows have. There NCCL holds such tensors back until the host next
+        waits for the GPU (`collectives=own`), which adds to replayed steps with even loads: {listed}. With drawn loads
+        it adds {min(drawn):.1f} to {max(drawn):.1f} GiB, as a hole that comes back late is filled otherwise. From
+        PyTorch 2.8 on nothing is held back."""
 
 
 def _neither(far: Sequence[Pair], every: Sequence[Pair]) -> str:

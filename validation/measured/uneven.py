@@ -2,6 +2,7 @@
 
 Replays of steps have as many tokens for every expert. Here the load of a rank is drawn for each layer of each
 micro-batch, and its steps are replayed with that. No published run states its loads: the draws are no estimate of them.
+Each is replayed twice: tensors of all-to-alls come back as they are freed, or NCCL holds them back.
 The page reads the file, as rows take seconds each, and a test draws one of them again.
 """
 
@@ -32,6 +33,8 @@ NAME = "uneven.csv"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME
 #: Standard deviations of a rank's load, in percent of the mean; 0 are loads that are all alike.
 SPREADS = (0, 20, 40, 60)
+#: Streams of collectives: without tensors that NCCL holds back, and with them.
+CURRENT, OWN = "current", "own"
 #: Steps that are replayed, and percent to which loads are rounded.
 _STEPS, _GRAIN = 8, 10
 _EXPANDABLE = "expandable_segments:True"
@@ -39,10 +42,11 @@ _EXPANDABLE = "expandable_segments:True"
 
 @dataclass(frozen=True)
 class Uneven:
-    """A replay: its run, settings of the allocator, spread and largest of the loads in percent, and bytes."""
+    """A replay: its run, allocator, stream of collectives, spread and largest of the loads in percent, and bytes."""
 
     run: str
     alloc_conf: str
+    collectives: str
     spread_percent: int
     largest_percent: int
     reserved_bytes: int
@@ -55,7 +59,8 @@ def stored() -> tuple[Uneven, ...]:
     if not FILE.exists():
         return ()
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(Uneven(run, conf, *map(int, numbers)) for run, conf, *numbers in list(csv.reader(file))[1:])
+        return tuple(Uneven(run, conf, collectives, *map(int, numbers))
+                     for run, conf, collectives, *numbers in list(csv.reader(file))[1:])
 
 
 def replayed() -> str:
@@ -63,9 +68,10 @@ def replayed() -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(field.name for field in fields(Uneven))
-    for case in swift_examples.read():
-        for spread in SPREADS if is_replayed(case) else ():
-            writer.writerows(asdict(item).values() for item in replays_of(case, spread))
+    for case in filter(is_replayed, swift_examples.read()):
+        for collectives in (CURRENT, OWN):
+            for spread in SPREADS:
+                writer.writerows(asdict(item).values() for item in replays_of(case, spread, collectives))
     return text.getvalue()
 
 
@@ -80,10 +86,11 @@ def is_replayed(case: Case) -> bool:
     return True
 
 
-def replays_of(case: Case, spread: int) -> Iterable[Uneven]:
+def replays_of(case: Case, spread: int, collectives: str) -> Iterable[Uneven]:
     """Replay the fullest rank of a run with drawn loads, through its own allocator and one that grows into memory."""
     assert case.model is not None
-    configuration = configured(case.model, case.gpu, **case.arguments)
+    kernels = {**case.arguments["kernels"], "collectives": collectives}
+    configuration = configured(case.model, case.gpu, **{**case.arguments, "kernels": kernels})
     job = configuration.job
     rank = explanation(configuration).peak_rank
     loads = _Loads(job, rank, spread, Random(f"{case.id} {spread}"))
@@ -93,8 +100,8 @@ def replays_of(case: Case, spread: int) -> Iterable[Uneven]:
     grown = Settings.parsed(_EXPANDABLE)
     for name, settings in {"": case.allocator, _EXPANDABLE: grown}.items():
         if settings != grown or name:
-            yield Uneven(case.id, name, spread, max(loads.drawn.values()), replay(events, settings).reserved_peak,
-                         steps.trace.peak)
+            yield Uneven(case.id, name, collectives, spread, max(loads.drawn.values()),
+                         replay(events, settings).reserved_peak, steps.trace.peak)
 
 
 class _Loads:
