@@ -430,10 +430,12 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "adapter_precision": ("matrices of adapters", {
         "low": "in 16 bits, as all weights (PEFT with autocast_adapter_dtype=False, DeepSpeed, Megatron-Bridge)",
         "fp32": "in fp32 with their gradients and states, under autocast (PEFT's default in a trainer with bf16)",
+        "fp32_uncopied": "the same without copies of their inputs (PEFT's default beside weights of bitsandbytes)",
     }),
     "base_weights": ("frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
+        "int8": "linear layers in 8 bits with an fp32 scale of every output (LLM.int8, bitsandbytes)",
     }),
     "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
@@ -1590,6 +1592,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gathered_units.head_backward": ("gathered_units", "transient", "head_backward", "NOTHING"),
     "stage.gathered_units.layer_backward": ("gathered_units", "transient", "layer_backward", "NOTHING"),
     "stage.dequantised.layer_backward": ("dequantised", "transient", "layer_backward", "NOTHING"),
+    "stage.passing_products.layer_backward": ("passing_products", "transient", "layer_backward", "NOTHING"),
     "stage.kept_gradients.embedding_backward": ("kept_gradients", "transient", "embedding_backward", "NOTHING"),
     "stage.kept_of_later.layer_backward": ("kept_of_later", "transient", "layer_backward", "NOTHING"),
     "stage.others_in_flight.embedding_backward": ("others_in_flight", "activation", "embedding_backward", "NOTHING"),

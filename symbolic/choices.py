@@ -172,11 +172,13 @@ AXES: tuple[Axis, ...] = (
     Axis("adapter_precision", "matrices of adapters", {
         "low": "in 16 bits, as all weights (PEFT with autocast_adapter_dtype=False, DeepSpeed, Megatron-Bridge)",
         "fp32": "in fp32 with their gradients and states, under autocast (PEFT's default in a trainer with bf16)",
+        "fp32_uncopied": "the same without copies of their inputs (PEFT's default beside weights of bitsandbytes)",
     }, rowless=("low",)),
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
-    }, rowless=("full", "nf4")),
+        "int8": "linear layers in 8 bits with an fp32 scale of every output (LLM.int8, bitsandbytes)",
+    }, rowless=("full", "nf4", "int8")),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",

@@ -27,8 +27,11 @@ JOBS: dict[str, dict[str, Any]] = {
     "fsdp with adapters": {"kernels": {"data_parallel": "fsdp", "adapters": "q_v"}, "lora_rank": 8},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
     "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16", "adapter_precision": "fp32"}, "lora_rank": 8},
-    "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16", "adapter_precision": "fp32"},
+    "qlora": {"kernels": {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16",
+                          "adapter_precision": "fp32_uncopied"},
               "lora_rank": 16, "recompute": "full"},
+    "8 bits": {"kernels": {"adapters": "all_linear", "base_weights": "int8", "precision": "bf16",
+                           "adapter_precision": "fp32_uncopied"}, "lora_rank": 16},
     "dora": {"kernels": {"adapters": "all_linear", "adapter_kind": "dora", "precision": "bf16"}, "lora_rank": 8},
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }

@@ -12,10 +12,12 @@ from typing import Any
 from sympy import Expr, Integer
 
 from ..choices import ADAPTED
+from ..dimensions import BATCH, SEQUENCE
 from ..functions import Max, pad_to
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Role
 from ..parallel.groups import is_frozen
+from ..parallel.int8 import passing_bytes
 from ..parallel.nf4 import dequantised_bytes, packed
 from ..parallel.weights import is_linear, shapes, weight_of
 from ..parameters import symbols
@@ -55,8 +57,12 @@ def largest_matrix(implementation: Implementation, inside: bool, trained: bool =
 
 def is_packed(row: Contribution, implementation: Implementation) -> bool:
     """Return True for a weight that is kept in 4 bits."""
+    return _is_quantised(row, implementation, "nf4")
+
+
+def _is_quantised(row: Contribution, implementation: Implementation, kind: str) -> bool:
     choices = implementation.choices
-    return (choices["base_weights"] == "nf4" and is_linear(row.component, row.tensor)
+    return (choices["base_weights"] == kind and is_linear(row.component, row.tensor)
             and is_frozen(row.component, choices))
 
 
@@ -83,6 +89,17 @@ def _dequantised(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
+def _passing(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the most that the product of a layer with a matrix of 8 bits makes besides its output."""
+    choices = implementation.choices
+    tokens = product(*local_shape((SEQUENCE, BATCH), choices))
+    return Max(*(
+        passing_bytes(outputs, inputs, tokens)
+        for row in weight_rows(implementation, True) if _is_quantised(row, implementation, "int8")
+        for shape in shapes(row.tensor, choices) for outputs, inputs in [local_shape(shape, choices)]
+    ))
+
+
 _ADAPTED: Any = {"adapters": ADAPTED}
 _STEP = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 
@@ -92,4 +109,6 @@ SIZES: tuple[Any, ...] = (
      {**_ADAPTED, "data_parallel": ("fsdp",), "peak": ("saved",)}),
     ("dequantised", "Matrix of 4 bits in bf16 while a product reads it", ("layer_backward",), _dequantised,
      "bitsandbytes", {**_ADAPTED, "base_weights": ("nf4",), "peak": ("saved",)}),
+    ("passing_products", "Products with matrices of 8 bits, at most", ("layer_backward",), _passing, "bitsandbytes",
+     {**_ADAPTED, "base_weights": ("int8",), "peak": ("saved",)}),
 )

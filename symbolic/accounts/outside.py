@@ -25,6 +25,9 @@ from .rows import kept_rows
 
 b, eb, ek, s, h, L, D, shards, zero3 = symbols("b eb ek s h L D shards zero3")
 _BF16 = Integer(2)
+#: Bytes of an element of a matrix that are on the GPU while it is quantised: bitsandbytes brings it there in 16 bits,
+#: of 8-bit ones beside the loaded matrix.
+_QUANTISED = {"full": Integer(0), "nf4": Integer(2), "int8": Integer(4)}
 #: Choices of a plain forward pass.
 _EVALUATED = {"loss": "huggingface", "peak": "saved"}
 
@@ -63,7 +66,7 @@ def _sent(implementation: Implementation, width: Expr) -> Expr:
 def _loading(terms: TermSet, implementation: Implementation, width: Expr) -> Expr:
     choices = implementation.choices
     if choices["loading"] == "trainer":
-        quantised = product(_BF16, _largest(implementation, True)) if choices["base_weights"] == "nf4" else Integer(0)
+        quantised = product(_QUANTISED[choices["base_weights"]], _largest(implementation, True))
         return total(terms["stage.weight"].symbol, _sent(implementation, width), quantised)
     every = terms["stage.all_parameters"].symbol
     if choices["loading"] == "fsdp1_whole":

@@ -40,8 +40,10 @@ TOKENS = (SEQUENCE, BATCH)
 _ALL, _ATTENTION = ("all_linear",), ("attention", "all_linear")
 _QKV = ("qkv", *_ATTENTION)
 _ANY = ("q_v", *_QKV)
-#: Adapters in fp32 under autocast.
-_FP32: Any = {"adapter_precision": ("fp32",)}
+#: Adapters in fp32 under autocast, those of whose inputs PEFT makes copies, and those that read what their layers do.
+_FP32: Any = {"adapter_precision": ("fp32", "fp32_uncopied")}
+_COPIES: Any = {"adapter_precision": ("fp32",)}
+UNCOPIED: Any = {"adapter_precision": ("low", "fp32_uncopied")}
 #: Adapters that have magnitudes.
 _DORA: Any = {"adapter_kind": ("dora",)}
 #: Adapters of dense MLPs and shared experts; where PEFT takes experts, it takes these names for theirs.
@@ -97,7 +99,7 @@ def casts(
     """Return the casts of fp32 adapters under autocast: PEFT casts each input to fp32, autocast back to bf16."""
     return (
         saved(f"{name}.adapter_input_copy", module, (*TOKENS, columns), 2, "peft",
-              "bf16 copy of the input, made from an fp32 one", when=when, **options, **_FP32),
+              "bf16 copy of the input, made from an fp32 one", when=when, **options, **_COPIES),
         *matrix_casts(name, module, first, second, when, **options),
     )
 
@@ -128,7 +130,7 @@ def row_adapter(name: str, module: str, columns: Dimension, when: Expr = ONE, **
 def _input(name: str, module: str) -> tuple[Tensor, ...]:
     return (
         saved(f"{name}.adapter_input", module, (*TOKENS, HIDDEN), 2, "peft",
-              "input of the adapters, gathered from sequence-parallel ranks", adapter_precision=("low",)),
+              "input of the adapters, gathered from sequence-parallel ranks", **UNCOPIED),
         saved(f"{name}.norm_output", module, (SEQUENCE_SP, BATCH, HIDDEN), 2, "transformer_engine",
               "output of the norm in a frozen layer that hands it out, before it is gathered",
               when=sp * Iverson(t > 1), norm=("fused",), fp8=("none",)),
@@ -148,7 +150,7 @@ def added(
                "outputs scaled by magnitudes and added; their gradients, and sums for the magnitudes", 4, when,
                options={**options, **_DORA}),
         Stream(f"{name}.casts", module, (*tokens, columns), 12, 12, "peft",
-               "input cast to fp32 and back, and its gradient", 2, when, options={**options, **_FP32}),
+               "input cast to fp32 and back, and its gradient", 2, when, options={**options, **_COPIES}),
         Stream(f"{name}.weight_norm", module, (rows, columns), 16, 0, "peft",
                "adapted weights made, and their norms", 4, when, options={**options, **_DORA}),
         Stream(f"{name}.adapter_sum", module, (*tokens, rows), 10, 4, "megatron_bridge",
@@ -208,7 +210,7 @@ COMPONENTS = (
             *column_adapter("gate", "gate_up", FFN, **_APART),
             *column_adapter("up", "gate_up", FFN, **_APART),
             saved("down.adapter_input", "down", (*TOKENS, FFN), 2, "peft", "input of the down projection",
-                  adapter_precision=("low",)),
+                  **UNCOPIED),
             *row_adapter("down", "down", FFN),
         ),
         options={"adapters": _ALL, "expert_adapters": LINEAR_LAYERS},

@@ -58,7 +58,7 @@ _CAST = ("autocast",)
 _ROUNDED = ("mixed", "bf16", "fp16", "autocast")
 _TRAINED = ("none",)
 #: Where the output projection or its adapter reads its input again in the backward pass.
-_READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low",)}
+_READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low", "fp32_uncopied")}
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _KERNELS = (*_FLASH, "sdpa_masked")
 _STEPS = ("sdpa_steps",)

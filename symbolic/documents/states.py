@@ -12,6 +12,7 @@ from ..parallel.data import PRECISIONS, states
 from ..parallel.deepspeed import states_in
 from ..parallel.fp8 import fp8_states, fp8_weight
 from ..parallel.groups import GROUPS
+from ..parallel.int8 import int8_states
 from ..parallel.nf4 import nf4_states
 from ..parallel.optimizers import OPTIMIZERS, optimizer_states
 from ..parallel.weights import State
@@ -19,6 +20,7 @@ from .scope import Scope
 from .tex import cite, code, escape, math
 
 _PLAIN = MEGATRON.choices
+_WEIGHT = tuple(state for state in PRECISIONS["bf16"] if state.name == "weight")
 
 
 def kept_states(scope: Scope) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def _all_states() -> dict[str, Any]:
             for choices in [{**_PLAIN, "fp8": recipe, "fp8_weights": kind}]
         }),
         _table("Frozen weights", "Base weights beside low-rank adapters, without gradient and optimizer states.", {
-            code("nf4"): nf4_states(tuple(state for state in PRECISIONS["bf16"] if state.name == "weight"), "ddp"),
+            code("nf4"): nf4_states(_WEIGHT, "ddp"), code("int8"): int8_states(_WEIGHT),
         }),
     ]}
 

@@ -15,6 +15,7 @@ from ..systems import SYSTEMS
 from . import deepspeed
 from .fp8 import fp8_states, fp8_weight
 from .groups import GROUPS, Group
+from .int8 import int8_states
 from .mesh import SAME_SEQUENCES
 from .nf4 import nf4_states
 from .optimizers import ANY_WIDTH, WHOLE_TENSORS, optimizer_states
@@ -95,9 +96,11 @@ def _states(choices: Mapping[str, str], group: Group) -> tuple[State, ...]:
         kept = fp8_weight(choices) if group.fp8 else tuple(state for state in precision if state.role is Role.WEIGHT)
         if choices["base_weights"] == "full":
             return (*kept, *fp8_states(choices))
+        if choices["base_weights"] == "int8":
+            return int8_states(kept)
         stays = deepspeed.persisted if choices["data_parallel"] == "deepspeed" else None
         return nf4_states(kept, choices["data_parallel"], stays)
-    if choices["adapter_precision"] == "fp32":
+    if choices["adapter_precision"] != "low":
         choices = {**choices, "precision": "autocast"}
         precision = PRECISIONS["autocast"]
     if choices["optimizer"] == "precision_aware":

@@ -407,14 +407,18 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 
 
 def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
-    frozen, nf4 = choices["adapters"] != "none", choices["base_weights"] != "full"
-    precision = choices["precision"]
+    frozen, nf4 = choices["adapters"] != "none", choices["base_weights"] == "nf4"
+    precision, wide = choices["precision"], choices["adapter_precision"]
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
-        ("adapter_precision = fp32 without adapters", choices["adapter_precision"] == "fp32" and not frozen),
-        ("adapter_precision = fp32 with another precision than bf16, shared-out weights or DoRA",
-         choices["adapter_precision"] == "fp32" and (
-             precision, choices["data_parallel"], choices["adapter_kind"]) != ("bf16", "ddp", "lora")),
+        *_of_8_bits(choices),
+        (f"adapter_precision = {wide} without adapters", wide != "low" and not frozen),
+        (f"adapter_precision = {wide} with another precision than bf16, shared-out weights or DoRA",
+         wide != "low" and (precision, choices["data_parallel"], choices["adapter_kind"]) != ("bf16", "ddp", "lora")),
+        ("adapter_precision = fp32 beside quantised weights, where PEFT copies no inputs under a GPU's autocast: choose"
+         " adapter_precision = fp32_uncopied", wide == "fp32" and choices["base_weights"] != "full"),
+        ("adapter_precision = fp32_uncopied beside weights that are not quantised: choose adapter_precision = fp32",
+         wide == "fp32_uncopied" and choices["base_weights"] == "full"),
         ("adapter_kind = dora without adapters", choices["adapter_kind"] == "dora" and not frozen),
         (f"adapter_kind = dora with data_parallel = {choices['data_parallel']}",
          choices["adapter_kind"] == "dora" and choices["data_parallel"] not in ("ddp", "fsdp")),
@@ -438,12 +442,19 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     )
 
 
+def _of_8_bits(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    """Refuse what 8-bit weights are not counted with: their products keep inputs that only adapters keep elsewhere."""
+    counted = {"adapters": "all_linear", "precision": "bf16", "data_parallel": "ddp", "adapter_kind": "lora"}
+    return tuple((f"8-bit weights with {axis} = {choices[axis]}: choose {axis} = {option}",
+                  choices["base_weights"] == "int8" and choices[axis] != option) for axis, option in counted.items())
+
+
 #: Options by axis with which the moments of PyTorch's own step are counted beside adapters.
 _ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
     "positions": ("rotary",), "normalisation": ("rms",), "precision": ("bf16",),
     "data_parallel": ("ddp", "fsdp"), "adapter_kind": ("lora",), "adapter_precision": ("low",),
-    "optimizer_kernel": ("fused", "foreach"),
+    "base_weights": ("full", "nf4"), "optimizer_kernel": ("fused", "foreach"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Adapters of PEFT, and frozen weights in 4 bits, that settings of Hugging Face's trainers ask for."""
+"""Adapters of PEFT, and frozen weights in 4 or 8 bits, that settings of Hugging Face's trainers ask for."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ def adapters_of(options: Options) -> dict[str, Any]:
             if options.is_on(name):
                 raise options.error(name, "must not be given without adapters: quantised weights cannot be trained")
         return {}
-    if options.is_on("load_in_8bit"):
-        raise options.error("load_in_8bit", "must be false: frozen weights in 8 bits are not counted yet", "false")
     for name, noun in (("lora_modules_to_save", "modules that are trained beside adapters"),
                        ("lora_target_parameters", "adapters of single parameters")):
         if options.all(name) not in ((), ("false",)):
@@ -40,6 +38,10 @@ def adapters_of(options: Options) -> dict[str, Any]:
             options.warnings.append("scales of 4-bit weights are counted as quantised themselves: 0.4 bits a weight"
                                     f" less than {options.shown('use_bnb_nested_quant')} = false")
         kernels["base_weights"] = "nf4"
+    elif options.is_on("load_in_8bit"):
+        options.warnings.append(f"{options.shown('load_in_8bit')}: columns of inputs with values of 6 or more stay in"
+                                " 16 bits beside 8-bit products: how many is not known, and none is counted")
+        kernels["base_weights"] = "int8"
     if options.real("lora_dropout", 0.0):
         again = options.is_on("gradient_checkpointing")
         options.warnings.append(f"{options.shown('lora_dropout')} is not counted yet: dropout before adapters keeps its"
@@ -59,7 +61,7 @@ def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> di
         return {}
     plain = (kernels.get("precision"), kernels.get("data_parallel", "ddp"), kernels.get("adapter_kind", "lora"))
     if half and plain == ("bf16", "ddp", "lora"):
-        return {"adapter_precision": "fp32"}
+        return {"adapter_precision": "fp32_uncopied" if "base_weights" in kernels else "fp32"}
     options.warnings.append("adapters are counted in 16 bits; PEFT keeps them in fp32: 8 bytes more for each of"
                             " their parameters, with gradients and AdamW's states")
     return {}

@@ -61,7 +61,8 @@ def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
         return "bf16"
     if not half:
         return "fp32"
-    return "bf16" if adapted and options.is_on("load_in_4bit") else "autocast"
+    quantised = options.is_on("load_in_4bit") or options.is_on("load_in_8bit")
+    return "bf16" if adapted and quantised else "autocast"
 
 
 def _fsdp(

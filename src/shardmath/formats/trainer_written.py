@@ -118,6 +118,8 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
         if choices["base_weights"] == "nf4":
             yield "load_in_4bit", True
             yield "use_bnb_nested_quant", True
+        if choices["base_weights"] == "int8":
+            yield "load_in_8bit", True
 
 
 def _optimizer(choices: Mapping[str, str]) -> str:

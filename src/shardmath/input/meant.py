@@ -60,6 +60,7 @@ _WAYS = {
     "--optimizer-offload-percent 100": "--offload --cpu-offload --optimizer-cpu-offload --offload-optimizer",
     _ADAPTERS: "--lora --use-lora --use-peft --lora-r --lora-alpha --peft",
     f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora --quantization --quantize --4bit",
+    f"--kernel base_weights=int8 and {_ADAPTERS}": "--load-in-8bit --8bit --int8",
     "--rank-by": "--sort --sort-by --order-by --objective",
     "--csv FILE or --parquet FILE": "--output --out --output-file --export --save",
     "--implementation": "--impl --framework --backend --engine --library",
@@ -72,7 +73,7 @@ MEANT = {option: way for way, options in _WAYS.items() for option in options.spl
 OPTIONS_MEANT = {
     "adapters": {"all_linear": "all all-linear lora peft", "q_v": "default"},
     "attention": {"flash": "fa fa2 fa3"},
-    "base_weights": {"nf4": "4bit bnb int4 qlora"},
+    "base_weights": {"nf4": "4bit bnb int4 qlora", "int8": "8bit llm-int8"},
     "optimizer": {"adamw": "fused-adam", "adamw_8bit": "8bit adam8bit paged-adamw-8bit"},
     "schedule": {"zero_bubble": "zb zbh1", "interleaved": "vpp"},
 }

@@ -36,17 +36,18 @@ TOGETHER: Mapping[str, tuple[Mapping[str, str], ...]] = {
 _LORA: Mapping[str, str] = {"adapters": "all_linear"}
 _QLORA: Mapping[str, str] = {**_LORA, "base_weights": "nf4"}
 _WIDE: Mapping[str, str] = {"adapter_precision": "fp32"}
+_WIDE_QLORA: Mapping[str, str] = {**_QLORA, "adapter_precision": "fp32_uncopied"}
 _LIGER: Mapping[str, str] = {"loss": "liger", "norm": "fused", "swiglu": "fused"}
 #: Adapters that the page has for every model for which they are counted: of all linear layers, as files of trainers
 #: ask for them. Those of Megatron-Core beside experts would take a quarter of an hour to derive.
 ADAPTED: Mapping[str, tuple[Mapping[str, str], ...]] = {
-    "huggingface": (_LORA, _QLORA, {**_LORA, **_WIDE}, {**_QLORA, **_WIDE}),
+    "huggingface": (_LORA, _QLORA, {**_LORA, **_WIDE}, _WIDE_QLORA),
 }
 #: Further ones of the first model, and of those with the same formulas.
 _FURTHER: Mapping[str, tuple[Mapping[str, str], ...]] = {
     "huggingface": (
         {"adapters": "q_v"}, {**_LORA, "adapter_kind": "dora"}, {**_LORA, **_LIGER}, {**_QLORA, **_LIGER},
-        {**_LORA, **_WIDE, "optimizer": "adamw_8bit"}, {**_QLORA, **_WIDE, "optimizer": "adamw_8bit"},
+        {**_LORA, **_WIDE, "optimizer": "adamw_8bit"}, {**_WIDE_QLORA, "optimizer": "adamw_8bit"},
         {**_LORA, "data_parallel": "fsdp"}, {**_QLORA, "data_parallel": "fsdp"},
         {**_LORA, "data_parallel": "deepspeed", "precision": "mixed"},
     ),
