@@ -371,7 +371,7 @@ ROWS = {
     "ffn_norm.weight": ("ffn_norm", "DENSE", "weight", "PERSISTENT", "ffn_norm", (), False),
     "ffn_norm.input_fp32": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm", (), False),
     "ffn_norm.normalised": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm", (), False),
-    "ffn_norm.rms": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm", (), False),
+    "ffn_norm.rms": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm_statistics", (), False),
     "swiglu.gate.weight": ("swiglu", "DENSE", "weight", "PERSISTENT", "gate_up", (), False),
     "swiglu.up.weight": ("swiglu", "DENSE", "weight", "PERSISTENT", "gate_up", (), False),
     "swiglu.down.weight": ("swiglu", "DENSE", "weight", "PERSISTENT", "down", (), False),

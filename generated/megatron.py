@@ -721,7 +721,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))
     stage_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > in_flight) else 0) + 2)
     stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
-    stage_recomputed_mlp_layer_backward = 6*micro_batch_size*local_ffn*local_sequence*recompute_mlp
+    stage_recomputed_mlp_layer_backward = 2*micro_batch_size*recompute_mlp*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence)
     stage_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_waiting_activations_embedding_backward = (stage_inner_activations - ratio((held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved), in_flight))*(1 if (pipeline_rank == 0) else 0)
     stage_after_forward = stage_loss_after_forward + stage_sent_gradient_after_forward

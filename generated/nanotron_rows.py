@@ -431,7 +431,7 @@ ROWS = {
     "attention.o_proj.input_all_reduce": ("attention", "LAYER", "activation", "IN_FLIGHT", "o_proj", (), False),
     "ffn_norm.weight": ("ffn_norm", "DENSE", "weight", "PERSISTENT", "ffn_norm", (), False),
     "ffn_norm.input": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm", (), False),
-    "ffn_norm.rms": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm", (), False),
+    "ffn_norm.rms": ("ffn_norm", "DENSE", "activation", "IN_FLIGHT", "ffn_norm_statistics", (), False),
     "swiglu.gate_up.weight": ("swiglu", "DENSE", "weight", "PERSISTENT", "gate_up", (), False),
     "swiglu.down.weight": ("swiglu", "DENSE", "weight", "PERSISTENT", "down", (), False),
     "swiglu.gate_up.input": ("swiglu", "DENSE", "activation", "IN_FLIGHT", "gate_up", (), False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import Expr, Integer
@@ -17,7 +18,8 @@ class Region:
     ``modules`` are the modules whose saved tensors are dropped; an empty tuple is the whole layer, whose
     dropped rows are counted by layers (``parallel.pipeline``) rather than by a factor in every row.
     Rows with ``checkpoint`` equal to the region's name are kept instead. ``again`` are the modules that run once
-    more, where these are not the same.
+    more, where these are not the same. ``quantised`` are modules that belong to it besides in FP8, where it begins with
+    a layer of Transformer Engine that has the norm inside.
     """
 
     name: str
@@ -26,11 +28,16 @@ class Region:
     meaning: str
     source: str
     again: tuple[str, ...] = ()
+    quantised: tuple[str, ...] = ()
 
     @property
     def repeated(self) -> tuple[str, ...]:
         """The modules that run once more in the backward pass."""
         return self.again or self.modules
+
+    def dropped(self, choices: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the modules whose saved tensors are dropped."""
+        return (*self.modules, *(self.quantised if choices["fp8"] != "none" else ()))
 
 
 REGIONS: tuple[Region, ...] = (
@@ -38,7 +45,8 @@ REGIONS: tuple[Region, ...] = (
     Region("core_attention", "rcore", ("core_attention", "softmax"),
            "core attention keeps its arguments", "korthikanti2022"),
     Region("mlp", "rmlp", ("activation", "down", "ffn_post_norm"), "the MLP keeps only its input", "megatron_core",
-           again=("gate_up", "up", "activation", "down", "ffn_post_norm")),
+           again=("gate_up", "up", "activation", "down", "ffn_post_norm"),
+           quantised=("ffn_norm_statistics", "gate_up", "up")),
     Region("layernorm", "rnorm", ("latent_norm", "expert_norm"),
            "norms that stand alone keep only their input; what reads their output keeps nothing", "megatron_core"),
     Region("mla_up_proj", "rup", ("latent_up",),
@@ -67,7 +75,7 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 
 
-def keep(component: Component, tensor: Tensor) -> Expr:
+def keep(component: Component, tensor: Tensor, choices: Mapping[str, str]) -> Expr:
     """Return a 0/1 expression in the recompute switches: whether the tensor is still kept."""
     if component.place not in IN_LAYER or tensor.role is not Role.ACTIVATION or tensor.checkpoint == WHOLE_LAYER:
         return Integer(1)
@@ -76,6 +84,6 @@ def keep(component: Component, tensor: Tensor) -> Expr:
         switch = symbol(region.switch)
         if tensor.checkpoint == region.name:
             factor *= switch
-        elif tensor.module in region.modules:
+        elif tensor.module in region.dropped(choices):
             factor *= 1 - switch
     return factor

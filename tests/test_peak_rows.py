@@ -185,7 +185,7 @@ class Oracle:
         if self.separate:
             down += 2 * H * self.f // self.t
             up += 2 * wide * H // self.t
-        return max(down, activation, up) + self.x.rmlp * self.mlp()
+        return max(down, activation, up) + self.x.rmlp * (self.mlp() + self.share)  # the output is made again too
 
     def parameters(self) -> int:
         """Elements of the rank; every matrix and vector of these sizes starts at a multiple of 64."""

@@ -165,8 +165,13 @@ def test_moments_of_an_mlp_with_layers_of_transformer_engine(row: dict[str, str]
         Model(name="drawn", source="", hidden_size=h, ffn_hidden_size=f, num_layers=1, num_attention_heads=4,
               num_kv_heads=4, head_dim=128, vocab_size=64, tied_embeddings=False, qkv_bias=False, qk_norm=False,
               max_seq_length=8192),
-        "b300", seq_length=s, micro_batch_size=1, tensor_parallel=t, num_gpus=t, kernels={"fp8": row["recipe"]}).job
-    assert terms_at(job.evaluator.terms, job.on_rank(0))["stage.mlp_gradients.layer_backward"] == int(row["peak"])
+        "b300", seq_length=s, micro_batch_size=1, tensor_parallel=t, num_gpus=t, recompute=row["recompute"],
+        kernels={"fp8": row["recipe"]}).job
+    account = terms_at(job.evaluator.terms, job.on_rank(0))
+    again, gradients = (account[f"stage.{name}.layer_backward"] for name in ("recomputed_mlp", "mlp_gradients"))
+    assert again + gradients == int(row["peak"])
+    norm_input = 2 * h * s // t  # of which the checkpoint is the owner, where there is one
+    assert account["swiglu.saved"] + account["ffn_norm.saved"] - norm_input == int(row["saved"])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
-from ..ledger import Lifetime, Place, Role
+from ..ledger import Lifetime, Place
 from ..parallel.groups import GROUPS, group_of
 from ..parallel.pipeline import (
     chunks,
@@ -34,7 +34,7 @@ from ..recompute import REGIONS
 from ..terms import TermSet, product, total
 from . import expert_layers, quantised_moments
 from .recomputed import recomputed_layer
-from .rows import components_of, is_expert, kept_rows, local_shape, weight_tensors
+from .rows import components_of, is_expert, kept_rows, local_shape, saved_by, weight_tensors
 from .units import is_layer_input, when
 
 e, m, nr, nf, nl, ns, r, ts, drop, rmlp, Hc = symbols("e m nr nf nl ns r ts drop rmlp Hc")
@@ -44,7 +44,7 @@ _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
 #: Schedules whose loop binds the input of the micro-batch before.
 BOUND_INPUTS = ("1f1b", "interleaved")
-_MLP = next(region for region in REGIONS if region.name == "mlp").modules
+_MLP = next(region for region in REGIONS if region.name == "mlp")
 _POST_NORM = ("ffn_post_norm",)
 
 
@@ -127,7 +127,7 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     choices = implementation.choices
     largest = (_plain_gradients if choices["fp8"] == "none" else quantised_moments.mlp_gradients)(implementation)
     if choices["layers"] == "experts":  # where that is less, the layers behind have had more
-        least = product(Integer(-1), rmlp, _saved_by(implementation, _MLP)) - recomputed_layer(terms, implementation)
+        least = product(Integer(-1), rmlp, _made_again(implementation)) - recomputed_layer(terms, implementation)
         largest = Max(least, largest - expert_layers.passed(terms, implementation))
     return product(expert_layers.dense_at_work(implementation), largest)
 
@@ -146,9 +146,10 @@ def _plain_gradients(implementation: Implementation) -> Expr:
     copies = {"megatron_te": 1 + gathered, "megatron_local": Integer(1)}[choices["peak"]]
     behind = Integer(0)
     if choices["norms"] == "both":  # the norm behind the MLP has made another gradient, and has freed what it saved
-        behind, freed = total(_bf16(_SHARE), _bf16((HIDDEN,))), _saved_by(implementation, _POST_NORM)
+        behind, freed = total(_bf16(_SHARE), _bf16((HIDDEN,))), saved_by(_POST_NORM, Place.DENSE, implementation)
         down, activation = total(down, _bf16(_SHARE), -freed), total(activation, -freed)
-    up = total(of_input, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -_saved_by(implementation, _MLP))
+    saved = saved_by(_MLP.modules, Place.DENSE, implementation)
+    up = total(of_input, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -saved)
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
@@ -183,17 +184,13 @@ def _features_of_activation(implementation: Implementation) -> Dimension:
 
 def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the recomputed saved tensors of the MLP; ``mlp_gradients`` subtracts the freed part."""
-    return product(expert_layers.dense_at_work(implementation), rmlp, _saved_by(implementation, _MLP))
+    return product(expert_layers.dense_at_work(implementation), rmlp, _made_again(implementation))
 
 
-def _saved_by(implementation: Implementation, modules: tuple[str, ...]) -> Expr:
-    """Return bytes that modules of a dense MLP save for one layer and micro-batch, if nothing is recomputed."""
-    rows = [
-        row.expression.xreplace({rmlp: Integer(0)}) for row in kept_rows(implementation)
-        if row.component.place is Place.DENSE and row.tensor.role is Role.ACTIVATION
-        and row.tensor.module in modules
-    ]
-    return total(*rows)
+def _made_again(implementation: Implementation) -> Expr:
+    """Return what the second forward pass of an MLP makes and its checkpoint holds: saved tensors, and the output."""
+    modules = _MLP.dropped(implementation.choices)
+    return total(saved_by(modules, Place.DENSE, implementation), _bf16(_SHARE))
 
 
 def waiting_losses(terms: TermSet, implementation: Implementation) -> Expr:

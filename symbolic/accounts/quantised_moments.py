@@ -33,13 +33,13 @@ from ..dimensions import (
 from ..expert_layers import GATHERED, SEVERAL
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Place, Role
+from ..ledger import Place
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .expert_layers import at_work
-from .rows import kept_rows, local_shape
+from .rows import kept_rows, local_shape, saved_by
 
-ts = symbols("ts")[0]
+ts, rmlp = symbols("ts rmlp")
 
 Shape = tuple[Dimension, ...]
 
@@ -77,44 +77,40 @@ def quantised(
     return elements if tensors is None else total(elements, plain(4, tensors, implementation))
 
 
-def freed(modules: tuple[str, ...], place: Place, implementation: Implementation) -> Expr:
-    """Return what modules of a layer saved of one micro-batch, which is freed behind their backward pass."""
-    return total(*(
-        row.expression for row in kept_rows(implementation)
-        if row.component.place is place and row.tensor.role is Role.ACTIVATION and row.tensor.module in modules
-    ))
-
-
 def mlp_gradients(implementation: Implementation) -> Expr:
-    """Return the largest of four moments of the backward pass of a dense MLP, less what is freed by then.
+    """Return the largest of five moments of the backward pass of a dense MLP, less what is freed by then.
 
     In the down projection the quantised gradient of its output, gathered in FP8, and the gradient of its input; in the
     activation that one and the gradient of its own input; in the up projection this one, 16-bit and quantised, the
     gathered input, and the gradient of the input with its sum over ranks; in the norm of that projection the same
-    without the gathered input, and the gradients of the norm's input and weights.
+    without the gathered input, and the gradients of the norm's input and weights. An MLP that is recomputed has the
+    down projection's forward pass before them: its input, 16-bit and by rows, and its output before ranks share it out.
     """
-    tokens, recipe = (SEQUENCE, BATCH), implementation.choices["fp8"]
-    gated = implementation.choices["mlp"] in GATED
+    tokens, choices = (SEQUENCE, BATCH), implementation.choices
+    recipe, gated = choices["fp8"], choices["mlp"] in GATED
     features, scales, module = (GATE_UP_FEATURES, 2, "gate_up") if gated else (FFN, 1, "up")
     whole, inner, of_input = (plain(2, (*tokens, width), implementation) for width in (HIDDEN, FFN, features))
     beside = inner
     if recipe == "block":  # the gathered copy by columns is put in order before the product
         beside = Max(inner, product(Iverson(ts > 1), plain(1, (*tokens, HIDDEN), implementation)))
     down = total(quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=()), beside)
-    of_down = freed(("down",), Place.DENSE, implementation)
+    of_down = saved_by(("down",), Place.DENSE, implementation)
     activation = total(inner, of_input, -of_down)
     share, gathered = plain(2, (SEQUENCE_SP, BATCH, HIDDEN), implementation), _put_in_order(implementation)
     behind = total(of_input, quantised(tokens, features, (scales, FFN_SCALES), implementation, tensors=()), whole,
-                   -of_down, -freed(("activation",), Place.DENSE, implementation))
+                   -of_down, -saved_by(("activation",), Place.DENSE, implementation))
     up = total(behind, product(Iverson(ts > 1), total(gathered, share)))
-    vectors = 2 if implementation.choices["normalisation"] == "layer" else 1
+    vectors = 2 if choices["normalisation"] == "layer" else 1
     norm = total(behind, product(1 + Iverson(ts > 1), share), plain(2 * vectors, (HIDDEN,), implementation),
-                 -freed((module,), Place.DENSE, implementation))
+                 -saved_by((module,), Place.DENSE, implementation))
     if recipe in PACKED:  # gradients are gathered both ways before those of single ranks are freed
         own = quantised((SEQUENCE_SP, BATCH), HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=())
-        by_rows = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
-        down = Max(down, product(Iverson(ts > 1), total(own, by_rows, gathered)))
-    return Max(down, activation, up, norm)
+        rows = quantised(tokens, HIDDEN, (1, HIDDEN_SCALES), implementation, ways=1)
+        down = Max(down, product(Iverson(ts > 1), total(own, rows, gathered)))
+    by_rows = quantised(tokens, FFN, (1, FFN_SCALES), implementation, tensors=() if recipe in PACKED else None, ways=1)
+    kept = choices["mlp"] == "relu"  # the input is what ReLU has saved
+    forward = total(Integer(0) if kept else inner, by_rows, product(Iverson(ts > 1), whole))
+    return Max(down, activation, up, norm, product(rmlp, forward))
 
 
 def _put_in_order(implementation: Implementation) -> Expr:
@@ -158,7 +154,7 @@ def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
     if _is_weighted_apart(implementation.choices) and implementation.choices["router_precision"] == "fp32":
         inside.append(total(
             plain(4 + 2, (RECEIVED, EXPERT_FFN), implementation), -plain(2, (RECEIVED, HIDDEN), implementation),
-            -freed(("experts_down",), Place.EXPERTS, implementation), *not_yet))
+            -saved_by(("experts_down",), Place.EXPERTS, implementation), *not_yet))
     before = total(tokens, Max(*inside))
     beyond = [terms[name].symbol for name in ("stage.combined_results.experts_forward",) if name in terms]
     return product(at_work(implementation), Max(Integer(0), before - total(*behind.values(), *beyond)))
@@ -179,13 +175,13 @@ def expert_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     weights = plain({"fp32": 4, "bf16": 2}[precision], received, implementation)
     down = total(tokens, inner,
                  quantised(received, HIDDEN, (1, HIDDEN_SCALES), implementation, tensors=each))
-    of_down = freed(("experts_down",), Place.EXPERTS, implementation)
+    of_down = saved_by(("experts_down",), Place.EXPERTS, implementation)
     activation = total(inner, of_input, weights, -of_down)
     if _is_weighted_apart(implementation.choices):
         summed = weights if precision == "bf16" else Integer(0)
         apart = plain(PRODUCT_GRADIENTS[precision], (RECEIVED, EXPERT_FFN), implementation)
         activation = total(apart, summed, -of_down)
-    of_activation = freed(("experts_activation", "experts_product"), Place.EXPERTS, implementation)
+    of_activation = saved_by(("experts_activation", "experts_product"), Place.EXPERTS, implementation)
     up = total(tokens, of_input, weights, -of_down, -of_activation,
                quantised(received, features, (scales, EXPERT_FFN_SCALES), implementation, tensors=each))
     return product(at_work(implementation), Max(down, activation, up))

@@ -12,15 +12,17 @@ from ..components import all_components
 from ..dimension import Dimension
 from ..dimensions import OF_EXPERTS
 from ..implementations import Implementation
-from ..ledger import Component, Role, Tensor
+from ..ledger import Component, Place, Role, Tensor
 from ..parallel.data import states
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.groups import GROUPS
 from ..parallel.rules import local_name, local_size
 from ..parallel.weights import shapes
+from ..parameters import symbol
 from ..recompute import keep
-from ..terms import Contribution, product, reduce_switches, term_symbol
+from ..terms import Contribution, product, reduce_switches, term_symbol, total
 
+rmlp = symbol("rmlp")
 #: Degrees that only some choices have, as these are without them.
 _ALL_ABSENT = {rule.degree: Integer(1) for rule in SHAPE_RULES if rule.degree in EVERY_ABSENT}
 
@@ -48,7 +50,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
                 continue
             tensor = row.in_precision(implementation.choices)
             shape = local_shape(tensor.shape, implementation.choices)
-            kept = keep(component, tensor) * tensor.when.xreplace(absent_now)
+            kept = keep(component, tensor, implementation.choices) * tensor.when.xreplace(absent_now)
             if tensor.storage:
                 contents = (tensor.bytes, *shape)
                 if shapes.setdefault(tensor.storage, contents) != contents:
@@ -61,6 +63,14 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
             if expression != 0:
                 rows.append(Contribution(component, tensor, expression))
     return tuple(rows)
+
+
+def saved_by(modules: tuple[str, ...], place: Place, implementation: Implementation) -> Expr:
+    """Return bytes that modules of a layer save of one micro-batch, if its MLP is not recomputed."""
+    return total(*(
+        row.expression.xreplace({rmlp: Integer(0)}) for row in kept_rows(implementation)
+        if row.component.place is place and row.tensor.role is Role.ACTIVATION and row.tensor.module in modules
+    ))
 
 
 def chosen_size(dimension: Dimension, choices: Mapping[str, str]) -> Expr:

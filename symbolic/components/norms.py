@@ -35,6 +35,7 @@ def norm_rows(
     scale: Dimension | None = None,
     shifted: bool = True,
     qk_norms: tuple[str, ...] = (),
+    statistics: str = "",
 ) -> tuple[Tensor, ...]:
     """Return the rows of one norm over ``width``, applied to every element of ``tokens``.
 
@@ -42,7 +43,8 @@ def norm_rows(
     are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too. With parallel
     residuals the input lies in ``parallel_storage``, if that is named. A ``projected`` input is the output of a linear
     layer, which autocast makes in 16 bits. ``scale`` is the dimension of the scale where it is not ``width``, LayerNorm
-    is not ``shifted`` without a bias, and the norm is there with these ``qk_norms``, or always.
+    is not ``shifted`` without a bias, and the norm is there with these ``qk_norms``, or always. ``statistics`` is the
+    module of what it keeps for each token, where that can be dropped without the input.
     PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
     shape, only = (*tokens, width), {"qk_norms": qk_norms} if qk_norms else {}
@@ -53,7 +55,7 @@ def norm_rows(
         storage: str = "", **options: tuple[str, ...],
     ) -> Tensor:
         return saved(
-            prefix + name, module, row_shape, size, source, meaning,
+            prefix + name, (statistics or module) if row_shape == tokens else module, row_shape, size, source, meaning,
             storage=storage, lifetime=lifetime, when=when * kept, checkpoint=checkpoint, **only, **options,
         )
 
@@ -124,7 +126,7 @@ COMPONENTS = (
     Component(
         "ffn_norm", "Norm before the MLP", 40, Place.DENSE,
         norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed",
-                  parallel_storage="layer.input"),
+                  parallel_storage="layer.input", statistics="ffn_norm_statistics"),
         note="With parallel residuals it reads what the norm before attention has saved already.",
         options={"residual": ("sequential", "parallel")},
         work=norm_work("norm", "ffn_norm"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
@@ -111,11 +111,8 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
           for letter, size, text in (*sizes, *_inner_sizes(choices))
           for multiple in (with_padding if letter in _PADDED else elements,)),
         *(_FP4 if recipe in PACKED else ()),
-        Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
-             "and recompute_core_attention must be 0 with FP8, where they are not counted yet"),
-        *(Rule(f"fp8_{letter}", letter, Eq(symbol(letter), 0), "must be 0 with delayed scaling: layers that read a"
-               " recomputed tensor again cannot quantise it a second time (Transformer Engine)")
-          for letter in _READ_AGAIN if recipe == "delayed" and _has_parts_apart(choices)),
+        Rule("fp8_recompute", "rcore", Eq(rcore, 0), "must be 0 with FP8, where it is not counted yet"),
+        *(_delayed(choices) if recipe == "delayed" else ()),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
@@ -129,6 +126,15 @@ _FP4 = (Rule("fp4_mtp", "mtp", Eq(mtp, 0), "must be 0 with NVFP4: Megatron-Core 
 
 #: Switches of recompute after which layers of Transformer Engine keep a 16-bit input and quantise it once more.
 _READ_AGAIN = ("rnorm", "ract")
+
+
+def _delayed(choices: Mapping[str, str]) -> Iterator[Rule]:
+    """Yield the rules of scales from earlier steps, of which a checkpoint keeps copies for its second forward pass."""
+    yield Rule("fp8_rmlp", "rmlp", Eq(rmlp, 0), "must be 0 with delayed scaling: copies of scales for the second"
+               " forward pass are not counted yet")
+    for letter in _READ_AGAIN if _has_parts_apart(choices) else ():
+        yield Rule(f"fp8_{letter}", letter, Eq(symbol(letter), 0), "must be 0 with delayed scaling: layers that read a"
+                   " recomputed tensor again cannot quantise it a second time (Transformer Engine)")
 
 
 def _has_parts_apart(choices: Mapping[str, str]) -> bool:

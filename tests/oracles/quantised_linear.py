@@ -9,6 +9,8 @@ Where a layer has the norm before it, the gradient of its output lives until tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,8 +75,12 @@ class _Row(torch.autograd.Function):
         tokens, width = inner.shape
         ctx.recipe, ctx.ranks = recipe, ranks
         scale = [] if recipe in BLOCKS else [torch.zeros(())]
-        ctx.save_for_backward(*one_way(tokens, width, recipe), *scale)
-        return inner.new_zeros(tokens // ranks, len(weight))
+        by_rows, kept = one_way(tokens, width, recipe), one_way(tokens, width, recipe)
+        whole = inner.new_zeros(tokens, len(weight))
+        output = whole if ranks == 1 else inner.new_zeros(tokens // ranks, len(weight))
+        assert by_rows  # alive until the ranks have shared the output out
+        ctx.save_for_backward(*kept, *scale)
+        return output
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -127,11 +133,14 @@ class Swiglu(torch.autograd.Function):
         return torch.zeros_like(ctx.saved_tensors[0]), None, None, None
 
 
-def bytes_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> tuple[int, int]:
+def bytes_of_mlp(
+    shape: Shape, linear: Any, hidden: Tensor, checkpoint: Callable[..., Any] | None = None, **settings: Any
+) -> tuple[int, int]:
     """Return what the forward pass of Megatron-Core's MLP leaves, and the most that its backward pass has beside it.
 
     Its layers are of the kind ``linear``. It runs forward twice, as the first time may make copies of weights. What is
-    left has the output, and the inverse root mean squares of a norm.
+    left has the output, and the inverse root mean squares of a norm. A ``checkpoint`` of a function and its input keeps
+    the input alone.
     """
     made = config(shape)
     usual = {"gated_linear_unit": True, "bias_activation_fusion": True, "activation_func": nn.functional.silu}
@@ -140,9 +149,10 @@ def bytes_of_mlp(shape: Shape, linear: Any, hidden: Tensor, **settings: Any) -> 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(mlp, "bias_swiglu_impl", Swiglu.apply)
         layer = mlp.MLP(made, mlp.MLPSubmodules(linear_fc1=linear, linear_fc2=linear))
+        run = layer if checkpoint is None else partial(checkpoint, layer)
         layer(hidden)
         with Record(hidden, *layer.parameters()) as record:
-            output, _ = layer(hidden)
+            output, _ = run(hidden)
             left = record.now
             gradient = torch.zeros_like(output)
             record.restart()

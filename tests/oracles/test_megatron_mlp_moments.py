@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from counted import MEGATRON_CPU
-from megatron.core.tensor_parallel import layers
+from megatron.core.tensor_parallel import checkpoint, layers
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer import mlp as megatron_mlp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
@@ -70,9 +70,10 @@ def drop_gradient(parameter: Tensor) -> None:
 @pytest.mark.parametrize("norms", list(LAYERS))
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norms: str) -> None:
-    mlp, kernel = activation
+    """The most that is alive, also where the MLP is recomputed from its input."""
+    (mlp, kernel), again, biases = activation, *draw.choice(((0, 0), (0, 1), (1, 0)))
     shape = {"h": draw.randint(2, 60), "f": draw.randint(2, 60), "s": draw.choice((1, draw.randint(2, 60))),
-             "b": draw.randint(1, 3), "a": 1, "k": 1, "d": 2, "L": 1, "lbias": draw.randint(0, 1)}
+             "b": draw.randint(1, 3), "a": 1, "k": 1, "d": 2, "L": 1, "lbias": biases, "rmlp": again}
     gated, added = mlp in ("swiglu", "geglu"), draw.randint(0, 1)
     fused = activation == ("swiglu", "fused") or (mlp == "gelu" and shape["lbias"] == 1)
     with one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
@@ -91,7 +92,7 @@ def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norm
         hidden = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         gradient = torch.zeros(shape["s"], shape["b"], shape["h"], dtype=BF16)
         with Live(block, hidden, gradient) as live:
-            output, _ = block(hidden)
+            output, _ = checkpoint(block, False, hidden) if again else block(hidden)
             before = live.now
             live.restart()
             output.backward(gradient)
@@ -99,5 +100,6 @@ def test_backward_pass_of_an_mlp(draw: Random, activation: tuple[str, str], norm
     chosen = MEGATRON_CPU.with_choices(
         mlp=mlp, swiglu=kernel, norms=norms, weight_gradient="fused" if added else "separate", peak="megatron_local",
         biases="linear")
-    moment, = ledger(chosen, "stage.mlp_gradients.layer_backward", **shape, B=shape["b"], u=1)
-    assert above == moment, shape
+    moments = ledger(chosen, *(f"stage.{name}.layer_backward" for name in ("mlp_gradients", "recomputed_mlp")),
+                     **shape, B=shape["b"], u=1)
+    assert above == sum(moments), shape

@@ -1,13 +1,15 @@
-"""The most that the backward pass of an MLP has beside what lives before it, with Transformer Engine's own layers."""
+"""Bytes that an MLP saves, and the most in its backward pass, with Transformer Engine's own layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from random import Random
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from oracles.libraries._transformer_engine import engine, quantising
 from oracles.megatron_cpu import BF16, one_rank
 from oracles.quantised_linear import bytes_of_mlp
@@ -39,11 +41,25 @@ class _Linear(nn.Module):
         return self.layer(hidden, is_first_microbatch=True), None
 
 
+def _checkpoint(run: Any, hidden: Tensor) -> Any:
+    """Keep the input alone, as Megatron-Core asks the library. Random states of a GPU have no elements here.
+
+    To look for layers of its own the library would import its attention.
+    """
+    module = import_module("transformer_engine.pytorch.distributed")
+    module._get_cuda_rng_state = lambda *_, **__: torch.empty(0)
+    module._set_cuda_rng_state = lambda *_, **__: None
+    module.has_te_modules = lambda _: True
+    return module.checkpoint(run, hidden, distribute_saved_activations=False,
+                             get_rng_state_tracker=get_cuda_rng_tracker, tp_group=None)
+
+
 def count(row: Mapping[str, str]) -> dict[str, int]:
-    """Return the most that the backward pass of Megatron-Core's MLP has with the library's layers."""
+    """Return what the MLP of Megatron-Core saves with the library's layers, and the most in its backward pass."""
     shape = {letter: int(row[letter]) for letter in "thfs"}
     ranks = shape["t"]
     shape |= {"b": 1, "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "sp": int(ranks > 1)}
     with one_rank(shape, Random(1)), quantising(row["recipe"]):
         hidden = torch.zeros(shape["s"] // ranks, 1, shape["h"], dtype=BF16, requires_grad=True)
-        return {"peak": bytes_of_mlp(shape, _Linear, hidden)[1]}
+        saved, peak = bytes_of_mlp(shape, _Linear, hidden, _checkpoint if row["recompute"] == "mlp" else None)
+    return {"saved": saved - hidden.nbytes, "peak": peak}
