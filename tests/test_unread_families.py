@@ -18,7 +18,7 @@ from shardmath.models.unread import UNREAD
     ("olmo_hybrid", "olmo3", "linear attention"), ("bamba", "llama", "state-space layers (Mamba 2) in most layers"),
     ("deepseek_v32", "deepseek_v3", "an indexer that chooses the keys of each query"),
     ("deepseek_v4", "deepseek_v3", "compressed keys and values"), ("glm_moe_dsa", "deepseek_v3", "an indexer"),
-    ("afmoe", "qwen3_moe", "a gate of attention's output"), ("exaone_moe", "dots1", "windows in most layers"),
+    ("afmoe", "qwen3_moe", "a gate of attention's output"), ("cwm", "llama", "windows in all layers"),
     ("longcat_flash", "deepseek_v3", "two attentions and two MLPs in a layer"),
     ("mimo_v2_flash", "glm4_moe", "more keys, and sinks, in layers with windows"),
 ])

@@ -203,7 +203,8 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
 }
 #: Those that are counted with experts.
 _WITH_EXPERTS: Mapping[str, tuple[str, ...]] = {
-    "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half", "repeated_fp32"),
+    "qk_norms": ("width",), "norm": ("eager_fp32",), "norms": ("post",),
+    "rope": ("shared_half", "shared_twice", "shared_fp32", "repeated_fp32"),
     "projections": ("gate_up",), "sinks": ("trained",), "mlp": UNGATED,
 }
 

@@ -42,6 +42,7 @@ from oracles import (
     test_megatron_mlp_moments,
     test_megatron_stage,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from shardmath.compiler.evaluators import find
 from shardmath.configuration import model_classes
@@ -160,7 +161,7 @@ def _options(implementations: Iterable[Implementation]) -> frozenset[tuple[str, 
 
 
 def models() -> dict[str, Model]:
-    """Return one model of each family: a published one, or the table's small one."""
+    """Return one model of each family: a published one, the table's small one, or that of its class's defaults."""
     public = json.loads((DATA / "public_configs.json").read_text())
     configs = [*(row["config"] for row in public.values() if row["answer"] == "read"), *CONFIGS.values()]
     found: dict[str, Model] = {}
@@ -169,6 +170,8 @@ def models() -> dict[str, Model]:
             name = config["model_type"]
             if name in FAMILIES and name not in found:
                 found[name] = read_config(Path(folder), config)
+        for name in FAMILIES.keys() - found - ALIASES.keys():
+            found[name] = read_config(Path(folder), CONFIG_MAPPING[name]().to_dict())
     return found
 
 

@@ -31,6 +31,14 @@ def _falcon(draw: Random) -> dict[str, Any]:
     }
 
 
+def _latent(draw: Random) -> dict[str, Any]:
+    """Draw widths of latent attention, whose queries are compressed or not."""
+    return {
+        "q_lora_rank": draw.choice((None, size(draw, 40))), "kv_lora_rank": size(draw, 40),
+        "qk_nope_head_dim": 8 * size(draw, 3), "qk_rope_head_dim": 2 * size(draw, 8), "v_head_dim": 8 * size(draw, 4),
+    }
+
+
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _EITHER = (False, True)
 #: Keys that only some families have, by ``model_type``, with values to draw.
@@ -51,11 +59,13 @@ FAMILIES: Mapping[str, Draw] = {
     "granite": _some(attention_bias=_EITHER, mlp_bias=_EITHER, embedding_multiplier=(1.0, 12.0)),
     "helium": _some(attention_bias=_EITHER),
     "hunyuan_v1_dense": _some(attention_bias=_EITHER),
+    "hyperclovax": _some(use_post_norm=_EITHER, attention_bias=_EITHER, mlp_bias=_EITHER),
     "internlm3": lambda draw: dict.fromkeys(("qkv_bias", "bias"), draw.random() < 0.5),
+    "iquestcoder": _some(attention_bias=_EITHER, mlp_bias=_EITHER),
+    "jais2": _some(attention_bias=_EITHER, mlp_bias=_EITHER),
     "llama": _some(attention_bias=_EITHER, mlp_bias=_EITHER),
-    "minicpm3": lambda draw: {
-        "q_lora_rank": draw.choice((None, size(draw, 40))), "kv_lora_rank": size(draw, 40),
-        "qk_nope_head_dim": 8 * size(draw, 3), "qk_rope_head_dim": 2 * size(draw, 8), "v_head_dim": 8 * size(draw, 4)},
+    "minicpm3": _latent,
+    "ministral": _some(sliding_window=(64,)),
     "mistral": _some(sliding_window=(None, 64)),
     "nemotron": _some(partial_rotary_factor=_SHARES, attention_bias=_EITHER, mlp_bias=_EITHER),
     "olmo": _some(attention_bias=_EITHER),
@@ -70,14 +80,16 @@ FAMILIES: Mapping[str, Draw] = {
     "stablelm": _some(partial_rotary_factor=_SHARES, use_qkv_bias=_EITHER, qk_layernorm=_EITHER,
                       use_parallel_residual=_EITHER),
     "starcoder2": _some(use_bias=_EITHER),
+    "vaultgemma": _some(final_logit_softcapping=(30.0, None), attn_logit_softcapping=(50.0, None)),
+    "youtu": _latent,
 }
 #: Families with windows, wider than any sequence here: of narrower ones see docs/limits.md.
-_WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3")
+_WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3", "vaultgemma")
 #: Families whose heads share out the residual stream: others may have wider ones.
 _EVEN_HEADS = ("apertus", "bloom", "cohere", "falcon", "helium", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3",
                "stablelm")
 #: Families in which every query head has a key and a value head of its own.
-_OWN_KEYS = ("minicpm3",)
+_OWN_KEYS = ("minicpm3", "youtu")
 #: Dropout of residuals under the key of its own that it has in some families.
 RESIDUAL_DROPOUT = {"opt": "dropout", "seed_oss": "residual_dropout"}
 #: Tokens.
@@ -100,6 +112,8 @@ def random_config(draw: Random, family: str) -> dict[str, Any]:
     }
     if family in _EVEN_HEADS and family != "helium":  # the others take none
         del config["head_dim"]
+    if family in _OWN_KEYS:  # their classes call the rotary part so
+        config["head_dim"] = config["qk_rope_head_dim"]
     return config
 
 
@@ -107,7 +121,7 @@ def built(config: dict[str, Any], attention: str) -> PreTrainedModel:
     """Make the model in bf16; weights of LayerNorm are fp32, with which a CPU keeps fp32 statistics, as a GPU does."""
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
-        **keys, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None, attention_dropout=0.0,
+        **keys, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=None, attention_dropout=0.0,
         **{key: 0.0 for family, key in RESIDUAL_DROPOUT.items() if family == config["model_type"]},
     )
     model = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16).train()

@@ -103,6 +103,61 @@ def glm4_moe_lite(draw: Random) -> Keys:
     }
 
 
+def sarvam_moe(draw: Random) -> Keys:
+    """Sarvam 30B: as GLM 4.5."""
+    return glm4_moe(draw)
+
+
+def sarvam_mla(draw: Random) -> Keys:
+    """Sarvam 105B: as GLM-4.7-Flash with a number of dense layers."""
+    keys = glm4_moe_lite(draw)
+    del keys["mlp_layer_types"]
+    return {**keys, "first_k_dense_replace": draw.randrange(keys["num_hidden_layers"])}
+
+
+def kinds_of_layers(draw: Random, layers: int) -> list[str]:
+    """Draw dense layers before those with experts."""
+    dense = draw.randrange(layers)
+    return ["dense"] * dense + ["sparse"] * (layers - dense)
+
+
+def exaone_moe(draw: Random) -> Keys:
+    """K-EXAONE, with windows that are wider than any sequence here."""
+    keys = {**dots1(draw), "sliding_window": 64}
+    kinds = kinds_of_layers(draw, keys["num_hidden_layers"])
+    return {**{name: value for name, value in keys.items() if name not in (
+        "n_routed_experts", "n_shared_experts", "num_nextn_predict_layers", "attention_bias")},
+        "num_experts": keys["n_routed_experts"], "num_shared_experts": keys["n_shared_experts"],
+        **draw.choice(({}, {"mlp_layer_types": kinds}))}
+
+
+def hy_v3(draw: Random) -> Keys:
+    """Hy3, with and without biases of attention."""
+    keys = exaone_moe(draw)
+    for name in ("sliding_window", "n_group", "topk_group", "norm_topk_prob", "first_k_dense_replace"):
+        del keys[name]
+    return {**keys, "mlp_layer_types": kinds_of_layers(draw, keys["num_hidden_layers"]),
+            "attention_bias": draw.random() < 0.5}
+
+
+def flex_olmo(draw: Random) -> Keys:
+    """FlexOlmo: as OLMoE."""
+    return olmoe(draw)
+
+
+def mellum(draw: Random) -> Keys:
+    """Mellum 2, in which every n-th layer or each has no window, the others one wider than any sequence here."""
+    keys = experts(draw)
+    layers, step = keys["num_hidden_layers"], size(draw, 4)
+    return {
+        **keys, "num_experts": keys.pop("num_local_experts"), "moe_intermediate_size": 8 * size(draw, 9),
+        "hidden_size": 8 * size(draw, 9), "norm_topk_prob": draw.random() < 0.5, "sliding_window": 64,
+        "layer_types": ["full_attention" if layer % step == 0 else "sliding_attention"
+                        for layer in range(1, layers + 1)],
+        "mlp_layer_types": kinds_of_layers(draw, layers), "attention_bias": draw.random() < 0.5,
+    }
+
+
 def hunyuan_v1_moe(draw: Random) -> Keys:
     """Hunyuan-A13B: one shared expert as wide as a routed one, queries and keys normalised after they were turned."""
     keys = experts(draw)
@@ -142,8 +197,9 @@ def ernie4_5_moe(draw: Random) -> Keys:
 
 
 FAMILIES: tuple[tuple[Callable[[Random], Keys], str], ...] = (
-    *((family, attention) for family in (glm4_moe, dots1, hunyuan_v1_moe, phimoe, olmoe, minimax_m2, granitemoe,
-                                           granitemoeshared, ernie4_5_moe, solar_open, glm4_moe_lite)
+    *((family, attention) for family in (
+        glm4_moe, dots1, hunyuan_v1_moe, phimoe, olmoe, minimax_m2, granitemoe, granitemoeshared, ernie4_5_moe,
+        solar_open, glm4_moe_lite, sarvam_moe, sarvam_mla, exaone_moe, hy_v3, flex_olmo, mellum)
       for attention in ("sdpa", "eager")),
     (gpt_oss, "eager"),
 )

@@ -130,6 +130,30 @@ def solar_open(draw: Random) -> Keys:
     return keys
 
 
+def exaone_moe(draw: Random) -> Keys:
+    """K-EXAONE: as dots.llm1, with windows that are longer than any sequence here."""
+    keys = dots1(draw)
+    return {**_experts(draw), "num_experts": keys["n_routed_experts"], "num_shared_experts": keys["n_shared_experts"],
+            "sliding_window": 4096}
+
+
+def mellum(draw: Random) -> Keys:
+    """Mellum 2: Qwen3 with experts, with windows that are longer than any sequence here."""
+    keys = qwen3_moe(draw)
+    del keys["decoder_sparse_step"]
+    return {**keys, "sliding_window": 4096}
+
+
+def sarvam_moe(draw: Random) -> Keys:
+    """Sarvam 30B: as GLM 4.5."""
+    return glm4_moe(draw)
+
+
+def sarvam_mla(draw: Random) -> Keys:
+    """Sarvam 105B: as DeepSeek-V3."""
+    return deepseek_v3(draw)
+
+
 def deepseek_v2(draw: Random) -> Keys:
     """DeepSeek-V2, whose router has a softmax."""
     return {**deepseek_v3(draw), "n_group": 1, "topk_method": "greedy", "norm_topk_prob": False}
@@ -137,16 +161,18 @@ def deepseek_v2(draw: Random) -> Keys:
 
 FAMILIES: Mapping[str, Callable[[Random], Keys]] = {family.__name__: family for family in (
     mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe, minimax_m2, granitemoe, granitemoeshared,
-    ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2, glm4_moe_lite, solar_open)}
+    ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2, glm4_moe_lite, solar_open,
+    exaone_moe, mellum, sarvam_moe, sarvam_mla)}
 #: Families whose heads share out the residual stream.
-SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2", "glm4_moe_lite")
-LATENT = ("deepseek_v3", "deepseek_v2", "glm4_moe_lite")
+SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2", "glm4_moe_lite",
+           "sarvam_mla")
+LATENT = ("deepseek_v3", "deepseek_v2", "glm4_moe_lite", "sarvam_mla")
 #: Kernels of attention of families that have not all.
 ATTENTION: Mapping[str, tuple[str, ...]] = {"gpt_oss": ("eager",)}
 #: Keys that say which layers are dense, of families that may have such ones first: the layers, or their number.
 DENSE_FIRST: Mapping[str, Callable[[int], Keys]] = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), lambda number: {"mlp_only_layers": list(range(number))}),
-    **dict.fromkeys(("dots1", "glm4_moe", "deepseek_v3", "deepseek_v2"),
+    **dict.fromkeys(("dots1", "glm4_moe", "deepseek_v3", "deepseek_v2", "exaone_moe", "sarvam_moe", "sarvam_mla"),
                     lambda number: {"first_k_dense_replace": number}),
     "ernie4_5_moe": lambda number: {"moe_layer_start_index": number},
 }

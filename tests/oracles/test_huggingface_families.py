@@ -23,11 +23,12 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from shardmath.configuration.choosing import choices_of
 from shardmath.input.parameters import model_values
+from shardmath.models.latent_families import LATENT
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
 
 #: Families that Transformers has no other kernel of attention for.
-EAGER_ALONE = ("bloom", "gemma2")
+EAGER_ALONE = ("bloom", "gemma2", "vaultgemma")
 #: Keys of Transformers for the number that norms add to the variance.
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
 
@@ -47,7 +48,7 @@ def test_from_the_file_to_the_bytes(draw: Random, family: str, attention: str, t
     config = random_config(draw, family)
     if family in EAGER_ALONE and attention == "sdpa":
         pytest.skip("Transformers has no such kernel for scores that are bounded, or fall with distance")
-    if family == "minicpm3" and attention == "sdpa":  # a CPU has no such kernel for narrower values
+    if "v_head_dim" in config and attention == "sdpa":  # a CPU has no such kernel for narrower values
         config["v_head_dim"] = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
     model, read = built(config, attention), read_config(tmp_path, config)
     shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()}
@@ -85,7 +86,7 @@ def test_products(draw: Random, family: str, tmp_path: Path) -> None:
     assert counted(built(config, "eager"), shape) == (forward, 2 * forward)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"minicpm3"}))
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - LATENT.keys()))
 def test_what_a_file_leaves_out_is_what_the_class_has(family: str, tmp_path: Path) -> None:
     """Sizes that a config.json need not state: the defaults of the reader are those of Transformers."""
     keys = {"hidden_size": 5120, "num_attention_heads": 160, "vocab_size": 100, "max_position_embeddings": 64,
@@ -102,10 +103,11 @@ def test_what_a_file_leaves_out_is_what_the_class_has(family: str, tmp_path: Pat
     assert model.rope_base == rope.get("full_attention", rope)["rope_theta"]
 
 
-def test_sizes_that_a_file_of_minicpm3_leaves_out(tmp_path: Path) -> None:
-    keys = {"hidden_size": 2560, "num_attention_heads": 40, "vocab_size": 100, "max_position_embeddings": 64,
+@pytest.mark.parametrize(("family", "heads"), [("minicpm3", 40), ("youtu", 16)])
+def test_sizes_that_a_file_with_latent_attention_leaves_out(family: str, heads: int, tmp_path: Path) -> None:
+    keys = {"hidden_size": 64 * heads, "num_attention_heads": heads, "vocab_size": 100, "max_position_embeddings": 64,
             "intermediate_size": 100, "num_hidden_layers": 12}
-    made, model = CONFIG_MAPPING["minicpm3"](**keys), read_config(tmp_path, {"model_type": "minicpm3", **keys})
+    made, model = CONFIG_MAPPING[family](**keys), read_config(tmp_path, {"model_type": family, **keys})
     assert (model.q_lora_rank, model.kv_lora_rank, model.qk_rope_head_dim, model.v_head_dim, model.head_dim) == (
         made.q_lora_rank, made.kv_lora_rank, made.qk_rope_head_dim, made.v_head_dim, made.qk_head_dim)
     assert (model.num_kv_heads, model.tied_embeddings, model.norm_epsilon, model.rope_base) == (

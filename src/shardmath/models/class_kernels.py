@@ -28,6 +28,7 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16", **_WIDE},
     "falcon": {**_PICKED, "attention": "sdpa_steps"},
     "falcon_grouped": {**_PICKED, "attention": "sdpa_masked"},
+    "flex_olmo": {"norm": "eager_fp32", "rope": "shared_fp32", "router_precision": "bf16"},
     "gemma": _SCALE,
     "gemma2": {**_SCALE, "attention": "eager"},
     "gemma3_text": {**_SCALE, "rope": "shared_twice"},
@@ -40,7 +41,10 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
     "hunyuan_v1_dense": {"rope": "shared_first"},
+    # The sum of routed and shared experts is made in fp32, which no moment of a step has.
+    "hy_v3": {"peak": "saved", **_WIDE},
     "hunyuan_v1_moe": {"rope": "shared_first", "expert_adapters": "weights_alone", **_WIDE},
+    "mellum": {"rope": "shared_twice", "router_precision": "bf16"},
     "minicpm3": {"rope": "joined"},
     "minimax_m2": {"rope": "joined", "router": "huggingface_low"},
     "nemotron": {**_SCALE, "rope": "joined"},
@@ -51,8 +55,10 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "phi": {"rope": "joined_held"},
     "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16", **_UNTAKEN},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
+    "sarvam_moe": {"rope": "joined", **_WIDE},
     "stablelm": {"rope": "joined_held"},
     "starcoder2": {},
+    "vaultgemma": {**_SCALE, "attention": "eager"},
 }
 
 #: Further differences where routers' weights are as wide as all others: so are Hunyuan's logits.

@@ -307,6 +307,7 @@ class GptNeoX(GptFamily):
 
 
 DENSE: Mapping[str, type[Family]] = {
-    "llama": Llama, "mistral": Mistral, "qwen2": Qwen2, "qwen3": Qwen3, "gpt2": Gpt2, "gpt_neox": GptNeoX,
+    "llama": Llama, "ministral": Mistral, "mistral": Mistral, "qwen2": Qwen2, "qwen3": Qwen3, "gpt2": Gpt2,
+    "gpt_neox": GptNeoX,
 }
 """The families without experts, by ``model_type``."""

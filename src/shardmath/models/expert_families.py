@@ -13,8 +13,9 @@ from pydantic import Field
 from shardmath.errors import InputError
 from shardmath.models.dense_families import Epsilon, Family, GatedFamily, NoBias, keys, only
 from shardmath.models.model import Count, Factor, Size
+from shardmath.models.rotary import rotary_of
 
-__all__ = ["EXPERTS"]
+__all__ = ["EXPERTS", "Qwen3Moe", "first_layer_and_step", "first_sparse"]
 
 _L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted yet"
 _UNTURNED = "every fourth layer has no rotary embedding"
@@ -209,17 +210,45 @@ class Glm4MoeLite(DeepseekV3):
 
     def fields(self) -> dict[str, Any]:
         """As the base class says. Raises ``InputError`` for dense layers behind experts, and for two rotary parts."""
-        kinds = self.mlp_layer_types
         if self.head_dim not in (None, self.qk_rope_head_dim):
             raise InputError("head_dim", self.head_dim, "must be qk_rope_head_dim, for which Transformers takes it",
                              str(self.qk_rope_head_dim))
-        if kinds is None:
-            return super().fields()
-        first = kinds.index("sparse") if "sparse" in kinds else 0
-        if len(kinds) != self.num_layers or kinds != ["dense"] * first + ["sparse"] * (self.num_layers - first):
-            raise InputError("mlp_layer_types", kinds, "must have one of dense and sparse for every layer, dense ones"
-                             " first, and a sparse one: others are not counted yet")
-        return {**super().fields(), "first_dense_layers": first}
+        first = first_sparse(self.mlp_layer_types, self.num_layers)
+        return super().fields() if first is None else {**super().fields(), "first_dense_layers": first}
+
+
+class SarvamMla(DeepseekV3):
+    """Sarvam 105B: DeepSeek-V3 without modules of further tokens, whose older files call YaRN by another name."""
+
+    num_kv_heads: Size | None = Field(None, validation_alias=keys("num_key_value_heads"))
+    q_lora_rank: Size | None = None
+    num_experts: Size = Field(128, validation_alias=keys("n_routed_experts", "num_experts", "num_local_experts"))
+    n_shared_experts: Count | None = Field(1, validation_alias=keys("n_shared_experts", "num_shared_experts"))
+    n_group: Count | None = 1
+    topk_group: Count | None = 1
+    first_dense_layers: Count = Field(1, validation_alias=keys("first_k_dense_replace"))
+    num_mtp_layers: Count = Field(0, validation_alias=keys("num_nextn_predict_layers", "num_mtp_layers"))
+
+    def rotary(self) -> dict[str, Any]:
+        """As the base class says."""
+        scaling = self.rope_scaling
+        if isinstance(scaling, Mapping) and "deepseek_yarn" in (scaling.get("type"), scaling.get("rope_type")):
+            return rotary_of(self.rope_theta, {**scaling, "rope_type": "yarn"}, "rope_scaling")
+        return super().rotary()
+
+
+def first_sparse(kinds: list[str] | None, num_layers: int) -> int | None:
+    """Return the number of dense layers before those with experts; None without a list of all layers' kinds.
+
+    Raises ``InputError`` for dense layers behind experts.
+    """
+    if kinds is None:
+        return None
+    first = kinds.index("sparse") if "sparse" in kinds else 0
+    if len(kinds) != num_layers or kinds != ["dense"] * first + ["sparse"] * (num_layers - first):
+        raise InputError("mlp_layer_types", kinds, "must have one of dense and sparse for every layer, dense ones"
+                         " first, and a sparse one: others are not counted yet")
+    return first
 
 
 def first_layers_without(dense: list[int], num_layers: int, step: int) -> int:
@@ -257,5 +286,6 @@ EXPERTS: Mapping[str, type[Family]] = {
     "deepseek_v3": DeepseekV3,
     "kimi_k2": DeepseekV3,
     "glm4_moe_lite": Glm4MoeLite,
+    "sarvam_mla": SarvamMla,
 }
 """The families with experts, by ``model_type``."""

@@ -13,8 +13,10 @@ from pydantic import Field, model_validator
 
 from shardmath.errors import InputError
 from shardmath.models.dense_families import Epsilon, Family, GatedFamily, keys, only, partial_width
+from shardmath.models.expert_families import Qwen3Moe, first_sparse
 from shardmath.models.gated_families import Partial, Windows
 from shardmath.models.model import Count, Factor, Size
+from shardmath.models.windows import windows_of
 
 __all__ = ["FURTHER_EXPERTS"]
 
@@ -37,6 +39,42 @@ class Olmoe(GatedFamily):
             **super().fields(), "qk_norm": True, "qk_norms": "width", "moe_ffn_hidden_size": self.ffn_hidden_size,
             "expert_scores": "softmax" if self.norm_topk_prob else "softmax_all",
         }
+
+
+class FlexOlmo(Olmoe):
+    """FlexOlmo: experts of OLMoE in the layers of OLMo 2, with norms after attention and experts."""
+
+    norm_epsilon: Epsilon = Field(1e-6, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 500_000
+    clip_qkv: Annotated[float | None, only(None, why=": Transformers clips nothing here")] = None
+    num_experts: Size = Field(7, validation_alias=keys("num_experts", "num_local_experts"))
+    moe_topk: Size = Field(5, validation_alias=keys("num_experts_per_tok"))
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "norms": "post"}
+
+
+class Mellum(Qwen3Moe, Windows):
+    """Mellum 2: Qwen3-MoE whose layers may have windows, with angles of their own."""
+
+    head_dim: Size = 128
+    sliding_window: Count | None = 1024
+    rope_theta: Any = 500_000
+    norm_topk_prob: bool = True
+    mlp_layer_types: list[str] | None = None
+    moe_layer_step: Annotated[int, only(1, why=": Transformers reads mlp_layer_types in its place")] = Field(
+        1, validation_alias=keys("decoder_sparse_step"))
+    mlp_only_layers: Annotated[list[Count] | None, only([], None, why=": Transformers reads mlp_layer_types")] = None
+
+    num_nextn_predict_layers: Annotated[
+        Count | None, only(0, None, why=": Transformers builds no such layers here")] = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; layers without a list of kinds have no windows."""
+        kinds = self.layer_types or ["full_attention"] * self.num_layers
+        first = first_sparse(self.mlp_layer_types, self.num_layers)
+        return {**super().fields(), **windows_of(self.sliding_window, kinds), "first_dense_layers": first or 0}
 
 
 class MiniMaxM2(GatedFamily):
@@ -178,7 +216,7 @@ class Bailing(Partial):
 
 
 FURTHER_EXPERTS: Mapping[str, type[Family]] = {
-    "bailing_moe": Bailing, "bailing_moe_v2": Bailing, "gpt_oss": GptOss, "minimax_m2": MiniMaxM2,
-    "olmoe": Olmoe, "phimoe": PhiMoe,
+    "bailing_moe": Bailing, "bailing_moe_v2": Bailing, "flex_olmo": FlexOlmo, "gpt_oss": GptOss,
+    "mellum": Mellum, "minimax_m2": MiniMaxM2, "olmoe": Olmoe, "phimoe": PhiMoe,
 }
 """These families, by ``model_type``."""

@@ -103,6 +103,26 @@ class SmolLm3(Llama):
         return {**super().fields(), "note": UNTURNED}
 
 
+class IquestCoder(Llama):
+    """IQuest-Coder: a Llama with 8 key and value heads unless the file says otherwise."""
+
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size | None = 128
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    use_sliding_window: Annotated[bool | None, only(False, None, why=": Transformers has no windows here")] = False
+    clip_qkv: Annotated[float | None, only(None, why=": Transformers clips nothing here")] = None
+
+
+class HyperClovaX(Llama):
+    """HyperCLOVA X: a Granite, with norms after attention and MLP too unless the file says otherwise."""
+
+    use_post_norm: bool = True
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "norms": "both" if self.use_post_norm else "pre"}
+
+
 class SeedOss(GatedFamily):
     """Seed-OSS: biases of queries, keys and values, and of the projection after attention if the file says so."""
 
@@ -204,6 +224,14 @@ class Gemma2(Gemma, Windows):
             **super().fields(), "norms": "both", "attention_softcapping": self.attn_logit_softcapping is not None,
             "logit_softcapping": self.final_logit_softcapping is not None,
         }
+
+
+class VaultGemma(Gemma2):
+    """VaultGemma: a Gemma 2 with norms before attention and MLP alone."""
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "norms": "pre"}
 
 
 class Gemma3(Gemma2):
@@ -336,8 +364,8 @@ class Exaone(Llama):
 GATED: Mapping[str, type[Family]] = {
     "apertus": Apertus, "arcee": Arcee, "baichuan": Baichuan, "ernie4_5": Ernie45, "exaone": Exaone,
     "exaone4": Exaone4, "gemma": Gemma, "gemma2": Gemma2, "gemma3_text": Gemma3, "glm": Glm, "glm4": Glm4,
-    "granite": Llama, "helium": Helium, "hunyuan_v1_dense": HunyuanDense, "internlm2": InternLm2,
-    "internlm3": InternLm3, "minicpm": MiniCpm, "olmo2": Olmo2, "olmo3": Olmo3, "phi3": Phi3, "seed_oss": SeedOss,
-    "smollm3": SmolLm3,
+    "granite": Llama, "helium": Helium, "hunyuan_v1_dense": HunyuanDense, "hyperclovax": HyperClovaX,
+    "internlm2": InternLm2, "internlm3": InternLm3, "iquestcoder": IquestCoder, "minicpm": MiniCpm, "olmo2": Olmo2,
+    "olmo3": Olmo3, "phi3": Phi3, "seed_oss": SeedOss, "smollm3": SmolLm3, "vaultgemma": VaultGemma,
 }
 """These families, by ``model_type``."""

@@ -11,8 +11,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from shardmath.errors import InputError
-from shardmath.models.dense_families import Epsilon, Family, GatedFamily, keys, only
-from shardmath.models.expert_families import first_layer_and_step
+from shardmath.models.dense_families import Epsilon, Family, GatedFamily, NoBias, keys, only
+from shardmath.models.expert_families import first_layer_and_step, first_sparse
+from shardmath.models.gated_families import UNTURNED, Windows
 from shardmath.models.model import Count, Factor, Size
 
 __all__ = ["GROUPED_EXPERTS", "Sigmoid"]
@@ -79,6 +80,79 @@ class Glm4Moe(Sigmoid):
             **super().fields(), "attention_output_bias": False, "qk_norm": self.use_qk_norm,
             "qk_rope_head_dim": rotary_part(self.width_of_a_head(), self.rope_parameters, self.partial_rotary_factor),
         }
+
+
+class SarvamMoe(Glm4Moe):
+    """Sarvam 30B: GLM 4.5 with whole heads rotary, and with norms of queries and keys."""
+
+    num_experts: Size = Field(128, validation_alias=keys("n_routed_experts", "num_experts", "num_local_experts"))
+    num_kv_heads: Size | None = Field(4, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size | None = 64
+    norm_epsilon: Epsilon = Field(1e-6, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 8_000_000
+    attention_bias: bool = Field(False, validation_alias=keys("attention_bias", "use_qkv_bias"))
+    use_qk_norm: bool = True
+    n_shared_experts: Count | None = Field(1, validation_alias=keys("n_shared_experts", "num_shared_experts"))
+    partial_rotary_factor: Any = 1.0
+
+
+class ExaoneMoe(Sigmoid, Windows):
+    """K-EXAONE: queries and keys normalised per head, three of four layers with windows, the others not rotary."""
+
+    step = 4
+    derived_from: ClassVar[Mapping[str, str]] = {
+        **Sigmoid.derived_from, "shared_expert_ffn_hidden_size": "num_shared_experts",
+        "first_dense_layers": "mlp_layer_types",
+    }
+
+    num_experts: Size = Field(64, validation_alias=keys("num_experts", "n_routed_experts", "num_local_experts"))
+    moe_topk: Size = Field(8, validation_alias=keys("num_experts_per_tok"))
+    moe_ffn_hidden_size: Size = Field(1024, validation_alias=keys("moe_intermediate_size"))
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    sliding_window: Count | None = 4096
+    n_shared_experts: Count | None = Field(1, validation_alias=keys("num_shared_experts", "n_shared_experts"))
+    norm_topk_prob: Annotated[bool, only(True, why=": other scores are not counted yet")] = True
+    routed_scaling_factor: Factor = 2.5
+    first_dense_layers: Count = Field(1, validation_alias=keys("first_k_dense_replace"))
+    mlp_layer_types: list[str] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; with windows the other layers have no rotary embedding."""
+        first = first_sparse(self.mlp_layer_types, self.num_layers)
+        fields = {**super().fields(), "qk_norm": True}
+        return {**fields, "first_dense_layers": self.first_dense_layers if first is None else first,
+                "note": UNTURNED if fields["attention_window"] else ""}
+
+
+class HyV3(Sigmoid):
+    """Hy3: queries and keys normalised per head, a dense layer first."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {
+        **Sigmoid.derived_from, "shared_expert_ffn_hidden_size": "num_shared_experts",
+        "first_dense_layers": "mlp_layer_types",
+    }
+
+    num_experts: Size = Field(192, validation_alias=keys("num_experts", "num_local_experts"))
+    moe_topk: Size = Field(8, validation_alias=keys("num_experts_per_tok"))
+    moe_ffn_hidden_size: Size = Field(1536, validation_alias=keys("moe_intermediate_size"))
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size = 128
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 11_158_840
+    attention_bias: bool = False
+    mlp_bias: NoBias = False
+    n_shared_experts: Count | None = Field(1, validation_alias=keys("num_shared_experts"))
+    norm_topk_prob: Annotated[bool, only(True, why=": Transformers has nothing else")] = True
+    routed_scaling_factor: Factor = Field(2.826, validation_alias=keys("router_scaling_factor"))
+    first_dense_layers: Annotated[Count, only(1, why=": Transformers reads mlp_layer_types in its place")] = Field(
+        1, validation_alias=keys("first_k_dense_replace"))
+    mlp_layer_types: list[str] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        first = first_sparse(self.mlp_layer_types, self.num_layers)
+        return {**super().fields(), "qk_norm": True, "first_dense_layers": 1 if first is None else first}
 
 
 class Dots1(Sigmoid):
@@ -222,10 +296,13 @@ def same_in_all_layers(key: str, stated: object) -> int:
 GROUPED_EXPERTS: Mapping[str, type[Family]] = {
     "dots1": Dots1,
     "ernie4_5_moe": Ernie4Moe,
+    "exaone_moe": ExaoneMoe,
     "glm4_moe": Glm4Moe,
     "granitemoe": GraniteMoe,
     "granitemoeshared": GraniteMoeShared,
     "hunyuan_v1_moe": HunyuanMoe,
+    "hy_v3": HyV3,
+    "sarvam_moe": SarvamMoe,
     "solar_open": SolarOpen,
 }
 """Later families with experts and grouped heads, by ``model_type``."""

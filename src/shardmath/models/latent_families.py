@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from shardmath.errors import InputError
 from shardmath.models.dense_families import Epsilon, Family, GatedFamily, keys, only
 from shardmath.models.model import Size
 
@@ -41,5 +42,24 @@ class MiniCpm3(GatedFamily):
         return {**super().fields(), "q_lora_rank": self.q_lora_rank or 0, "v_head_dim": width}
 
 
-LATENT: Mapping[str, type[Family]] = {"minicpm3": MiniCpm3}
+class Youtu(MiniCpm3):
+    """Youtu-LLM: latent attention of DeepSeek-V3 in a Llama."""
+
+    num_kv_heads: Size | None = Field(16, validation_alias=keys("num_key_value_heads"))
+    norm_epsilon: Epsilon = Field(1e-6, validation_alias=keys("rms_norm_eps"))
+    q_lora_rank: Size | None = 1536
+    kv_lora_rank: Size = 512
+    qk_nope_head_dim: Size = 128
+    qk_rope_head_dim: Size = 64
+    v_head_dim: Size | None = 128
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says. Raises ``InputError`` for two rotary parts."""
+        if self.head_dim not in (None, self.qk_rope_head_dim):
+            raise InputError("head_dim", self.head_dim, "must be qk_rope_head_dim, for which Transformers takes it",
+                             str(self.qk_rope_head_dim))
+        return super().fields()
+
+
+LATENT: Mapping[str, type[Family]] = {"minicpm3": MiniCpm3, "youtu": Youtu}
 """These families, by ``model_type``."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from shardmath.models.dense_families import GELU, Epsilon, Family, GatedFamily, Gelu, NoBias, keys, only
+from shardmath.models.dense_families import GELU, Epsilon, Family, GatedFamily, Gelu, Llama, NoBias, keys, only
 from shardmath.models.gated_families import UNTURNED, Partial, Windows
 from shardmath.models.model import Count, Size
 
@@ -96,6 +96,23 @@ class Nemotron(Partial):
         return "relu2"
 
 
+class Jais2(Llama):
+    """Jais 2: squared ReLU without a gate, biases of all projections."""
+
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_eps"))
+    hidden_act: Annotated[str, only("relu2", why=" in the MLP of this model_type")] = "relu2"
+    attention_bias: bool = True
+    mlp_bias: bool = True
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "normalisation": "layer"}
+
+    def activation(self) -> str:
+        """As the base class says."""
+        return "relu2"
+
+
 class StarCoder2(Windows):
     """StarCoder 2: GELU without a gate, a bias of every projection or of none."""
 
@@ -139,7 +156,7 @@ class Phi(Partial):
 
 
 LAYER_NORM: Mapping[str, type[Family]] = {
-    "cohere": Cohere, "cohere2": Cohere2, "nemotron": Nemotron, "olmo": Olmo, "phi": Phi, "stablelm": StableLm,
-    "starcoder2": StarCoder2,
+    "cohere": Cohere, "cohere2": Cohere2, "jais2": Jais2, "nemotron": Nemotron, "olmo": Olmo, "phi": Phi,
+    "stablelm": StableLm, "starcoder2": StarCoder2,
 }
 """These families, by ``model_type``."""
