@@ -32,7 +32,7 @@ from ..parameters import symbols
 from . import grouped, latent
 from .words import SCATTERED, SHARE, WHOLE, Passing, Script, of_weight
 
-E, e, fs, rfull = symbols("E e fs rfull")
+E, e, et, fs, rfull = symbols("E e et fs rfull")
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
 _GATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu", "geglu")}
@@ -42,6 +42,9 @@ _UNFUSED: Mapping[str, tuple[str, ...]] = {**_UNGATED, "mlp": ("relu", "relu2")}
 _EXPERTS: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu",), "layers": ("experts",)}
 #: 1 where tokens leave the rank, where they are sorted among its experts, and where some experts are shared.
 _AFAR, _SEVERAL, _SHARED = Iverson(e > 1), Iverson(e < E), Iverson(fs > 0)
+#: 1 where tokens are gathered from ranks that share an expert's width, and where they are that or sorted.
+_WIDE = Iverson(et > 1)
+_REARRANGED = _SEVERAL + _WIDE - _SEVERAL * _WIDE
 
 
 def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE,
@@ -49,8 +52,9 @@ def _layers(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = 
     return Passing(name, shape, 2, meaning, "megatron_core", when, options)
 
 
-def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE) -> Passing:
-    return Passing(name, shape, 2, meaning, "megatron_core", when, _EXPERTS)
+def _experts(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, size: int = 2,
+             router: tuple[str, ...] = ("fp32", "bf16")) -> Passing:
+    return Passing(name, shape, size, meaning, "megatron_core", when, {**_EXPERTS, "router_precision": router})
 
 
 #: MLPs of dense layers: component, projection before the activation, and what is kept of its output.
@@ -82,15 +86,28 @@ PASSING: tuple[Passing, ...] = (
     of_weight("up", (FFN, HIDDEN), _UNGATED),
     _experts("shared.gathered", WHOLE, "input of the shared experts, gathered over ranks", SCATTERED * _SHARED),
     _experts("shared.partial", WHOLE, "result of the rank's part of the shared experts", SCATTERED * _SHARED),
-    _experts("results.returned", (SENT, HIDDEN), "results sent back", _AFAR * _SEVERAL),
+    _experts("tokens.gathered", (RECEIVED, HIDDEN), "tokens that arrived, gathered before they are sorted",
+             _SEVERAL * _WIDE),
+    _experts("results.share", (RECEIVED_SHARE, HIDDEN), "bf16 copy of the share of summed results",
+             _WIDE, router=("fp32",)),
+    _experts("results.returned", (SENT, HIDDEN), "results sent back", _AFAR * _REARRANGED),
     _experts("results.summed", SHARE, "sum of a token's results, before that of shared experts is added", _SHARED),
-    _experts("results.gradient", (SENT, HIDDEN), "gradient of the results before it is sent", _AFAR * _SEVERAL),
+    _experts("results.gradient", (SENT, HIDDEN), "gradient of the results before it is sent", _AFAR * _REARRANGED),
+    _experts("results.share_gradient", (RECEIVED_SHARE, HIDDEN), "the same before it is gathered", _WIDE,
+             router=("fp32",)),
+    _experts("results.share_gradient", (RECEIVED_SHARE, HIDDEN), "the same before it is gathered", _SEVERAL * _WIDE,
+             router=("bf16",)),
+    _experts("results.share_gradient_fp32", (RECEIVED_SHARE, HIDDEN), "its fp32 copy", _WIDE, 4, ("fp32",)),
+    _experts("results.sorted_gradient", (RECEIVED, HIDDEN), "the same in bf16, gathered and sorted", _SEVERAL * _WIDE,
+             router=("fp32",)),
     _experts("experts.down.input_gradient", (RECEIVED, EXPERT_FFN), "gradient of the input of the down projections"),
     _experts("experts.input_gradient", (RECEIVED, HIDDEN), "gradient of the experts' input", _SEVERAL),
     _experts("experts.sorted_gradient", (RECEIVED, HIDDEN), "the same on a rank with one expert, as it is sent back",
              1 - _SEVERAL),
+    _experts("experts.gathered_gradient", (RECEIVED, HIDDEN), "the same before it is summed over ranks",
+             _SEVERAL * _WIDE),
     _experts("experts.unsorted_gradient", (RECEIVED_SHARE, HIDDEN), "the same in the order in which tokens arrived",
-             _SEVERAL),
+             _REARRANGED),
     _experts("experts.returned_gradient", (SENT, HIDDEN), "the same, sent back", _AFAR),
     _experts("experts.token_gradient", SHARE, "gradient of tokens, summed over their experts"),
     _experts("shared.gathered_gradient", WHOLE, "gradient of the result of shared experts", SCATTERED * _SHARED),
@@ -108,6 +125,18 @@ _TOKENS_SENT = ("sent:dispatch.sent/dispatch.arrived/dispatch.arrived_weights/di
                 " if:dispatch.results_returned:sent:experts.gate_up.input")
 _RESULTS_SENT = ("if:dispatch.gradient_unsorted:sent:dispatch.results_sorted sent:dispatch.results_reduced_bf16"
                  " if:dispatch.results_returned:sent:dispatch.results/dispatch.results_returned")
+
+
+#: Where ranks share an expert's width its results are summed over them, and the gradient of the sum is gathered: in the
+#: precision of the router, with copies.
+_SUMMED = ("-dispatch.results_fp32 +results.share -dispatch.results_reduced if:results.share:-dispatch.results_sorted"
+           " if:dispatch.results_reduced_bf16:-dispatch.results_sorted sent:results.share")
+_GATHERED_GRADIENT = (
+    "+results.share_gradient_fp32 if:results.share_gradient_fp32:-results.share_gradient +dispatch.gradient_fp32"
+    " -results.share_gradient_fp32 +dispatch.gradient_gathered -results.share_gradient +*"
+    " if:results.sorted_gradient:-dispatch.gradient_fp32 +results.sorted_gradient"
+    " if:results.sorted_gradient:-dispatch.gradient"
+)
 
 
 def _layer_with(
@@ -149,22 +178,28 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"
                " save:shared_experts -shared.gathered at:experts_forward +dispatch.shared_results +shared.partial"
                " -shared.partial save:router unbind +dispatch.sent wait:tokens use:expert_workspace +dispatch.arrived"
-               f" +dispatch.arrived_weights +dispatch.arrived_weights_bf16 save:experts {_TOKENS_SENT} end"
+               " +tokens.gathered +dispatch.arrived_weights +dispatch.arrived_weights_bf16"
+               " if:tokens.gathered:save:experts.gate_up.input -tokens.gathered"
+               f" save:experts {_TOKENS_SENT} end"
                f" +dispatch.results +dispatch.results_sorted +* {_RESULTS_SENT}"
-               " -dispatch.results -dispatch.results_fp32 -dispatch.results_reduced"
+               f" {_SUMMED} -dispatch.results"
                " +results.returned sent:results.returned -dispatch.results_sorted -dispatch.results_reduced_bf16"
-               " +results.summed =down.output"
+               " -results.share +results.summed =down.output"
                " -results.summed -results.returned -dispatch.results_sorted_here -*", with_experts),
         Script("expert_layer_backward", "at:combine_backward +residual_gradient.gradient_beside_experts again"
-               " +results.gradient +dispatch.gradient_unsorted sent:results.gradient/dispatch.gradient_unsorted"
-               " -results.gradient +* sent:dispatch.gradient_sent/dispatch.gradient_share"
+               " +results.gradient +dispatch.gradient_unsorted +results.share_gradient"
+               " sent:results.gradient/dispatch.gradient_unsorted/results.share_gradient -results.gradient"
+               f" {_GATHERED_GRADIENT} sent:dispatch.gradient_sent/dispatch.gradient_share"
                " if:dispatch.gradient_sent:sent:dispatch.gradient"
                " -dispatch.gradient_unsorted -dispatch.gradient_fp32 -dispatch.gradient_gathered"
                " -dispatch.gradient_share -dispatch.gradient_sent at:experts_backward +experts.down.input_gradient"
-               " -dispatch.gradient free:experts.down.input +* -experts.down.input_gradient free:experts.gate_up"
+               " -dispatch.gradient -results.sorted_gradient free:experts.down.input +*"
+               " -experts.down.input_gradient free:experts.gate_up"
                " +experts.input_gradient +experts.sorted_gradient use:expert_dummies -dispatch.gate_up_gradient"
                " free:experts.gate_up.input"
-               " +experts.unsorted_gradient -experts.input_gradient +experts.returned_gradient"
+               " +experts.gathered_gradient if:experts.gathered_gradient:-experts.input_gradient"
+               " +experts.unsorted_gradient -experts.gathered_gradient -experts.input_gradient"
+               " if:results.share_gradient:-experts.sorted_gradient +experts.returned_gradient"
                " sent:experts.unsorted_gradient/experts.returned_gradient"
                " if:dispatch.gradient_sent:sent:experts.sorted_gradient"
                " -experts.unsorted_gradient -experts.sorted_gradient"

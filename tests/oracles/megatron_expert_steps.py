@@ -18,7 +18,7 @@ import pytest
 import torch
 from megatron.core.activations import squared_relu
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-from megatron.core.tensor_parallel import checkpoint
+from megatron.core.tensor_parallel import checkpoint, gather_from_sequence_parallel_region
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe import experts as experts_module
 from megatron.core.transformer.moe import moe_utils, shared_experts, token_dispatcher
@@ -158,9 +158,12 @@ def _evenly(router: Any, hidden: Tensor) -> Tensor:
     return logits.nan_to_num() * 0 + torch.zeros(tokens, experts).scatter(1, numbers, 100.0).view_as(logits)
 
 
-def _of_all_ranks(counts: Tensor, group: Any, **_: Any) -> Tensor:
-    """Gather numbers of tokens, which are alike on every rank."""
-    return torch.cat([counts] * group.size())
+def _of_all_ranks(tensor: Tensor, group: Any, **sizes: Any) -> Tensor:
+    """Gather numbers of tokens, which are alike on every rank, or tokens themselves."""
+    if tensor.is_floating_point():
+        gathered: Tensor = gather_from_sequence_parallel_region(tensor, group=group, **sizes)
+        return gathered
+    return torch.cat([tensor] * group.size())
 
 
 @contextmanager

@@ -116,6 +116,43 @@ def coming_back(events: Sequence[Event], rows: Container[str], start: int = 0) -
     return steps
 
 
+def shared_out(draw: Random) -> tuple[Shape, list[str], dict[str, Any]]:
+    """Draw sizes with experts whose width two ranks share; return them, shapes of their tokens, and what asks for it.
+
+    A token has more experts than ranks have shares of the sequence, so that no other tensor has as many rows.
+    """
+    shape = drawn(draw)
+    while shape["q"] < 3:
+        shape = drawn(draw)
+    shape |= {"t": 2, "et": 2, "sp": 1, "fs": 0, "D": max(shape["D"], 2), "fe": shape["h"] + 8, "a": 4, "k": 4}
+    shapes = [str((ranks * shape["q"] * shape["s"], shape["h"])) for ranks in (1, 2)]
+    return shape, shapes, {"tensor_parallel": 2, "expert_tensor_parallel": 2, "sequence_parallel": True}
+
+
+#: Tensors of tokens, as wide as those, where ranks share an expert's width: they gather them and sum results up.
+GATHERED = TOKENS - {"experts.gate_up", "experts.down.input", "experts.down.input_gradient",
+                     "dispatch.gate_up_gradient"} | {
+    "tokens.gathered", "results.share", "dispatch.results_fp32", "dispatch.results_reduced", "results.share_gradient",
+    "results.share_gradient_fp32", "dispatch.gradient_fp32", "results.sorted_gradient", "experts.gathered_gradient",
+}
+
+
+@pytest.mark.cases(4, 40)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_order_of_tokens_of_experts_that_ranks_share(draws: list[Random], recompute: str) -> None:
+    """Tokens are gathered before they are sorted, and results summed in fp32 behind that."""
+    for draw in draws:
+        shape, shapes, asked = shared_out(draw)
+        record, *_ = recorded(shape, draw, recompute == "full")
+        theirs = coming_back(record.events, shapes, record.restarted if recompute == "full" else 0)
+        events = ours({**shape, "s": 2 * shape["s"]}, recompute=recompute, kernels={"collectives": "own"}, **asked)
+        step = coming_back(events, GATHERED)
+        step = step[:len(step) // 2]
+        if shape["e"] > 1:
+            assert step.pop() == ("back", 0)
+        assert step[-len(theirs):] == theirs, shape
+
+
 @pytest.mark.cases(6, 60)
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_tensors_that_are_sent_come_back_as_nccl_lets_them(draws: list[Random], recompute: str) -> None:
