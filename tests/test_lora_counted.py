@@ -69,7 +69,7 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"adapters": "all_linear", "layers": "experts", "router": "huggingface_chosen", "expert_adapters": "weights"},
      "adapters of experts and router = huggingface_chosen"),
     ({"adapters": "attention", "layers": "experts", "balance": "loss"}, "adapters with a load-balancing loss"),
-    ({"adapters": "attention", "layers": "experts", "base_weights": "nf4"}, "adapters beside experts in 4 bits"),
+    ({"adapters": "attention", "layers": "experts", "base_weights": "nf4"}, "adapters beside quantised layers of exp"),
     ({"adapters": "attention", "heads": "latent"}, "adapters for latent attention"),
     ({"precision": "fp32", "layers": "experts"}, "precision = fp32 with layers = experts"),
     ({"precision": "fp32", "peak": "torch"}, "precision = fp32 with peak = torch"),

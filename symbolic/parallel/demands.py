@@ -487,7 +487,8 @@ def _of_adapted_experts(choices: Mapping[str, str]) -> tuple[tuple[str, bool], .
         ("adapters for models with experts in Transformers with this precision, sharing and kind: choose precision ="
          " bf16, data_parallel = ddp or fsdp and adapter_kind = lora",
          transformers and (kind != ("bf16", "lora") or choices["data_parallel"] not in ("ddp", "fsdp"))),
-        ("adapters beside experts in 4 bits, which bitsandbytes leaves in 16", choices["base_weights"] != "full"),
+        ("adapters beside quantised layers of experts, which bitsandbytes leaves in 16 bits",
+         choices["base_weights"] != "full"),
         (f"adapters of experts and router = {choices['router']}: choose expert_adapters = none",
          everywhere and choices["expert_adapters"] in ADDED and choices["router"] in _LEFT_AS_THEY_ARE),
         ("adapter_precision = fp32 with sigmoid scores of fp32 logits: choose adapter_precision = low",
