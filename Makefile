@@ -36,7 +36,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints documents coverage pictures validate simplest bench fuzz clean latex \
+.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints documents coverage counted pictures validate simplest bench fuzz clean latex \
 	chromium
 
 help: ## say what each target does
@@ -98,6 +98,9 @@ documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ 
 coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, oracles that count them, and lines of rows
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/oracles/test_coverage.py
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_code_lines.py -k page
+
+counted: $(ORACLE) ## write tests/data/counted_rows.toml anew: the rows that tests compare with counted bytes, from a run of them; then `make coverage`
+	@COUNTED_ROWS=1 $(RUN) -m pytest -q -n 0 tests/oracles
 
 pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages and from the ledger
 	@$(RUN) -m validation.pictures >/dev/null

@@ -6,6 +6,7 @@ from fractions import Fraction
 from functools import cache
 
 from counted import values
+from oracles import traced
 
 from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.symbolic.implementations import Implementation
@@ -35,4 +36,7 @@ def ledger(implementation: Implementation, *names: str, **letters: int) -> tuple
     numbers = [found.get(name, 0) for name in names]
     if any(number != int(number) for number in numbers):
         raise ValueError(f"not integers: {dict(zip(names, numbers, strict=True))}")
+    if traced.ON:
+        return tuple(traced.traced(implementation, name, int(number), known, found)
+                     for name, number in zip(names, numbers, strict=True))
     return tuple(int(number) for number in numbers)

@@ -1,7 +1,8 @@
 """Oracles by row: the programs of tests that compare a sum with the row in it with counted or measured bytes.
 
 Each oracle has the implementations that it tries, the terms that its source names, or sums that its own functions make.
-Of those that compare a row, the one with the shortest sum counts it; a measured run only where nothing else does.
+Others are not said here: a run of them has noted the rows that they compare (``traced.py``). Of those that compare a
+row, the one with the shortest sum counts it; a measured run only where nothing else does.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from oracles import (
     test_megatron_expert_steps,
     test_megatron_gpt,
     test_megatron_stage,
+    traced,
 )
 
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.accounts.rows import kept_rows
+from shardmath.symbolic.components import all_components
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, NANOTRON, TORCHTITAN, Implementation
 from shardmath.symbolic.ledger import Place, Role
 from shardmath.symbolic.terms import Contribution
@@ -189,20 +192,32 @@ def _own(variants: Iterable[Iterable[object]], framework: str) -> tuple[Implemen
 @cache
 def counts() -> Mapping[str, Mapping[str, str]]:
     """Return the file of the oracle that counts each row, by framework and row."""
-    return {framework: {row: file for row, (*_, file) in sorted(_shortest(every).items())
-                        if not row.startswith(ABSENT.get(framework, ()))}
+    return {framework: {row: file for row, (*_, file) in sorted(_shortest(framework, every).items())}
             for framework, every in oracles().items()}
 
 
-def _shortest(every: Iterable[Oracle]) -> dict[str, tuple[bool, int, str]]:
+def _shortest(framework: str, every: Iterable[Oracle]) -> dict[str, tuple[bool, int, str]]:
     """Return by row if only a measured run has it, the rows of the shortest sum that is compared, and its file."""
     best: dict[str, tuple[bool, int, str]] = {}
+    for row, here in (*_declared(framework, every), *_noted(framework)):
+        best[row] = min(best.get(row, here), here)
+    return best
+
+
+def _declared(framework: str, every: Iterable[Oracle]) -> Iterator[tuple[str, tuple[bool, int, str]]]:
+    """Yield the rows of the sums that oracles are said to compare."""
     for oracle in every:
         for rows in oracle.compared():
-            for row in rows:
-                here = (oracle.module in MEASURED, len(rows), oracle.file)
-                best[row] = min(best.get(row, here), here)
-    return best
+            yield from ((row, (oracle.module in MEASURED, len(rows), oracle.file)) for row in rows
+                        if not row.startswith(ABSENT.get(framework, ())))
+
+
+def _noted(framework: str) -> Iterator[tuple[str, tuple[bool, int, str]]]:
+    """Yield the rows that a run has seen compared, if the ledger and the test are still there."""
+    there = {f"{component.name}.{tensor.name}" for component in all_components() for tensor in component.tensors}
+    for file, rows in traced.read().get(framework, {}).items():
+        if (ROOT / file).is_file():
+            yield from ((row, (False, length, file)) for row, length in rows.items() if row in there)
 
 
 def written() -> str:
