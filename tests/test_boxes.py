@@ -227,10 +227,15 @@ def test_idle_axes_are_not_cut() -> None:
     assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
 
 
-def test_first_answers_are_looked_for_inside_once_where_nothing_is_legal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("degrees", "gib", "legal"), [((3, 5), 80, False), ((2, 4), 1, True)])
+def test_first_answers_are_looked_for_inside_once_where_nothing_fits(
+    degrees: tuple[int, ...], gib: int, legal: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where a question about what is legal has an answer."""
     base, _ = KINDS["dense"]
-    space = Space(axes={"tensor_parallel": (3, 5), "pipeline_parallel": (2, 1, 4)}, questions=QUESTIONS[:1],
-                  fixed={"num_gpus": 64, "global_batch_size": 64}, **base)
+    space = Space(axes={"tensor_parallel": degrees, "pipeline_parallel": (2, 1, 4)},
+                  questions=(QUESTIONS[0], QUESTIONS[3]),
+                  fixed={"num_gpus": 64, "global_batch_size": 64, "gpu_memory_gib": gib}, **base)
     inside, begun = order._begin_inside, list[int]()
 
     def counted(*arguments: Any) -> None:
@@ -239,7 +244,7 @@ def test_first_answers_are_looked_for_inside_once_where_nothing_is_legal(monkeyp
 
     monkeypatch.setattr(order, "_begin_inside", counted)
     answers, cuts = branched(space.parts(), space.questions)
-    assert (len(begun), len(answers[0].keys)) == (1, 0)
+    assert (len(begun), len(answers[0].keys), len(answers[1].keys) > 0) == (1, 0, legal)
     assert all(cut.left is None for cut in cuts)
 
 

@@ -41,7 +41,7 @@ def settled(
         bounds = Bounds(part, prepared, threads)
         for place, (beam, sample) in enumerate(_TRIES):
             begin(bounds, answers, order, beam)
-            if not place and not any(len(answer.keys) for answer in answers):  # no order finds what is not legal
+            if not place and _lacks(answers):  # no order finds what is not legal, or does not fit
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
@@ -108,12 +108,17 @@ def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int])
         inside[:, -count:] = 0
         free = [axis for axis in order if axis < len(bounds.sizes) - count]
         _descend(bounds, answers, free, _INSIDE, inside)
-        if any(len(answer.keys) for answer in answers):
+        if not _lacks(answers):
             break
     for _ in range(_DOUBLE_ROUNDS):
         _approach(bounds, answers)
         if not _nearer(bounds, answers, _FEW, 2):
             break
+
+
+def _lacks(answers: Sequence[Kept]) -> bool:
+    """Tell whether a question has no answer yet: what is legal may not fit."""
+    return not all(len(answer.keys) for answer in answers)
 
 
 def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int, places: Places) -> bool:
