@@ -218,7 +218,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
 }
 
 #: Version, title, choices, the options that it has where not all, values that cannot be changed, defaults, and
-#: whether its steps are replayed, by name.
+#: whether its steps are replayed, and with which choices moments are counted for some values alone, by name.
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
@@ -229,6 +229,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0, 'shared_batch': 1},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'sharded_gradients': 0, 'sharded_weights': 0, 'shared_batch': 1},
         "replayed": {'peak': ('megatron_te', 'megatron_local'), 'heads': ('grouped', 'latent'), 'mlp': ('swiglu', 'geglu', 'gelu', 'relu', 'relu2'), 'norms': ('pre',), 'dropout': ('none',), 'dispatch': ('alltoall',), 'adapters': ('none',), 'fp8': ('none',), 'data_parallel': ('ddp',), 'documents': ('one',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'optimizer': ('adamw', 'precision_aware', 'precision_aware_core', 'muon', 'sgd_momentum', 'sgd'), 'activation_offload': ('none',), 'expert_passes': ('apart',), 'float8': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'reference': ('none',), 'slices': ('one',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'tensor_axes': ('one',), 'zero_offload': ('none',)},
+        "partly": {},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
@@ -238,7 +239,8 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "lacking": {},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2, 'shared_batch': 1},
         "defaults": {'vocab_multiple': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'overlap_comm': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2, 'shared_batch': 1},
-        "replayed": {'peak': ('torch',), 'loss': ('huggingface', 'huggingface_freed'), 'precision': ('bf16', 'mixed'), 'attention': ('sdpa', 'eager'), 'optimizer': ('adamw',), 'data_parallel': ('ddp', 'fsdp'), 'base_weights': ('full',), 'activation_offload': ('none',), 'expert_passes': ('apart',), 'float8': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'reference': ('none',), 'slices': ('one',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'tensor_axes': ('one',), 'zero_offload': ('none',)},
+        "replayed": {'peak': ('torch',), 'loss': ('huggingface', 'huggingface_freed'), 'precision': ('bf16', 'mixed'), 'attention': ('sdpa', 'eager'), 'optimizer': ('adamw',), 'data_parallel': ('ddp', 'fsdp', 'deepspeed'), 'base_weights': ('full',), 'activation_offload': ('none',), 'expert_passes': ('apart',), 'float8': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'reference': ('none',), 'slices': ('one',), 'shared_batches': ('own',), 'optimizer_step': ('after',), 'tensor_axes': ('one',), 'zero_offload': ('none',)},
+        "partly": {'data_parallel': ('deepspeed',)},
     },
     "torchtitan": {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
@@ -249,6 +251,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "fixed": {'expert_capacity_percent': 0, 'qkv_bias': 0, 'shared_expert_gate': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'shared_batch': 1},
         "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'expert_capacity_percent': 0, 'qkv_bias': 0, 'shared_expert_gate': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'shared_batch': 1},
         "replayed": {'optimizer_step': ('after',)},
+        "partly": {},
     },
     "nanotron": {
         "version": "nanotron 2411b022",
@@ -259,6 +262,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'qkv_bias': 0, 'qk_norm': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'shared_batch': 1},
         "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'qkv_bias': 0, 'qk_norm': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'shared_batch': 1},
         "replayed": {},
+        "partly": {},
     },
 }
 
@@ -1354,6 +1358,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.hadamard.buffer": ("hadamard", "buffer", "", "NOTHING"),
     "stage.last_steps.buffer": ("last_steps", "buffer", "", "NOTHING"),
     "stage.last_steps.backward_start": ("last_steps", "transient", "backward_start", "NOTHING"),
+    "stage.last_steps.loss_backward": ("last_steps", "transient", "loss_backward", "NOTHING"),
     "stage.last_steps.head_backward": ("last_steps", "transient", "head_backward", "NOTHING"),
     "stage.last_steps.norm_backward": ("last_steps", "transient", "norm_backward", "NOTHING"),
     "stage.last_steps.head_reduce": ("last_steps", "transient", "head_reduce", "NOTHING"),
@@ -1562,6 +1567,12 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.viewed_experts.head_backward": ("viewed_experts", "transient", "head_backward", "NOTHING"),
     "stage.viewed_experts.layer_backward": ("viewed_experts", "transient", "layer_backward", "NOTHING"),
     "stage.part_copies.optimizer_step": ("part_copies", "transient", "optimizer_step", "NOTHING"),
+    "stage.bucket.norm_backward": ("bucket", "transient", "norm_backward", "NOTHING"),
+    "stage.bucket.embedding_backward": ("bucket", "transient", "embedding_backward", "NOTHING"),
+    "stage.full_bucket.norm_backward": ("full_bucket", "transient", "norm_backward", "NOTHING"),
+    "stage.full_bucket.embedding_backward": ("full_bucket", "transient", "embedding_backward", "NOTHING"),
+    "stage.waiting_gradient.layer_backward": ("waiting_gradient", "transient", "layer_backward", "NOTHING"),
+    "stage.part_gradients.optimizer_step": ("part_gradients", "transient", "optimizer_step", "NOTHING"),
     "stage.gathered.stage_exchange": ("gathered", "transient", "stage_exchange", "NOTHING"),
     "stage.gathered_last.loss_forward": ("gathered_last", "transient", "loss_forward", "NOTHING"),
     "stage.gathered_last.loss_backward": ("gathered_last", "transient", "loss_backward", "NOTHING"),

@@ -35,7 +35,8 @@ class Implementation:
     option is counted in the framework, those that are. ``lacking`` has, by axis, options that the framework itself does
     not have, and what it has instead. ``reserved`` has the shares of reserved memory.
     ``replayed`` has the options with which the order in which its steps allocate is known well enough to replay them,
-    by axis, and is None where that is so with none; docs/validation.md has how well.
+    by axis, and is None where that is so with none; docs/validation.md has how well. ``partly`` has options with which
+    the moments of a step are counted for some values of parameters alone, so that whoever wants them asks for them.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Implementation:
     uncounted: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
     replayed: Mapping[str, tuple[str, ...]] | None = None
+    partly: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a missing axis and an unknown option; the framework is the name before any other choice."""
@@ -222,10 +224,11 @@ HUGGINGFACE = Implementation(
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
-        "attention": ("sdpa", "eager"), "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp"),
+        "attention": ("sdpa", "eager"), "optimizer": ("adamw",), "data_parallel": ("ddp", "fsdp", "deepspeed"),
         "base_weights": ("full",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
+    partly={"data_parallel": ("deepspeed",)},
 )
 
 #: Switches that are 0 where a framework recomputes whole layers or nothing.

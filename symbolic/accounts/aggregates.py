@@ -137,8 +137,9 @@ AGGREGATES: tuple[Aggregate, ...] = (
         for name, title, sites, size, options in moments.SIZES
     ),
     *(
-        Aggregate(name, title, sites, size, "deepspeed", options)
-        for name, title, sites, size, options in deepspeed_moments.SIZES
+        Aggregate(name, title, sites, size, "deepspeed", options, walked)
+        for moments, walked in ((deepspeed_moments.SIZES, False), (deepspeed_moments.OF_STEP, True))
+        for name, title, sites, size, options in moments
     ),
     *(
         Aggregate(name, title, sites, size, "megatron_fsdp", options)

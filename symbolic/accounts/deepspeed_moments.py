@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Gt, Integer
+from sympy import Eq, Expr, Ge, Gt, Integer, Le
 
+from ..dimensions import BATCH, HIDDEN, SEQUENCE
 from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
+from ..ledger import Place
 from ..parallel.deepspeed import KEEPS_TENSORS, compute_bytes
 from ..parallel.groups import GROUPS
 from ..parameters import symbols
-from ..terms import TermSet, total
+from ..terms import TermSet, product, total
 from .frozen_moments import largest_matrix
+from .rows import local_shape
+from .torch_gathered import outside
+from .torch_gradients import of_both_ends, tied_head
 
 D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
-bk, pf, ml, mr, sg, ovl = symbols("bk pf ml mr sg ovl")
+bk, pf, ml, mr, sg, ovl, tied = symbols("bk pf ml mr sg ovl tied")
 
 #: Bytes of an element that are alive at once in a step of PyTorch's AdamW, beside states and gradients.
 _TEMPORARIES = {"fused": 0, "foreach": 4, "loop": 8}
@@ -117,7 +122,49 @@ def _viewed(terms: TermSet, implementation: Implementation) -> Expr:
     return _width(implementation) * zero3 * (1 - rfull) * terms["stage.expert_parameters"].symbol
 
 
-_DEEPSPEED: Any = {"data_parallel": ("deepspeed",)}
+def _fits(terms: TermSet) -> Expr:
+    """1 if one bucket has all gradients."""
+    return Iverson(Le(_all(terms, "parameters"), bk))
+
+
+def _kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return reduced gradients of all tensors that a rank's part cuts, at most."""
+    return terms["stage.gradient"].symbol + _cut(terms, implementation)
+
+
+def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
+
+    A tied head's gradient waits for the embedding's.
+    """
+    waiting = _width(implementation) * tied_head(terms)
+    own = _width(implementation) * (1 - tied) * outside(terms, implementation, "parameters", Place.LAST)
+    norm = _width(implementation) * (1 - tied) * terms["final_norm.parameters"].symbol
+    made = own - norm + _width(implementation) * product(*local_shape((SEQUENCE, BATCH, HIDDEN)))
+    inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
+    return waiting + Max(Integer(0), (1 - tied) * made - inside)
+
+
+def _tied(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * tied_head(terms)
+
+
+def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """With a bucket that gets full, or a matrix that fits into none: its copy, that matrix, what is kept; at most."""
+    largest = Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+    waiting = Iverson(Gt(largest, bk)) * largest
+    made = _width(implementation) * (Max(bk, waiting) + waiting) + _kept_gradients(terms, implementation)
+    return (1 - _fits(terms)) * made
+
+
+def _in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return a copy of the bucket, or with one rank the gradients that are left; with several buckets, at most."""
+    whole = _width(implementation) * Max(_all(terms, "parameters"), _part(terms))
+    return _fits(terms) * whole + _between_layers(terms, implementation)
+
+
+_DEEPSPEED: Any = {"data_parallel": ("deepspeed",), "peak": ("saved",)}
+_OWN_STEP: Any = {"data_parallel": ("deepspeed",), "peak": ("torch",)}
 _FORWARD = ("after_forward", "loss_forward", "loss_backward")
 _BACKWARD = ("head_backward", "layer_backward")
 
@@ -135,4 +182,20 @@ SIZES: tuple[Any, ...] = (
      {**_DEEPSPEED, "layers": ("experts",)}),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
      {**_DEEPSPEED, "zero_offload": ("none",)}),
+)
+
+#: The same of PyTorch's own step in stage 2.
+OF_STEP: tuple[Any, ...] = (
+    ("bucket", "Buckets of gradients", ("norm_backward", "layer_backward", "embedding_backward", "last_reduce"),
+     _bucket, _OWN_STEP),
+    ("made_before_norm", "Gradients of the head, beyond the moments of the final norm", ("norm_backward",),
+     _made_with_the_first_gradient, _OWN_STEP),
+    ("full_bucket", "Reduced between layers, at most", ("norm_backward", "layer_backward", "embedding_backward"),
+     _between_layers, _OWN_STEP),
+    ("waiting_gradient", "Gradient of a tied head", ("layer_backward",), _tied, _OWN_STEP),
+    ("embedding_gradients", "Gradients of the embedding", ("embedding_backward",), of_both_ends, _OWN_STEP),
+    ("last_bucket", "Copy of the last bucket, and what is left of gradients", ("last_reduce",), _in_the_end, _OWN_STEP),
+    ("part_gradients", "Gradients of the rank's part, at most", ("optimizer_step",), _kept_gradients, _OWN_STEP),
+    ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
+     _OWN_STEP),
 )

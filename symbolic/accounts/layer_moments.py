@@ -12,6 +12,7 @@ from itertools import product as combinations
 
 from sympy import Add, Expr, Mul, Symbol
 
+from ..dimension import ONE
 from ..dimensions import HEADS, KV_HEADS
 from ..functions import Iverson
 from ..implementations import Implementation
@@ -23,8 +24,6 @@ from .torch_gathered import ACCUMULATED
 
 a, k, qkn, rfull = symbols("a k qkn rfull")
 
-#: Switches that change a moment: norms of queries and keys, gradients that are added to earlier ones, and recompute.
-_SWITCHES = (qkn, ACCUMULATED, rfull)
 #: Numbers of key and of query heads, which are as many or more; on one rank too.
 _MORE_HEADS = {k: a, local_shape((KV_HEADS,))[0]: local_shape((HEADS,))[0]}
 #: Levels of one moment by the values of the switches.
@@ -41,14 +40,16 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] |
     choices = implementation.choices
     is_layer = recorded is None
     added = range(1 + (choices["data_parallel"] == "ddp" and not is_forward))
+    if choices["data_parallel"] == "deepspeed":
+        added = range(1, 2)  # a gradient is copied into a bucket at once
     normed = range(1 + (is_layer and choices["heads"] == "grouped"))
     own = kind.switches(choices) if is_layer else ()
-    switches = (*_SWITCHES, *own)
+    switches = (qkn, ACCUMULATED if 0 in added else ONE, rfull, *own)
     cases: list[Case] = [*combinations(normed, added, range(1 + (is_layer and not is_forward)),
                                        *(range(2) for _ in own))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}
     for case in cases:
-        layer = kind(implementation, bool(case[0]), *map(bool, case[len(_SWITCHES):]))
+        layer = kind(implementation, bool(case[0]), *map(bool, case[len(switches) - len(own):]))
         walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
         output = layer.run() if recorded is None else recorded(layer)
         if is_forward:

@@ -61,10 +61,10 @@ def _all_shards(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
     """Return elements of gradients of final norm and head, where a tied head is the embedding itself."""
-    return outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms)
+    return outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + tied_head(terms)
 
 
-def _tied_head(terms: TermSet) -> Expr:
+def tied_head(terms: TermSet) -> Expr:
     """Return elements of a head that is the embedding itself, unless both are frozen."""
     if "embedding.parameters" not in terms:
         return Integer(0)
@@ -81,7 +81,7 @@ def _made_before_the_norm(terms: TermSet, implementation: Implementation) -> Exp
     if implementation.choices["data_parallel"] == "fsdp":
         return COMPUTE * (_made_by_the_head(terms, implementation) - norm)
     own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP) - norm
-    return gradient_bytes(implementation.choices) * ((1 - ACCUMULATED) * own + _tied_head(terms))
+    return gradient_bytes(implementation.choices) * ((1 - ACCUMULATED) * own + tied_head(terms))
 
 
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -107,7 +107,7 @@ def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     to which it is added before those of earlier micro-batches.
     """
     each, new = gradient_bytes(implementation.choices), 1 - ACCUMULATED
-    passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + _tied_head(terms))
+    passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + tied_head(terms))
     moments, gone = [], held_by_whole_layers(implementation)
     for layer, number in kinds_of_layers(terms):
         made = each * sum_of(terms, layer, "parameters") + _more_of_routers(terms, layer)
@@ -165,7 +165,8 @@ def _of_a_matrix(terms: TermSet, implementation: Implementation) -> Expr:
     return gradient_bytes(implementation.choices) * (largest_matrix(implementation, True) + waiting)
 
 
-def _of_both_ends(terms: TermSet, implementation: Implementation) -> Expr:
+def of_both_ends(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the gradient of the embedding; of a tied one also the head's, and their sum where it is more."""
     embedding = _of_the_head(terms, implementation)
     return (1 + _TIED) * embedding + _sum_of_both(terms, embedding)
 
@@ -211,7 +212,7 @@ SIZES: tuple[Any, ...] = (
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN, Lr),
     ("one_gradient", "Gradient of the parameter that is updated", ("head_backward",), _of_the_head, _ONE),
     ("one_gradient", "Gradient of the parameter that is updated", ("layer_backward",), _of_a_matrix, _ONE),
-    ("one_gradient", "Gradient of the parameter that is updated", ("embedding_backward",), _of_both_ends, _ONE),
+    ("one_gradient", "Gradient of the parameter that is updated", ("embedding_backward",), of_both_ends, _ONE),
     ("unit_gradients", "Gradients of the unit that is updated", ("layer_backward",), _of_a_unit, _UNIT),
     ("unit_gradients", "Gradients of the unit that is updated", ("last_reduce",), _of_the_root, _UNIT),
 )

@@ -128,6 +128,8 @@ def _returned() -> tuple[Tensor, ...]:
         row("returned_logits", (), peak=BY_NAME["peak"].without("torch")),
         row("held_by_caller", (*_BEHIND, *_NORM), peak=("torch",),
             data_parallel=BY_NAME["data_parallel"].without("fsdp")),
+        transient("held_while_reduced", "loss", _LOGITS, 2, "transformers", "bf16 logits in the returned object",
+                  ("last_reduce",), loss=("huggingface",), peak=("torch",), data_parallel=("deepspeed",)),
         *(row(f"held_by_caller_{units}", (*_BEHIND, *sites), peak=("torch",), data_parallel=("fsdp",), units=(units,))
           for units, sites in _OF_UNITS.items()),
     )

@@ -20,6 +20,9 @@ fs, sgate, lq = symbols("fs sgate lq")
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
 _TORCH: Any = {"peak": ("torch",)}
+#: Where the optimizer has a counter for every parameter.
+_APART_STATES: Any = {**_TORCH, "data_parallel": ("ddp", "fsdp")}
+_IN_PARTS: Any = {**_TORCH, "data_parallel": ("deepspeed",)}
 #: Rows of weights that are frozen beside adapters.
 _TRAINED: Any = {"adapters": ("none",)}
 _HUGGINGFACE = ("huggingface", "huggingface_freed")
@@ -34,7 +37,7 @@ def _steps(
 ) -> Tensor:
     return Tensor(
         name, "optimizer", Role.BUFFER, shape, 4 * tensors, lifetime, "pytorch", meaning, when=when,
-        options={**_TORCH, **options},
+        options={**_APART_STATES, **options},
     )
 
 
@@ -151,6 +154,16 @@ COMPONENTS = (
                    **_TRAINED),
             _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,
                    normalisation=_SHIFTED, **_TRAINED),
+            _steps("part", (), "fp32 step counter of the rank's part of all parameters", lifetime=Lifetime.SHARED,
+                   **_IN_PARTS),
+            Tensor("norm", "optimizer", Role.BUFFER, (), 4, Lifetime.SHARED, "deepspeed",
+                   "fp32 norm of the last step's gradients", options=_IN_PARTS),
+            transient("scaled_loss", "loss", (), 8, "deepspeed",
+                      "fp32 loss over the number of micro-batches, and its gradient",
+                      ("loss_backward", *_AFTER_LOSS, "norm_backward"), **_IN_PARTS),
+            transient("loss_while_part_reduced", "loss", (), 12, "deepspeed",
+                      "fp32 loss and its gradient, and the loss over the number of micro-batches",
+                      ("last_reduce",), **_IN_PARTS),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_at_norm", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("norm_backward",),
                       units=ONE_UNIT),

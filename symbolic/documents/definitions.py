@@ -95,6 +95,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item), **item.forbidden}),
         "replayed": item.replayed,
+        "partly": item.partly,
     }
 
 

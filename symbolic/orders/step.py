@@ -63,7 +63,8 @@ _BIRTHS: Mapping[str, tuple[Birth, ...]] = {
     "megatron_fsdp": (Birth("main_gradient", "whole"), Birth("weight", "moved"), Birth("master_weight", "whole"),
                       *(Birth(name, "shard", late=True) for name in _MOMENTS)),
     "fsdp": _LATE,
-    "deepspeed": (Birth("weight"), *(Birth(name, "whole", late=True) for name in _MOMENTS)),
+    "deepspeed": (Birth("weight", "moved"), Birth("master_weight", "whole"),
+                  *(Birth(name, "whole", late=True) for name in _MOMENTS)),
 }
 
 
@@ -79,7 +80,8 @@ _JOINED: Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]] = {
 
 def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
     """Return the births of states under these choices."""
-    return _LATE if choices["peak"] == "torch" else _BIRTHS[choices["data_parallel"]]
+    kind = choices["data_parallel"]
+    return _LATE if choices["peak"] == "torch" and kind != "deepspeed" else _BIRTHS[kind]
 
 
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
-    **_HEAD, "data_parallel": ("ddp", "fsdp"), "precision": ("bf16", "mixed"), "units": ("root", "ends", "joined"),
-    "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",), "normalisation": ("rms",),
+    **_HEAD, "data_parallel": ("ddp", "fsdp", "deepspeed"), "precision": ("bf16", "mixed"),
+    "units": ("root", "ends", "joined"), "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",),
+    "normalisation": ("rms",),
     "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
     "swiglu": ("eager",), "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
@@ -148,8 +149,8 @@ def _norm_backward(
 
     ``result`` makes the gradient of its input.
     """
-    weight = "" if frozen else f" +{kind}.weighted grad:{row}.weight -{kind}.weighted added"
-    return (f"+{kind}.gradient{weight} {freed}{'' if frozen else f' free:{row}.normalised'}"
+    weight = "" if frozen else f" +{kind}.weighted grad:{row}.weight -{kind}.weighted"
+    return (f"+{kind}.gradient{weight} {freed}{'' if frozen else f' free:{row}.normalised added'}"
             f" +{kind}.fp32 -{kind}.gradient +{kind}.fp32 +{kind}.sum +{kind}.statistic -{kind}.fp32 -{kind}.fp32"
             + 3 * f" +{kind}.statistic" + 3 * f" -{kind}.statistic"
             + f" free:{row}.rms +{kind}.fp32 -{kind}.statistic" + 3 * f" +{kind}.fp32" + 3 * f" -{kind}.fp32"
@@ -406,6 +407,24 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
     return Script(point, " ".join((before, *kept, behind)).strip(), options)
 
 
+#: Events of DeepSpeed's ZeRO at points of a step, in place of those words, or alone.
+_IN_PARTS: Mapping[str, Mapping[str, str]] = {
+    "step_begin": {"": "sum"}, "loss_backward": {"+loss.gradient_log_softmax": "=last_steps.scaled_loss"
+                                                 " +loss.gradient_log_softmax"},
+    "embedding_backward": {"added": "zero:take added -last_steps.loss -last_steps.scaled_loss"
+                                    " =last_steps.loss_while_part_reduced zero:reduce",
+                           "-last_steps.loss": "-last_steps.loss_while_part_reduced"},
+    "last_reduce": {"": "zero:widen"}, "optimizer_step": {"-all": "-all zero:end"},
+}
+
+
+def _partitioned(point: str, events: str) -> Script:
+    """Return the script of a point with DeepSpeed's ZeRO in stage 2, which copies each gradient into a bucket."""
+    words = {"added": "zero:take added", **_IN_PARTS.get(point, {})}
+    made = " ".join((*(words.get(word, word) for word in events.split()), words.get("", ""))).strip()
+    return Script(point, made, {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["sdpa"]})
+
+
 #: Events without FSDP2 at every point, by kernel of attention.
 _EVENTS: Mapping[str, Mapping[str, str]] = {
     attention: {item.point: item.events for item in _UNSHARDED
@@ -416,6 +435,7 @@ SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
     *(_sharded(units, attention, point, events.get(point, "")) for units, own in _OF_UNITS.items()
       for attention, events in _EVENTS.items() for point in dict.fromkeys((*events, *own))),
+    *(_partitioned(point, _EVENTS["sdpa"].get(point, "")) for point in dict.fromkeys((*_EVENTS["sdpa"], *_IN_PARTS))),
     *(script for option, names in adapted.ADAPTERS.items() if names
       for script in _scripts(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
 )

@@ -30,6 +30,9 @@ events at the points of a step. An event is a word:
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
 * ``later:EVENT`` is an event of all layers but the first; ``if:NAME:EVENT`` one where ``NAME``, which passes or is a
   row, has bytes.
+* ``zero:take``: a gradient goes into the bucket of DeepSpeed's ZeRO, which the first one makes; ``zero:reduce`` reduces
+  that and keeps the tensors that the rank's part cuts, ``zero:widen`` makes their norms and an fp32 copy of the part,
+  and ``zero:end`` frees the copy.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

@@ -150,7 +150,8 @@ def _torch_bucket(kept: tuple[State, ...]) -> State:
 
 def gradients_are_made(choices: Mapping[str, str]) -> bool:
     """Return True if gradients exist from the backward pass to the end of a step only, in no lasting buffer."""
-    own_step = choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
+    alone = choices["data_parallel"] in ("fsdp", "deepspeed") or choices["precision"] != "mixed"
+    own_step = choices["peak"] == "torch" and alone
     return own_step or gradients_are_freed(choices)
 
 

@@ -515,7 +515,11 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in IN_PARTS),
         ("DeepSpeed with experts that are sent to other ranks",
          deepspeed and choices["layers"] != "dense" and choices["dispatch"] == "huggingface_sent"),
-        ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
+        *_only("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved", choices, {
+            "precision": ("mixed",), "layers": ("dense",), "adapters": ("none",), "optimizer": ("adamw",),
+            "optimizer_kernel": ("fused",), "norm": ("eager",), "normalisation": ("rms",), "norms": ("pre",),
+            "mlp": ("swiglu",), "heads": ("grouped",), "attention": ("sdpa",), "residual": ("sequential",),
+            "rope": ("shared",), "positions": ("rotary",), "loss": ("huggingface", "huggingface_freed")}),
     )
 
 

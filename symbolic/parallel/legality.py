@@ -276,6 +276,13 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
+#: With which values the moments of a step are counted in DeepSpeed: name, letter, condition, words.
+_MOMENTS_OF_DEEPSPEED: tuple[tuple[str, str, Boolean, str], ...] = (
+    ("stage_2", "zero2", Eq(zero2, 1), "be 1 (stage 2)"), ("stage_3", "zero3", Eq(zero3, 0), "be 0 (stage 2)"),
+    ("width", "w", Eq(w, 2), "be 2 (bf16)"), ("microbatches", "B", Eq(m, 1), "give one micro-batch"),
+)
+
+
 def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """Refuse DeepSpeed variants that are not counted yet: fp32 sums in stages with another optimizer, and groups."""
     if choices["data_parallel"] != "deepspeed":
@@ -287,6 +294,9 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         *((Rule("deepspeed_fp32", "zero3", Eq(zero3, 1),
                 "must be 1 (stage 3) with precision = fp32, which is not counted yet in other stages"),)
           if choices["precision"] == "fp32" else ()),
+        *(Rule(f"counted_{name}", letter, condition,
+               f"must {words} with DeepSpeed and peak = torch: other moments are not counted yet; choose peak = saved")
+          for name, letter, condition, words in _MOMENTS_OF_DEEPSPEED if choices["peak"] == "torch"),
         Rule("deepspeed_replicas", "R", Eq(R, 1), "must be 1: groups of ranks (MiCS) are not counted yet"),
     )
 

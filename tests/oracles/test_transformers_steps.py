@@ -39,6 +39,13 @@ def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
     return draw.choice(("llama", "qwen2", "qwen3")), shape, run | {"attention": draw.choice(("sdpa", "eager"))}
 
 
+def model_of(family: str, shape: Shape) -> Model:
+    return Model(
+        name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=shape["L"],
+        num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
+        tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
+
+
 def run_of(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1,
     sharding: Sharding | None = None, lora_rank: int = 0, kernels: dict[str, str] | None = None,
@@ -48,10 +55,7 @@ def run_of(
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
         "reshard": {True: "always", None: "default", False: "never"}[sharding.reshard]}
     ranks = ranks if sharding is None else sharding.ranks
-    model = Model(
-        name="drawn", source="", hidden_size=shape["h"], ffn_hidden_size=shape["f"], num_layers=shape["L"],
-        num_attention_heads=shape["a"], num_kv_heads=shape["k"], head_dim=shape["d"], vocab_size=shape["u"],
-        tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
+    model = model_of(family, shape)
     if sharding is not None and sharding.is_accelerates:
         kernels |= units_of(model, kernels["reshard"], adapted=False)
     return configured(

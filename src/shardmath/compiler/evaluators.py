@@ -214,11 +214,13 @@ def with_moments(implementation: str, kernels: Mapping[str, str]) -> dict[str, s
     """Return ``kernels`` with the moments of a step, unless a peak is chosen, or they are not counted so.
 
     Of implementations whose own peak is saved tensors alone, as moments are not counted with all of their options.
+    Where they are counted for some values of parameters alone they have to be asked for.
     Raises InputError as ``find`` does for an implementation, axis or option.
     """
     changed, known = changed_choices(implementation, kernels), IMPLEMENTATIONS[implementation]
     has_both = known["choices"]["peak"] == _SAVED and _MOMENTS in known["allowed"].get("peak", ())
-    if not has_both or "peak" in kernels:
+    is_partly = any(kernels.get(axis) in options for axis, options in known["partly"].items())
+    if not has_both or is_partly or "peak" in kernels:
         return dict(kernels)
     folder = f"evaluators/{_key(implementation, {**known['choices'], **changed})}"
     return {**kernels, "peak": cached_text(folder, "peak.txt", lambda: _peak(implementation, changed))}

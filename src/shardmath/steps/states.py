@@ -23,7 +23,7 @@ class States:
     """
 
     def __init__(self, rows: Rows, trace: Trace, shard: int = 0) -> None:
-        self._rows, self._trace, self._place = rows, trace, shard
+        self._rows, self._trace, self.shard = rows, trace, shard
         groups = {FROZEN: rows.weights(experts=False, frozen=True), "": rows.weights(experts=False),
                   "expert_": rows.weights(experts=True)}
         self._groups = {prefix: elements for prefix, elements in groups.items() if elements}
@@ -137,7 +137,7 @@ class States:
         """Return the number of the rank's shard in a group of parameters: ranks with the same experts are fewer."""
         own, others = (Fraction(self._rows.account.get(f"stage.{name}buffer_elements", 1))
                        / self._rows.account.get(f"stage.{name}shard_elements", 1) for name in (prefix, ""))
-        return int(self._place * own / others)
+        return int(self.shard * own / others)
 
     def _cut_group(self, size: int, piece: str, counts: Sequence[int]) -> Iterator[int]:
         if piece in ("whole", "moved"):

@@ -1,0 +1,118 @@
+"""The order in which steps of DeepSpeed's ZeRO allocate, and their peak, on the first of several ranks.
+
+The others do not exist: a fake process group stands for them, so no thread of a real one holds a tensor. What DeepSpeed
+makes before its first step is counted when that begins. The passes are those of the second step, behind the tables of
+RoPE, with the optimizer step. ``cd tests && python -m oracles.libraries.deepspeed_orders`` prints rows that are drawn.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from itertools import product
+from multiprocessing import get_context
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from oracles.allocation_orders import InPlace, described, least, order
+from oracles.huggingface import FAMILIES, Shape, causal_lm, token_ids
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+TABLE = "deepspeed_orders"
+SHAPE = ("k", "a", "d", "h", "f", "b", "s", "u", "L", "tied")
+COUNTED = ("peak", "made", "order")
+
+
+def has(row: Mapping[str, str]) -> bool:
+    """True for every row."""
+    return True
+
+
+def count(row: Mapping[str, str]) -> dict[str, Any]:
+    """Train two steps of AdamW on the first rank, in a process of its own."""
+    context, models = get_context("forkserver"), (kind[1].__module__ for kind in FAMILIES.values())
+    context.set_forkserver_preload(["deepspeed", "oracles.libraries.deepspeed_orders", *models])
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(_count, dict(row)).result()
+
+
+def _count(row: dict[str, str]) -> dict[str, Any]:
+    os.dup2(2, 1)
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": row["ranks"], "DS_ACCELERATOR": "cpu"}
+    family, shape, run = described({**row, "microbatches": "1"})
+    dist.init_process_group("fake", rank=0, world_size=int(row["ranks"]), store=FakeStore())
+    deepspeed, recorder, starts = import_module("deepspeed"), InPlace(are_fake=False), list[int]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys.modules["deepspeed.comm.torch"], "build_shm_op", lambda: None)  # it waits for all ranks
+        deepspeed.init_distributed()
+        model: Any = causal_lm(family, shape, "sdpa", dtype=torch.bfloat16)
+        patched.setattr(f"{FAMILIES[family][1].__module__}.create_causal_mask", lambda *arguments, **options: None)
+        if run["full"]:
+            model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        optimizer = torch.optim.AdamW(list(model.parameters()), fused=True)
+        engine, zero, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
+            "train_micro_batch_size_per_gpu": shape["b"], "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+            "zero_optimization": {"stage": int(row["stage"]), "reduce_bucket_size": int(row["bucket"]),
+                                  "overlap_comm": row["overlap"] == "1"}})
+        model.model.rotary_emb.register_forward_hook(lambda *arguments: starts.append(len(recorder.events)))
+        with recorder:
+            for one in (*zero.bit16_groups_flat, *zero.single_partition_of_fp32_groups, *model.buffers()):
+                one.detach()
+            for _ in range(2):
+                recorder.peak = recorder.now
+                ids = token_ids(shape)
+                output = engine(input_ids=ids, labels=ids)
+                loss = output.loss
+                if not run["holds"]:
+                    del output
+                engine.backward(loss)
+                output = loss = ids = None
+                engine.step()
+    made, digest = order(recorder.events[starts[-1]:], least(shape))
+    return {"peak": recorder.peak, "made": made, "order": digest}
+
+
+def most_parameters(shape: Shape) -> int:
+    """Count the elements of a model's parameters, with biases and norms of heads that it may not have."""
+    h, d, heads = shape["h"], shape["d"], shape["a"] + shape["k"]
+    layer = 2 * h * d * heads + 3 * h * shape["f"] + 2 * h + 2 * d * (1 + heads)
+    return (2 - shape["tied"]) * shape["u"] * h + shape["L"] * layer + h
+
+
+def cases() -> list[dict[str, str]]:
+    """Draw shapes and runs: of all families, with and without recompute, tied weights and overlap, on 1 to 8 ranks."""
+    draw, drawn = Random(7), list[dict[str, str]]()
+    for family, full, tied, overlap in product(("llama", "qwen3", "qwen2"), (0, 1), (0, 1), (0, 1)):
+        k, each = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
+        hidden = k * each * draw.choice((32, 64, 96))
+        sizes = (k, k * each, draw.choice((32, 64)), hidden, 32 * draw.randint(4, 60), draw.choice((1, 2)),
+                 512 * draw.choice((1, 2)), draw.choice((1, 2, 16, 64)) * hidden // 2, draw.randint(2, 5), tied)
+        drawn.append({
+            "family": family, "stage": "2", "recompute": "full" if full else "none", "overlap": str(overlap),
+            "holds": str(draw.randrange(2)), "ranks": str(draw.choice((1, 2, 4, 8))),
+            "bucket": str(draw.choice((1, 1, 2)) * most_parameters(dict(zip(SHAPE, sizes, strict=True)))),
+            **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}})
+    return drawn
+
+
+def main() -> None:
+    """Print one row for each case."""
+    rows = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # DeepSpeed prints what it thinks of the machine
+    table = csv.writer(rows, lineterminator="\n")
+    table.writerow([*cases()[0], *COUNTED])
+    for case in cases():
+        counted = count(case)
+        table.writerow([*case.values(), *(counted[name] for name in COUNTED)])
+        rows.flush()
+
+
+if __name__ == "__main__":
+    main()
