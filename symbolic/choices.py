@@ -210,8 +210,8 @@ AXES: tuple[Axis, ...] = (
     }, rowless=("layers",)),
     Axis("units", "what FSDP gathers at once, besides each layer", {
         "root": "embedding, final norm and head together",
-        "ends": "the embedding, and final norm and head (torchtitan)",
-        "joined": "final norm, embedding and head together, apart from the model (Accelerate, tied weights)",
+        "ends": "the embedding, and final norm and head; all three together where weights are tied (Accelerate)",
+        "apart": "the embedding, and final norm and head (torchtitan)",
     }),
     Axis("reshard", "parameters that FSDP frees after the forward pass", {
         "always": "those of every unit",
@@ -447,8 +447,8 @@ MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
 
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
 
-#: Options of ``units`` with which all that is outside of the layers is gathered at once.
-ONE_UNIT: tuple[str, ...] = ("root", "joined")
+#: Options of ``units`` with which final norm and head are not a part of the model's own unit.
+ENDS: tuple[str, ...] = ("ends", "apart")
 
 #: Options of ``adapters`` with which all other weights are frozen.
 ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].options if option != "none")

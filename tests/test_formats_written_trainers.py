@@ -21,8 +21,8 @@ FSDP = {"data_parallel": "fsdp", "precision": "mixed"}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {}, "ddp in 8 bits": {"kernels": {"optimizer": "adamw_8bit"}, "recompute": "full", "micro_batch_size": 2},
     "fp32": {"kernels": {"precision": "fp32"}},
-    "fsdp": {"kernels": {**FSDP, "units": "joined", "reshard": "default"}},
-    "fsdp without resharding": {"kernels": {**FSDP, "units": "joined", "reshard": "never"}, "global_batch_size": 32},
+    "fsdp": {"kernels": {**FSDP, "units": "ends", "reshard": "default"}},
+    "fsdp without resharding": {"kernels": {**FSDP, "units": "ends", "reshard": "never"}, "global_batch_size": 32},
     "fsdp of untied weights": {"kernels": {**FSDP, "units": "ends", "reshard": "default"}, "model": "llama-3.1-8b"},
     "fsdp with adapters": {"kernels": {"data_parallel": "fsdp", "adapters": "q_v"}, "lora_rank": 8},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
@@ -102,9 +102,9 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
     ("trl", {**JOBS["fsdp"], "gradients": "fp32"}, "gradients = 'fp32': must be bf16, in which Accelerate sums what it"
                                                    " gathers in bf16; nearest legal: bf16"),
-    ("trl", {"kernels": FSDP}, "kernel units = 'root': must be joined, as Accelerate 1.15 has it for this model: give"
-                               " --kernel units=joined --kernel reshard=default; nearest legal: joined"),
-    ("accelerate", {"kernels": {**FSDP, "units": "joined"}}, "kernel reshard = 'always': must be default, as Accelerate"
+    ("trl", {"kernels": FSDP}, "kernel units = 'root': must be ends, as Accelerate 1.15 has it for this model: give"
+                               " --kernel units=ends --kernel reshard=default; nearest legal: ends"),
+    ("accelerate", {"kernels": {**FSDP, "units": "ends"}}, "kernel reshard = 'always': must be default, as Accelerate"
                                                              " 1.15"),
     ("trl", {**JOBS["fsdp"], "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
     ("bridge", {}, "must be a format of the implementation"),

@@ -52,6 +52,7 @@ _OF_ONE_KIND = {
                     "only a dispatcher of tokens binds a graph"),
     **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries", "recomputed_layer"),
                     "layers_at_work has them for each kind of layer of models with experts"),
+    "gathered_forward": "gathered_last has it for models with experts, where the embedding is a unit",
     "layers_at_work": "dense models without units of FSDP2 have a line for each of its parts",
     **dict.fromkeys(("layer_forward", "gathered_last"),
                     "forward passes of dense layers are no moments in torchtitan, as docs/limits.md says"),

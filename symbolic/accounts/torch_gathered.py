@@ -16,14 +16,14 @@ from typing import Any
 
 from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
-from ..choices import BY_NAME, ONE_UNIT
+from ..choices import BY_NAME, ENDS, TRANSFORMERS_ROUTERS
 from ..components.tables import SOME_WHOLE
 from ..dimension import Dimension
 from ..dimensions import BATCH, HEAD_DIM, HIDDEN, HIDDEN_FEATURES, KV_FEATURES, RANK, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Lifetime, Place, Role
-from ..parallel.data import bytes_per_element, gradients_are_freed, states
+from ..parallel.data import are_apart, bytes_per_element, gradients_are_freed, states
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
@@ -126,11 +126,29 @@ def _root(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _last(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the unit of final norm and head, and of the embedding where it is in it."""
+    joined = 1 - are_apart(implementation.choices)
+    embedding = joined * COMPUTE * gathered_outside(terms, implementation, Place.FIRST)
+    return _norm_and_head(terms, implementation) + embedding
+
+
+def _norm_and_head(terms: TermSet, implementation: Implementation) -> Expr:
     return COMPUTE * gathered_outside(terms, implementation, Place.LAST, Place.MTP)
 
 
+def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the unit of the embedding alone, if that is one."""
+    return are_apart(implementation.choices) * COMPUTE * gathered_outside(terms, implementation, Place.FIRST)
+
+
 def _first(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * gathered_outside(terms, implementation, Place.FIRST)
+    """Return the unit that a forward pass begins with: the embedding, or all that lies outside of the layers."""
+    return _embedding(terms, implementation) + _with_layers(terms, implementation)
+
+
+def _with_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return all that lies outside of the layers, if it is one unit, which is gathered beside each of them."""
+    return (1 - are_apart(implementation.choices)) * _root(terms, implementation)
 
 
 def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
@@ -138,8 +156,12 @@ def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _last_buffer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the buffer of the last unit, which stays until the model is done, of which the loss is a part."""
-    return BUFFERED * _last(terms, implementation)
+    """Return the buffer of the last unit, which stays until the model is done, of which the loss is a part.
+
+    It is that of the last layer where final norm and head are gathered with the embedding.
+    """
+    apart = are_apart(implementation.choices)
+    return BUFFERED * (apart * _norm_and_head(terms, implementation) + (1 - apart) * _layer(terms))
 
 
 def _everything(terms: TermSet, implementation: Implementation) -> Expr:
@@ -164,10 +186,13 @@ def _head_gathered(terms: TermSet, implementation: Implementation) -> Expr:
 def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     """Norm and head are one unit: gradients are reduced after the norm's backward pass, which needs its saved input.
 
-    The head's gradient is freed when the output of the reduce-scatter is there, the norm's before.
+    The head's gradient is freed when the output of the reduce-scatter is there, the norm's before. That of a matrix
+    which is the embedding too waits for the embedding's.
     """
+    apart = are_apart(implementation.choices)
     unit = outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
-    made = COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    made = COMPUTE * (outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+                      + (1 - apart) * outside(terms, implementation, "parameters", Place.FIRST))
     of_the_norm = COMPUTE * terms["final_norm.parameters"].symbol
     own = _last(terms, implementation)
     others = _all(terms) - own if implementation.choices["reshard"] == "never" else Integer(0)
@@ -175,7 +200,7 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     saved = terms["final_norm.saved"].symbol * instances(Place.LAST, implementation.choices)
     reduced = _reduced(implementation.choices, unit)
     return others + _prefetched(terms, implementation) + made + Max(
-        own + saved + residual, w * unit + Max(Integer(0), reduced - of_the_norm),
+        own + saved + residual, apart * (w * unit + Max(Integer(0), reduced - of_the_norm)),
     )
 
 
@@ -191,9 +216,8 @@ def _reduced(choices: Mapping[str, str], elements: Expr) -> Expr:
 
 def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
     """Return elements of reduced gradients of final norm and head with memory of their own, if they are a unit."""
-    if implementation.choices["units"] != "ends":
-        return Integer(0)
-    return OWN_MEMORY * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    apart = are_apart(implementation.choices)
+    return OWN_MEMORY * apart * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
 
 
 @dataclass(frozen=True)
@@ -218,16 +242,16 @@ class _Kind:
 
 def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
     choices, kinds = implementation.choices, kinds_of_layers(terms)
-    ends = Integer(choices["units"] == "ends")
+    apart = are_apart(choices)
     kept = _kept(choices)
-    behind = ends * w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
-    passed, still = Integer(0), _all(terms) - ends * _last(terms, implementation)
+    behind = apart * w * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    passed, still = Integer(0), _all(terms) - apart * _norm_and_head(terms, implementation)
     result = []
     for place, (layer, number) in enumerate(kinds):
         elements = sum_of(terms, layer, "aligned")
         own, reducing = COMPUTE * gathered_of(terms, layer), w * elements
         change = kept * OWN_MEMORY * elements / SHARDS - freed_with_a_layer(terms, implementation, layer)
-        ahead = ends * _first(terms, implementation)
+        ahead = _embedding(terms, implementation)
         for later, count in reversed(kinds[place + 1:]):
             ahead = if_any(count, COMPUTE * gathered_of(terms, later), ahead)
         result.append(_Kind(number, own, reducing, change, passed, behind, ahead, still))
@@ -367,9 +391,8 @@ def _saved(terms: TermSet, *components: str) -> Expr:
 
 def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
     """Return what is gathered beside layers, and reduced gradients of the unit of final norm and head."""
-    choices = implementation.choices
-    root = Integer(0) if choices["units"] == "ends" else _root(terms, implementation)
-    return root, _kept(choices) * reduced_ends(terms, implementation) / SHARDS
+    reduced = _kept(implementation.choices) * reduced_ends(terms, implementation) / SHARDS
+    return _with_layers(terms, implementation), reduced
 
 
 def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -378,8 +401,7 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
-    unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
-    return unit + w * _of_first_layer(terms, lambda layer: sum_of(terms, layer, "aligned"))
+    return _first(terms, implementation) + w * _of_first_layer(terms, lambda layer: sum_of(terms, layer, "aligned"))
 
 
 def _of_first_layer(terms: TermSet, elements: Callable[[str], Expr]) -> Expr:
@@ -391,33 +413,36 @@ def _of_first_layer(terms: TermSet, elements: Callable[[str], Expr]) -> Expr:
 
 
 def gathered_with_the_first_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return what is gathered when the first layer is, whose input is there, and what is saved before.
+    """Return what is there when the first layer is gathered: what is saved, its input, gradients of micro-batches.
 
     It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
     recompute saves anyway. The input is the output of a frozen embedding, which is saved but for recompute.
     """
+    choices = implementation.choices
+    before = _first(terms, implementation)
+    held = before if choices["reshard"] == "never" else _with_layers(terms, implementation)
     saved = _saved(terms, "embedding", *_TABLES)
     first = COMPUTE * _of_first_layer(terms, lambda layer: gathered_of(terms, layer))
-    gathered = (1 + BUFFERED) * (_root(terms, implementation) + first)
+    gathered = held + BUFFERED * before + (1 + BUFFERED) * first
     positions = product(Integer(8), *local_shape((SEQUENCE,)))
-    own = Integer(1) if implementation.choices["adapters"] == "none" else rfull
-    return (gathered + saved + (1 - rfull) * positions
+    own = Integer(1) if choices["adapters"] == "none" else rfull
+    return (gathered + saved + (1 - rfull) * positions + _of_earlier(terms)
             + own * product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
 
 
-def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return what is gathered in the forward pass of the last layer, and gradients of earlier micro-batches."""
-    return gathered_by_the_last_layer(terms, implementation) + REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+def _of_earlier(terms: TermSet) -> Expr:
+    """Return gradients of earlier micro-batches."""
+    return REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
 
 
-def gathered_by_the_last_layer(terms: TermSet, implementation: Implementation, buffers: int = 1) -> Expr:
-    """Return the parameters that are gathered in the forward pass of the last layer, and a number of its buffer."""
-    own, is_root = _layer(terms), implementation.choices["units"] in ONE_UNIT
+def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation, buffers: int = 1) -> Expr:
+    """Return what is gathered in the forward pass of the last layer, a number of its buffer, and earlier gradients."""
+    own = _layer(terms)
     if implementation.choices["reshard"] == "never":
-        gathered = _all(terms) - (Integer(0) if is_root else _last(terms, implementation))
+        gathered = _all(terms) - are_apart(implementation.choices) * _norm_and_head(terms, implementation)
     else:
-        gathered = own + (_root(terms, implementation) if is_root else Integer(0))
-    return gathered + buffers * BUFFERED * own
+        gathered = own + _with_layers(terms, implementation)
+    return gathered + buffers * BUFFERED * own + _of_earlier(terms)
 
 
 def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
@@ -436,9 +461,9 @@ def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) 
     saved = terms["stage.inner_activations"].symbol
     own = (1 - rfull) * (residual + tables - sum_of(terms, "expert_layer", "saved"))
     at_layer = own + BUFFERED * before + gathered_in_the_last_layer(terms, implementation)
-    last, gradients = _last(terms, implementation), REDUCING * ACCUMULATED * terms["stage.gradient"].symbol
+    last, apart = _last(terms, implementation), are_apart(implementation.choices)
     others = _all(terms) - last if implementation.choices["reshard"] == "never" else Integer(0)
-    at_end = residual + others + BUFFERED * layer + (1 + BUFFERED) * last + gradients
+    at_end = residual + others + BUFFERED * layer + (1 + apart * BUFFERED) * last + _of_earlier(terms)
     return Iverson(Ge(Ler, 1)) * (saved + Max(at_layer, at_end))
 
 
@@ -447,28 +472,31 @@ def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
 
     One rank alone frees it before.
     """
-    ends = implementation.choices["units"] == "ends"
-    places = (Place.FIRST,) if ends else ()
-    elements = outside(terms, implementation, "aligned", *places)
-    embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
-    others = Integer(0) if ends else COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    joined = 1 - are_apart(implementation.choices)
+    elements, embedding = (outside(terms, implementation, kind, Place.FIRST) for kind in ("aligned", "parameters"))
+    elements += joined * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    embedding *= COMPUTE
+    others = joined * COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
     is_first = implementation.choices["units"] == "root"  # of the unit's parameters
     held = (1 - tied) * embedding if is_first else embedding
     return w * elements + Max(embedding + others, SEVERAL * held + _reduced(implementation.choices, elements))
 
 
 _FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
-_ROOT: Any = {**_FSDP, "units": ONE_UNIT}
-_MODEL: Any = {**_FSDP, "units": ("root",)}
-_JOINED: Any = {**_FSDP, "units": ("joined",)}
-_ENDS: Any = {**_FSDP, "units": ("ends",)}
-#: Layers that are units of FSDP2 in one model, and steps without them.
-LAYER_UNITS: Any = _ROOT
-NOT_UNITS: Any = ({"units": ("ends",)}, {"units": ONE_UNIT, "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
+_ROOT: Any = {**_FSDP, "units": ("root",)}
+_ENDS: Any = {**_FSDP, "units": ENDS}
+_DENSE: Any = {"layers": ("dense",)}
+#: Of layers of Transformers, which its routers tell, every operation is known, and of the final norm.
+_OF_TRANSFORMERS: Any = {"router": TRANSFORMERS_ROUTERS}
+#: Layers that are units of FSDP2 and of which every operation is known, and all other steps.
+LAYER_UNITS: Any = {**_FSDP, **_OF_TRANSFORMERS}
+NOT_UNITS: Any = (
+    {"router": ("torchtitan",)}, {**_OF_TRANSFORMERS, "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
 _FREED: Any = {"reshard": ("always", "default")}
 _NEVER: Any = {**_FSDP, "reshard": ("never",)}
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
-_HEAD = ("head_backward", "norm_backward")
+_NORM = ("norm_backward",)
+_HEAD = ("head_backward", *_NORM)
 
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
@@ -476,26 +504,29 @@ SIZES: tuple[Any, ...] = (
     ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD), _last,
      {**_ENDS, "reshard": ("default",)}),
     ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD, "head_backward"), _everything, _NEVER),
-    ("gathered_norm", "Gathered parameters", ("norm_backward",), _everything, {**_ROOT, "reshard": ("never",)}),
+    ("gathered_at_norm", "Gathered parameters", _NORM, _everything, {**_NEVER, **_OF_TRANSFORMERS}),
+    ("gathered_at_norm", "Gathered parameters, and the last layer's buffer", _NORM, _head_gathered,
+     {**_ENDS, **_FREED, **_OF_TRANSFORMERS}),
     ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, *_HEAD), _buffer,
-     {**_MODEL, **_FREED}),
-    ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_HEAD), _buffer, {**_JOINED, **_FREED}),
+     {**_ROOT, **_FREED}),
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
-    ("gather_buffer", "Buffer of the parameters of norm and head", _FORWARD, _last_buffer,
+    ("gather_buffer", "Buffer of the last unit's parameters", _FORWARD, _last_buffer,
      {**_ENDS, "gathered_input": ("dropped",)}),
     ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
      gathered_with_the_first_layer, {**_ROOT, "adapters": ("none",)}),
+    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+     gathered_with_the_first_layer, {**_ENDS, **_DENSE, **_OF_TRANSFORMERS, "adapters": ("none",)}),
     ("gathered_last", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
      _copied_out_in_forward_pass, {**_ENDS, "layers": ("experts",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
     ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
-     {**_MODEL, "reshard": ("always",)}),
+     {**_ROOT, "reshard": ("always",)}),
     ("gathered_head", "Gathered parameters, and the last layer's buffer", ("head_backward",), _head_gathered,
      {**_ENDS, **_FREED}),
     ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),
      _for_the_norm, _ENDS),
     ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
-     {**_ENDS, "layers": ("dense",)}),
+     {**_FSDP, "units": ("apart",), **_DENSE}),
     ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),
      _before_the_embedding, _FSDP),
     ("reduced_last", "Gradients outside of the layers while they are reduced", ("last_reduce",), _last_reduced, _FSDP),

@@ -10,12 +10,12 @@ from typing import Any
 
 from sympy import Expr, Ge, Integer
 
-from ..choices import ONE_UNIT
+from ..choices import TRANSFORMERS_ROUTERS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.data import WIDE
+from ..parallel.data import TIED, WIDE, are_apart
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .frozen_moments import largest_matrix
@@ -37,10 +37,7 @@ from .torch_gathered import (
     sum_of,
 )
 
-Lr, tied, p, b, wstep = symbols("Lr tied p b wstep")
-
-#: 1 if the head is the embedding itself.
-_TIED = tied * Iverson(p <= 1)
+Lr, b, wstep = symbols("Lr b wstep")
 
 
 def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
@@ -68,11 +65,15 @@ def tied_head(terms: TermSet) -> Expr:
     """Return elements of a head that is the embedding itself, unless both are frozen."""
     if "embedding.parameters" not in terms:
         return Integer(0)
-    return product(_TIED, terms["embedding.parameters"].symbol)
+    return product(TIED, terms["embedding.parameters"].symbol)
 
 
 def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
-    return COMPUTE * _made_by_the_head(terms, implementation)
+    """Return gradients of final norm and head, which wait for the embedding's where all three are one unit."""
+    joined = 1 - are_apart(implementation.choices)
+    if joined == 0:
+        return Integer(0)
+    return COMPUTE * (joined * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + tied_head(terms))
 
 
 def _made_before_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
@@ -95,9 +96,8 @@ def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
 def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the embedding's gradient; of a tied one it is added to the head's, of others the head's wait beside it."""
     embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
-    if implementation.choices["units"] == "ends":
-        return embedding
-    return embedding + _unreduced_head(terms, implementation) + _sum_of_both(terms, embedding)
+    waiting = _unreduced_head(terms, implementation)
+    return embedding if waiting == 0 else embedding + waiting + _sum_of_both(terms, embedding)
 
 
 def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
@@ -141,10 +141,10 @@ def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Ex
     each, names = gradient_bytes(implementation.choices), ("embedding", "position_embedding")
     embedding, *positions = (each * terms[f"{name}.parameters"].symbol for name in names
                              if f"{name}.parameters" in terms)
-    last = (_TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
+    last = (TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
     if not positions:
         return whole + last
-    before = ACCUMULATED * (positions[0] + _TIED * embedding) - (1 - ACCUMULATED) * (1 - _TIED) * embedding
+    before = ACCUMULATED * (positions[0] + TIED * embedding) - (1 - ACCUMULATED) * (1 - TIED) * embedding
     if implementation.choices["position_ids"] == "shared":  # their gradient is a sum over sequences
         before += product(Integer(2), Iverson(b > 1), *local_shape((SEQUENCE, HIDDEN)))
     return whole + Max(before, last - terms["stage.position_embedding.input"].symbol)
@@ -152,7 +152,7 @@ def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Ex
 
 def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:
     """Autograd adds the gradients of a tied embedding in a third tensor, when that of the output is freed."""
-    return _TIED * Max(Integer(0), gradient - product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
+    return TIED * Max(Integer(0), gradient - product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
 
 
 def _of_the_head(terms: TermSet, implementation: Implementation) -> Expr:
@@ -161,14 +161,14 @@ def _of_the_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _of_a_matrix(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the largest matrix of a layer; the head's gradient waits for the embedding's where both are one."""
-    waiting = _TIED * largest_matrix(implementation, False)
+    waiting = TIED * largest_matrix(implementation, False)
     return gradient_bytes(implementation.choices) * (largest_matrix(implementation, True) + waiting)
 
 
 def of_both_ends(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the gradient of the embedding; of a tied one also the head's, and their sum where it is more."""
     embedding = _of_the_head(terms, implementation)
-    return (1 + _TIED) * embedding + _sum_of_both(terms, embedding)
+    return (1 + TIED) * embedding + _sum_of_both(terms, embedding)
 
 
 def _of_a_unit(terms: TermSet, implementation: Implementation) -> Expr:
@@ -191,17 +191,15 @@ _TRAINED_HEAD: Any = {"adapters": ("none",)}
 
 #: Name, title, moments, size and options of each; in how many pieces a step makes it, where not in one.
 SIZES: tuple[Any, ...] = (
-    ("accumulated_gradients", "Gradients of earlier micro-batches",
-     ("layer_gathered", *_BEFORE, *_NORM, "backward_start"), _accumulated_shards, {**_FSDP, "units": ("root",)}),
-    ("accumulated_gradients", "Gradients of earlier micro-batches", ("layer_gathered", *_BEFORE, *_NORM),
-     _accumulated_shards, {**_FSDP, "units": ("joined",)}),
-    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated_shards,
-     {**_FSDP, "units": ("ends",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM, "backward_start"),
+     _accumulated_shards, {**_FSDP, "units": ("root",)}),
+    *(("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *sites, "head_reduce"),
+       _accumulated_shards, {**_FSDP, "units": (units,)}) for units, sites in (("ends", _NORM), ("apart", ()))),
     ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, *_NORM), _accumulated, _PLAIN, Lr),
     ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
-     {**_FSDP, "units": ONE_UNIT, **_TRAINED_HEAD}),
+     {**_FSDP, "units": ("root", "ends"), **_TRAINED_HEAD}),
     *(("made_before_norm", "Gradients of the head, not yet added or reduced", _NORM, _made_before_the_norm,
-       {**kind, **_TRAINED_HEAD}) for kind in ({**_FSDP, "units": ONE_UNIT}, _PLAIN)),
+       {**kind, **_TRAINED_HEAD}) for kind in ({**_FSDP, "router": TRANSFORMERS_ROUTERS}, _PLAIN)),
     ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers,
      {**_FSDP, **_AFTER}),
     ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),

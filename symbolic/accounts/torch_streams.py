@@ -11,14 +11,13 @@ from functools import partial
 
 from sympy import Add, Expr, Ge, Gt, Integer, Symbol
 
-from ..choices import ONE_UNIT
 from ..functions import FloorDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place, Role
-from ..parallel.data import bytes_per_element, gradients_are_freed, states
+from ..parallel.data import are_apart, bytes_per_element, gradients_are_freed, states
 from ..parameters import symbols
 from ..reserved import BEYOND
-from ..terms import TermSet, in_place, total
+from ..terms import TermSet, in_place, product, total
 from .torch_gathered import (
     ACCUMULATED,
     COMPUTE,
@@ -77,12 +76,12 @@ def _units(
 ) -> tuple[Expr, tuple[tuple[Expr, Expr], ...], Expr]:
     """Return elements of the unit that a forward pass begins with, numbers and elements of layers, and the last unit.
 
-    ``outer`` has the elements outside of the layers, at all places or at some. Where one unit has all of them, it is
-    the first, and the last is 0.
+    ``outer`` has the elements outside of the layers at some places. Where one unit has all of them, it is the first,
+    and the last is 0.
     """
-    if implementation.choices["units"] in ONE_UNIT:
-        return outer(), layers, Integer(0)
-    return outer(Place.FIRST), layers, outer(Place.LAST, Place.MTP)
+    apart, last = are_apart(implementation.choices), Add.make_args(outer(Place.LAST, Place.MTP))
+    joined = (product(1 - apart, part) for part in last)
+    return total(outer(Place.FIRST), *joined), layers, total(*(product(apart, part) for part in last))
 
 
 def _of_kinds(terms: TermSet, elements: Callable[[str], Expr]) -> tuple[tuple[Expr, Expr], ...]:

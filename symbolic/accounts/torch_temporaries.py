@@ -34,7 +34,6 @@ from .torch_gathered import (
     SHARDS,
     copied_out,
     gathered_ahead,
-    gathered_by_the_last_layer,
     gathered_in_the_last_layer,
     gathered_with_the_first_layer,
     kinds_of_layers,
@@ -163,9 +162,9 @@ def _in_frozen_layers(terms: TermSet, implementation: Implementation) -> Expr:
     held = total(several * _bf16(SEQUENCE_SP, BATCH, HIDDEN), product(Integer(8), *local_shape((SEQUENCE,))))
     beside = product(1 - rfull, held)
     copied_out = total(saved, beside, -product(1 - rfull, sum_of(terms, "layer", "saved")),
-                       gathered_by_the_last_layer(terms, implementation, 2))
+                       gathered_in_the_last_layer(terms, implementation, 2))
     temporaries = Max(*layer_moments(implementation, is_forward=True))
-    computing = total(saved, beside, temporaries, gathered_by_the_last_layer(terms, implementation))
+    computing = total(saved, beside, temporaries, gathered_in_the_last_layer(terms, implementation))
     return Max(gathered_with_the_first_layer(terms, implementation), several * copied_out, (1 - rfull) * computing)
 
 

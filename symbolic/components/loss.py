@@ -41,8 +41,7 @@ _HEAD = ("head_backward",)
 #: Moments of PyTorch's own step behind the loss, and those of FSDP2 by its units.
 _BEHIND = (*_HEAD, "layer_backward", "embedding_backward")
 _NORM = ("norm_backward",)
-_OF_UNITS = {"root": ("backward_start", *_NORM, "last_reduce"), "ends": ("head_reduce", "last_reduce"),
-             "joined": (*_NORM, "last_reduce")}
+_OF_UNITS = {"root": ("backward_start", *_NORM, "last_reduce"), "ends": (*_NORM, "head_reduce", "last_reduce")}
 
 
 def _vocab_parallel() -> tuple[Tensor, ...]:

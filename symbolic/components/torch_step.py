@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import ADAPTED, ONE_UNIT, TRANSFORMERS_ROUTERS
+from ..choices import ADAPTED, ENDS, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
@@ -166,11 +166,11 @@ COMPONENTS = (
                       ("last_reduce",), **_IN_PARTS),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_at_norm", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("norm_backward",),
-                      units=ONE_UNIT),
+                      router=TRANSFORMERS_ROUTERS),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
                       data_parallel=("fsdp",), pipeline=("own",)),
             transient("loss_while_head_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient",
-                      ("head_reduce",), data_parallel=("fsdp",), units=("ends",), pipeline=("own",)),
+                      ("head_reduce",), data_parallel=("fsdp",), units=ENDS, pipeline=("own",)),
             transient("loss_at_start", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _START,
                       data_parallel=("fsdp",), units=("root",)),
             transient("labels_at_start", "loss", (SEQUENCE, BATCH), 8, "transformers",
@@ -187,7 +187,7 @@ COMPONENTS = (
                       "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the final norm's input", ("head_reduce",),
-                      data_parallel=("fsdp",), units=("ends",), pipeline=("own",)),
+                      data_parallel=("fsdp",), units=ENDS, pipeline=("own",)),
             transient("embedding_gradient", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the embedding's output", ("embedding_backward",), **_TORCH,
                       pipeline=("own",)),

@@ -14,7 +14,7 @@ from .words import GRADIENTS, KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Scri
 
 #: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
 _ENDS: Mapping[str, tuple[str, ...]] = {
-    "data_parallel": ("fsdp",), "units": ("ends",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
+    "data_parallel": ("fsdp",), "units": ("apart",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
     "gathered_input": ("kept",),
 }
 #: The same where the loss is compiled.

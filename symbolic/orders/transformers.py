@@ -24,7 +24,7 @@ a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
     **_HEAD, "data_parallel": ("ddp", "fsdp", "deepspeed"), "precision": ("bf16", "mixed"),
-    "units": ("root", "ends", "joined"), "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",),
+    "units": ("root", "ends"), "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",),
     "normalisation": ("rms",),
     "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
     "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
@@ -102,6 +102,11 @@ PASSING: tuple[Passing, ...] = (
     *attended.passing(LAYERS),
     Passing("copied", (), 1, "1 where DistributedDataParallel looks for unused parameters and copies what is returned",
             "pytorch", SEEKS_UNUSED, {**_HEAD, "data_parallel": ("ddp",)}),
+    *(Passing(f"units.{name}", (), 1, f"1 where {units}", "pytorch", when,
+              {**LAYERS, "data_parallel": ("fsdp",), "units": ("ends",)})
+      for name, units, when in (
+          ("apart", "the embedding is a unit of FSDP2, and final norm with head another", 1 - _TIED),
+          ("joined", "final norm, embedding and head are one unit of FSDP2", _TIED))),
     *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn, a),
     *_of_norm("k_norm", (*_TOKENS, KV_HEADS), HEAD_DIM, qkn, k),
     *_rotated("q", HEADS, QUERY, a), *_rotated("k", KV_HEADS, KEY, k),
@@ -375,23 +380,25 @@ _OF_LAYERS: Mapping[str, tuple[str, str]] = {
     "layer_forward": ("open:layer", "close:layer"), "backward_start": ("", ""), "last_reduce": ("", ""),
     "layer_backward": ("reopen:layer", "unshare:first reduce:layer"),
 }
+#: Conditions of weights that are not tied, and that are: one unit has final norm, embedding and head then.
+_APART, _JOINED = "if:units.apart:", "if:units.joined:"
 _OF_UNITS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "root": {
         **_OF_LAYERS, "embedding_forward": ("open:root", ""), "loss_forward": ("", "close:root finish"),
         "loss_backward": ("at:backward_start +* reopen:root -* at:loss_backward", ""),
         "embedding_backward": ("", "reduce:root -last_steps.loss -loss.held_by_caller_root"),
     },
-    # The model itself has no parameters, so nothing is gathered before the loss's backward pass.
-    "joined": {
-        **_OF_LAYERS, "embedding_forward": ("open:joined", ""), "loss_forward": ("", "close:joined finish"),
-        "head_backward": ("reopen:joined", ""),
-        "embedding_backward": ("", "reduce:joined -last_steps.loss -loss.held_by_caller_joined"),
-    },
-    # The loss is a part of the model: until it is there, so is the buffer of the last unit.
+    # The loss is a part of the model: until it is there, so is the buffer of the last unit. The model itself has no
+    # parameters, so nothing is gathered before the loss's backward pass.
     "ends": {
-        **_OF_LAYERS, "embedding_forward": ("open:embedding", ""), "head_forward": ("open:last", "close:last"),
-        "loss_forward": ("", "finish"), "head_backward": ("reopen:last", ""), "head_reduce": ("", "reduce:last"),
-        "embedding_backward": ("reopen:embedding", "reduce:embedding -last_steps.loss -loss.held_by_caller_ends"),
+        **_OF_LAYERS, "embedding_forward": (f"{_APART}open:embedding {_JOINED}open:joined", ""),
+        "head_forward": (f"{_APART}open:last", f"{_APART}close:last"),
+        "loss_forward": ("", f"{_JOINED}close:joined finish"),
+        "head_backward": (f"{_APART}reopen:last {_JOINED}reopen:joined", ""),
+        "head_reduce": ("", f"{_APART}reduce:last"),
+        "embedding_backward": (
+            f"{_APART}reopen:embedding",
+            f"{_APART}reduce:embedding {_JOINED}reduce:joined -last_steps.loss -loss.held_by_caller_ends"),
     },
 }
 
@@ -402,7 +409,7 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
     kept = [word.replace("held_by_caller", f"held_by_caller_{units}") for word in events.split()
             if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
     if (units, point) == ("ends", "embedding_forward"):
-        kept.insert(kept.index("next") + 1, "close:embedding")
+        kept.insert(kept.index("next") + 1, f"{_APART}close:embedding")
     options = {**_SHARDED, "units": (units,), **attended.OPTIONS[attention]}
     return Script(point, " ".join((before, *kept, behind)).strip(), options)
 
@@ -444,7 +451,7 @@ SCRIPTS: tuple[Script, ...] = (
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
     (ANY, ("recomputed_layer", "accumulated_gradients", "passed_gradients", "all_gradients", "kept_gradients",
                "layer_temporaries")),
-    (_SHARDED, ("gathered", "gathered_forward", "gather_buffer", "gathered_norm", "gathered_after", "gathered_start",
-                "gathered_head", "passed_layers", "layers_at_work", "gathered_embedding", "reduced_last",
+    (_SHARDED, ("gathered", "gathered_forward", "gather_buffer", "gathered_norm", "gathered_at_norm", "gathered_after",
+                "gathered_start", "gathered_head", "layers_at_work", "gathered_embedding", "reduced_last",
                 "head_gradients", "made_before_norm", "reduced_gradients", "embedding_gradients")),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from sympy import Eq, Expr, Integer
+from sympy import Eq, Expr, Integer, Le
 
 from ..functions import Iverson, pad_to
 from ..ledger import Role
@@ -21,9 +21,11 @@ from .nf4 import nf4_states
 from .optimizers import ANY_WIDTH, WHOLE_TENSORS, optimizer_states
 from .weights import State, of_routers
 
-D, c, t, e, et, E, R, w, wm, De = symbols("D c t e et E R w wm De")
+D, c, t, e, et, p, E, R, w, wm, De, tied = symbols("D c t e et p E R w wm De tied")
 zero1, zero2, zero3, shards, eshards, rfull = symbols("zero1 zero2 zero3 shards eshards rfull")
 
+#: 1 if the head is the embedding itself.
+TIED = tied * Iverson(Le(p, 1))
 #: Elements to which a parameter's start is aligned in the buffers of the distributed optimizer.
 START_ALIGNMENT = Integer(64)
 #: The end of a buffer is padded to the least common multiple of this and the number of shards.
@@ -262,3 +264,8 @@ def share_on_gpu(role: Role, choices: Mapping[str, str]) -> Expr:
 def bytes_per_element(kept: tuple[State, ...], role: Role) -> Expr:
     """Bytes kept for every element in one role, before they are shared out."""
     return sum((state.bytes for state in kept if state.role is role and state.count is None), Integer(0))
+
+
+def are_apart(choices: Mapping[str, str]) -> Expr:
+    """Return 1 where embedding, and final norm with head, are two units of FSDP2; 0 where one unit has all of them."""
+    return {"root": Integer(0), "ends": 1 - TIED, "apart": Integer(1)}[choices["units"]]

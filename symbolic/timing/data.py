@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr, Integer
 
-from ..choices import ONE_UNIT
 from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place, Role
-from ..parallel.data import WIDE, sharing_ranks, states
+from ..parallel.data import WIDE, are_apart, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.megatron_fsdp import BUCKET, BUCKET_OF_RANK
@@ -128,9 +127,9 @@ def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr
     layers, cut into buckets that grow with the number of ranks where something runs beside them.
     """
     if choices["data_parallel"] == "fsdp":
-        if choices["units"] in ONE_UNIT:
+        if choices["units"] == "root":
             return total(Lr, Integer(1))
-        return total(Lr, *(instances(place, choices) for place in (Place.FIRST, Place.LAST)))
+        return total(Lr, product(are_apart(choices), instances(Place.FIRST, choices)), instances(Place.LAST, choices))
     elements = terms[_elements(GROUPS[0])].symbol
     if choices["data_parallel"] != "ddp":
         return CeilDiv(elements, BUCKET)
@@ -146,8 +145,9 @@ def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
         return Integer(reshard == "always")
     groups = [group for group in GROUPS if not group.expert and _elements(group) in terms]
     memory = terms.base or terms
-    unit = ("final_norm", "head", *(["embedding"] if implementation.choices["units"] in ONE_UNIT else []))
-    stays = total(*(term_symbol(term) for group in groups for name in unit
+    joined = 1 - are_apart(implementation.choices)
+    unit = {"final_norm": Integer(1), "head": Integer(1), "embedding": joined}
+    stays = total(*(product(share, term_symbol(term)) for group in groups for name, share in unit.items()
                     if (term := f"{name}.{group.prefix}aligned") in memory))
     whole = total(*(terms[_elements(group)].symbol for group in groups))
     return 1 - product(instances(Place.LAST, implementation.choices), stays) / whole

@@ -80,7 +80,7 @@ class Player {
 
   constructor(rows, trace) {
     Object.assign(this, { rows, trace, scripts: eventsAt(rows.replay.scripts, rows.sizes), bound: new Bound(rows, trace) });
-    this.units = rows.replay.units ? new Units(rows, trace) : null;
+    this.units = rows.replay.units ? new Units(rows, trace, this.scripts) : null;
     this.moments = Object.fromEntries(Object.keys(this.scripts).map((name) => [name, rows.transients(name)]));
     this.walksLayers = rows.replay.scripts.layer_forward.some((word) => word.startsWith("drop"));
     this.forward = rows.saved(rows.inLayer, false);

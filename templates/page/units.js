@@ -17,15 +17,15 @@ class Units {
   added = [];
   first = true;
 
-  constructor(rows, trace) {
+  constructor(rows, trace, scripts) {
     Object.assign(this, { rows, trace, areCast: rows.sizes["state.weight"] !== COMPUTE });
     const { data_parallel_replicas = 1, data_parallel, context_parallel } = rows.values;
     this.replicas = data_parallel_replicas;
     this.shards = Math.max(1, Math.floor((data_parallel * context_parallel) / this.replicas));
     const places = { layer: rows.inLayer, embedding: ["FIRST"], last: ["LAST"], root: ["FIRST", "LAST"],
       joined: ["LAST", "FIRST"] };
-    const words = Object.values(rows.replay.scripts).flat();
-    this.places = Object.fromEntries(Object.entries(places).filter(([unit]) => words.includes(`reduce:${unit}`)));
+    const reduced = Object.values(scripts).flat().filter(([word]) => word === "reduce").map(([, name]) => name);
+    this.places = Object.fromEntries(Object.entries(places).filter(([unit]) => reduced.includes(unit)));
     const inModules = ({ name }) => rows.replay.modules.indexOf(name) >>> 0; // those that it lacks are the last
     this.known = Object.fromEntries(Object.entries(this.places).map(([unit, own]) => {
       const weights = rows.every.filter(({ role, place }) => role === "weight" && own.includes(place))

@@ -121,13 +121,12 @@ def _units(options: Options, model: Model, freed: str, adapted: bool) -> dict[st
 def units_of(model: Model, freed: str, adapted: bool) -> dict[str, str]:
     """Return what FSDP2 gathers at once, and what stays gathered, as Accelerate makes it from 1.14 on.
 
-    The unit of final norm and head stays, and the embedding is another unit or, with tied weights, a part of it. That
-    is not counted yet with adapters, experts and further parameters outside of the layers: one unit has all of them.
+    The unit of final norm and head stays. That is not counted yet with adapters, experts and further parameters outside
+    of the layers: one unit has all of them.
     """
     if adapted or model.num_experts or model.embedding_norm or model.learned_positions:
         return {"reshard": freed}
-    stays = "never" if freed == "never" else "default"
-    return {"units": "joined" if model.tied_embeddings else "ends", "reshard": stays}
+    return {"units": "ends", "reshard": "never" if freed == "never" else "default"}
 
 
 def _mesh(options: Options, num_gpus: int | None) -> dict[str, int]:
