@@ -144,6 +144,7 @@ TERMS = {
     "passing.down.partial": ("bytes", "output of the rank's part of the MLP, before it is summed"),
     "passing.down.output": ("bytes", "output of the MLP, before it is added"),
     "passing.recomputed.output": ("bytes", "output of the recomputed layer"),
+    "passing.down.remade": ("bytes", "output of the recomputed MLP"),
     "passing.output_gradient": ("bytes", "gradient of an output, gathered over ranks"),
     "passing.down.input_gradient": ("bytes", "gradient of the down projection's input"),
     "passing.gate_up.gradient": ("bytes", "gradient of gate and up projection"),
@@ -295,6 +296,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     passing_down_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_down_output = 2*micro_batch_size*hidden_size*local_sequence_sp
     passing_recomputed_output = 2*micro_batch_size*hidden_size*local_sequence_sp*recompute_full
+    passing_down_remade = 2*micro_batch_size*hidden_size*local_sequence_sp*recompute_mlp
     passing_output_gradient = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_down_input_gradient = 2*micro_batch_size*local_ffn*local_sequence
     passing_gate_up_gradient = 2*micro_batch_size*local_gate_up_features*local_sequence
@@ -415,6 +417,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "passing.down.partial": passing_down_partial,
         "passing.down.output": passing_down_output,
         "passing.recomputed.output": passing_recomputed_output,
+        "passing.down.remade": passing_down_remade,
         "passing.output_gradient": passing_output_gradient,
         "passing.down.input_gradient": passing_down_input_gradient,
         "passing.gate_up.gradient": passing_gate_up_gradient,
@@ -631,6 +634,7 @@ SCRIPTS = {
         "+*",
         "again",
         "remake:swiglu",
+        "+down.remade",
         "+output_gradient",
         "+down.input_gradient",
         "+down.weight_gradient",
@@ -656,6 +660,7 @@ SCRIPTS = {
         "free:swiglu",
         "free:ffn_norm",
         "-norm.gradient",
+        "-down.remade",
         "+output_gradient",
         "+context.gradient",
         "+o_proj.weight_gradient",

@@ -32,7 +32,7 @@ from ..parameters import symbols
 from . import grouped, latent
 from .words import SCATTERED, SHARE, WHOLE, Passing, Script, of_weight
 
-E, e, et, fs, rfull = symbols("E e et fs rfull")
+E, e, et, fs, rfull, rmlp = symbols("E e et fs rfull rmlp")
 #: Steps that are replayed are those of these scripts.
 _LAYERS: Mapping[str, tuple[str, ...]] = MEGATRON.replayed or {}
 _GATED: Mapping[str, tuple[str, ...]] = {**_LAYERS, "mlp": ("swiglu", "geglu")}
@@ -71,6 +71,7 @@ PASSING: tuple[Passing, ...] = (
     _layers("down.partial", WHOLE, "output of the rank's part of the MLP, before it is summed", SCATTERED),
     _layers("down.output", SHARE, "output of the MLP, before it is added"),
     _layers("recomputed.output", SHARE, "output of the recomputed layer", rfull),
+    _layers("down.remade", SHARE, "output of the recomputed MLP", rmlp),
     _layers("output_gradient", WHOLE, "gradient of an output, gathered over ranks", SCATTERED),
     _layers("down.input_gradient", (SEQUENCE, BATCH, FFN), "gradient of the down projection's input"),
     _layers("gate_up.gradient", (SEQUENCE, BATCH, GATE_UP_FEATURES), "gradient of gate and up projection",
@@ -161,9 +162,9 @@ def _layer_with(
         Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:{component}.{first}.input +gathered"
                f" {before}{kept} -gathered save:{component}{behind} end +down.partial =down.output"
                " -down.partial", own),
-        Script("layer_backward", f"+* again remake:{component} +output_gradient +down.input_gradient"
+        Script("layer_backward", f"+* again remake:{component} +down.remade +output_gradient +down.input_gradient"
                f" +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
-               f" {activated} -down.input_gradient{freed} {to_mlp}"
+               f" {activated} -down.input_gradient{freed} {to_mlp} -down.remade"
                f" {backward} bind free -recomputed.output -*", own),
     )
 

@@ -90,10 +90,10 @@ SCRIPTS: tuple[Script, ...] = (
            f" {_rope('q')} {_rope('k')} save:attention.context save:attention +o_proj.partial +o_proj.output"
            " -o_proj.partial -local.query save:ffn_norm.input -o_proj.output save:ffn_norm save:swiglu end"
            " +down.partial =down.output -down.partial", _LAYERS),
-    Script("layer_backward", "+* again remake:swiglu +output_gradient +down.input_gradient"
+    Script("layer_backward", "+* again remake:swiglu +down.remade +output_gradient +down.input_gradient"
            " +down.weight_gradient -output_gradient free:swiglu.down.input -down.weight_gradient +gate_up.gradient"
            " -down.input_gradient free:swiglu.gate_up.output"
-           f" {_backward('gate_up', 'gate_up.gradient', 'swiglu', 'ffn_norm')} use:mlp_dummies"
+           f" {_backward('gate_up', 'gate_up.gradient', 'swiglu', 'ffn_norm')} use:mlp_dummies -down.remade"
            " +output_gradient +context.gradient +o_proj.weight_gradient -output_gradient -o_proj.weight_gradient"
            " +q.gradient +k.gradient +v.gradient +local.attention.sums +local.attention.q +local.attention.keys"
            " +local.attention.values -local.attention.values -local.attention.keys -local.attention.q"
