@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from random import Random
-from typing import Any
 
 import pytest
 import torch
+from oracles.allocator import AllocatorLog
 from oracles.ledger import ledger
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
-from torch.profiler import profile
 
 from shardmath.symbolic.implementations import TORCHTITAN
 
@@ -35,24 +34,6 @@ def compiled(compiler: None) -> Callable[..., Tensor]:
     return torch.compile(cross_entropy, fullgraph=True, dynamic=False)
 
 
-class Allocated:
-    """Bytes of PyTorch's CPU allocator: those alive at the end of the ``with`` block, and the most in it."""
-
-    def __enter__(self) -> Allocated:
-        self._profile = profile(profile_memory=True)
-        self._profile.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._profile.__exit__(*error)
-        sizes = [event for event in self._profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-        sizes.sort(key=lambda event: event.start_ns())
-        self.now = self.most = 0
-        for event in sizes:
-            self.now += event.nbytes()
-            self.most = max(self.most, self.now)
-
-
 def counted(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, ranks: int) -> tuple[int, ...]:
     """Bytes that the loss adds and keeps, the most during it, and the most that its backward pass adds."""
     mesh = init_device_mesh("cpu", (ranks,))
@@ -60,11 +41,11 @@ def counted(loss: Callable[..., Tensor], logits: Tensor, labels: Tensor, ranks: 
         leaf, value = logits.detach().requires_grad_(), None
         given = leaf if ranks == 1 else DTensor.from_local(leaf, mesh, [Shard(-1)])
         with loss_parallel() if ranks > 1 else nullcontext():
-            with Allocated() as forward:
+            with AllocatorLog() as forward:
                 value = loss(given, labels)
-            with Allocated() as backward:
+            with AllocatorLog() as backward:
                 value.backward()
-    return forward.now, forward.most, backward.most
+    return forward.net, forward.peak, backward.peak
 
 
 @pytest.mark.slow

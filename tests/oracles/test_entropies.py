@@ -13,11 +13,12 @@ from random import Random
 import pytest
 import torch
 from families import read_config
+from oracles.allocator import AllocatorLog
 from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.public_families import LONGEST, built, random_config
-from oracles.test_compiled_loss import BESIDE, Allocated
+from oracles.test_compiled_loss import BESIDE
 from oracles.test_policy_losses import CrossEntropy, entropy
 from torch import Tensor
 
@@ -55,17 +56,17 @@ def test_single_operations(draw: Random, loss: str, program: Callable[[Tensor], 
     s = CHUNK * draw.randint(0, 8) + last
     labels = torch.zeros(s, dtype=torch.long)
     logits = torch.randn(s, u).bfloat16().requires_grad_()
-    with Allocated() as forward:
+    with AllocatorLog() as forward:
         entropies = program(logits)  # before the log-probabilities, so its backward pass comes behind theirs
         value = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
         del entropies
-    with Allocated() as backward:
+    with AllocatorLog() as backward:
         value.backward()
     saved, after, during, gradients = counted(loss, s, u)
     given, few = logits.nbytes + labels.nbytes, 16 * s
-    assert abs(forward.now + given - saved - after) <= few
-    assert abs(forward.most + given - saved - during) <= few
-    assert abs(backward.most - gradients) <= few
+    assert abs(forward.net + given - saved - after) <= few
+    assert abs(forward.peak + given - saved - during) <= few
+    assert abs(backward.peak - gradients) <= few
 
 
 @pytest.fixture
@@ -83,15 +84,15 @@ def test_compiled_chunks(draw: Random, chunks: int, compiled: Callable[[Tensor],
     labels, loss = torch.zeros(s, dtype=torch.long), None
     for _ in range(3):  # the first pass compiles
         logits, loss = torch.randn(s, u).bfloat16().requires_grad_(), None
-        with Allocated() as forward:
+        with AllocatorLog() as forward:
             entropies = compiled(logits)
             loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
-        with Allocated() as backward:
+        with AllocatorLog() as backward:
             gradient, = torch.autograd.grad(loss, logits)
     kept, after, _, gradients = counted("verl_entropy_chunks", s, u)
     given, few = logits.nbytes + labels.nbytes, 24 * s
-    assert abs(forward.now + given - kept - after) <= few
-    assert 2 * gradient.nbytes - few <= backward.most <= gradients + few
+    assert abs(forward.net + given - kept - after) <= few
+    assert 2 * gradient.nbytes - few <= backward.peak <= gradients + few
 
 
 @pytest.mark.cases(6, 60)

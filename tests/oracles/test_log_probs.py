@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 import torch
+from oracles.allocator import AllocatorLog
 from oracles.huggingface import causal_lm, random_shape, token_ids, with_large_vocabulary
 from oracles.ledger import ledger
 from oracles.live import Live
-from oracles.test_compiled_loss import Allocated
 from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 from transformers import PreTrainedModel
@@ -139,11 +139,11 @@ def test_pairs(draw: Random, loss: str, reference: str) -> None:
         until_the_head(margin)
         backward = live.peak
     if loss in ("trl_dpo", "swift_dpo"):
-        with Allocated():
+        with AllocatorLog():
             margin = loss_of(score, model, other, ids, wide)
-        with Allocated() as allocated:
+        with AllocatorLog() as allocated:
             until_the_head(margin)
-        backward = after + allocated.most
+        backward = after + allocated.peak
     terms = [f"stage.loss.{moment}" for moment in names]
     rest, tables, *moments = ledger(HUGGINGFACE.with_choices(loss=loss, reference=reference), "stage.activation",
                                     "stage.buffer", *terms, **shape)

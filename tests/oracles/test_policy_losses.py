@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from oracles.allocator import AllocatorLog
 from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
-from oracles.test_compiled_loss import BESIDE, Allocated
+from oracles.test_compiled_loss import BESIDE
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
@@ -126,9 +127,9 @@ def test_an_actor_with_entropy(draw: Random, compiled: Callable[[Tensor], Tensor
     labels = torch.zeros(s, dtype=torch.long)
     for _ in range(3):  # the first pass compiles
         logits, loss = torch.randn(s, u).bfloat16().requires_grad_(), None
-        with Allocated() as forward:
+        with AllocatorLog() as forward:
             loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * compiled(logits).mean()
-        with Allocated() as backward:
+        with AllocatorLog() as backward:
             gradient, = torch.autograd.grad(loss, logits)
     assert gradient.nbytes == logits.nbytes
     kept, after, during, gradients = ledger(
@@ -136,7 +137,7 @@ def test_an_actor_with_entropy(draw: Random, compiled: Callable[[Tensor], Tensor
         "stage.loss.loss_forward", "stage.loss.loss_backward", s=s, b=1, u=u, B=1, **BESIDE)
     given = logits.nbytes + labels.nbytes
     few = 16 * s  # numbers of a token that live between kernels
-    assert abs(forward.now + given - kept - after) <= few
+    assert abs(forward.net + given - kept - after) <= few
     exponentials = 2 * logits.nbytes
-    assert abs(forward.most + given - exponentials - kept - during) <= few
-    assert abs(backward.most - gradients) <= few
+    assert abs(forward.peak + given - exponentials - kept - during) <= few
+    assert abs(backward.peak - gradients) <= few

@@ -20,9 +20,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import torch
+from oracles.allocator import AllocatorLog
 from oracles.huggingface import causal_lm
 from oracles.live import Live
-from oracles.test_compiled_loss import Allocated
 from torch import Tensor
 
 TABLE = "preference"
@@ -90,11 +90,11 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
         backward = live.peak
     if row["logits"] == "fp32":
         del loss
-        with Allocated():
+        with AllocatorLog():
             loss = loss_of(_batch(row, shape))
-        with Allocated() as allocated:
+        with AllocatorLog() as allocated:
             _until_the_head(loss)
-        backward = after + allocated.most
+        backward = after + allocated.peak
     return {"after": after, "forward": forward, "backward": backward}
 
 
