@@ -17,7 +17,7 @@ from typing import Any
 from sympy import Eq, Expr, Ge, Gt, Integer, Symbol
 
 from ..choices import BY_NAME, ENDS, TRANSFORMERS_ROUTERS
-from ..components.tables import SOME_WHOLE
+from ..components.tables import SOME_WHOLE, SOME_WINDOWED
 from ..dimension import Dimension
 from ..dimensions import BATCH, HEAD_DIM, HIDDEN, HIDDEN_FEATURES, KV_FEATURES, RANK, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
@@ -102,9 +102,10 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation, layer: st
 
 
 def held_by_whole_layers(implementation: Implementation) -> Expr:
-    """Return masks and tables that recomputed layers without windows hold; the first layer has a window, if any has."""
-    return rfull * sum((row.expression for row in kept_rows(implementation)
-                        if row.tensor.lifetime is Lifetime.SHARED and row.tensor.when.has(SOME_WHOLE)), Integer(0))
+    """Return masks and tables that recomputed layers without windows hold beside a first layer that has one."""
+    held = (row.expression for row in kept_rows(implementation)
+            if row.tensor.lifetime is Lifetime.SHARED and row.tensor.when.has(SOME_WHOLE))
+    return rfull * SOME_WINDOWED * total(*held)
 
 
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:

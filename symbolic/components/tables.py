@@ -30,7 +30,7 @@ _TWICE, _FP32_TWICE = ("shared_twice",), ("shared_fp32_twice",)
 _OF_EACH, _FP32_OF_EACH = ("repeated", "joined_repeated"), ("repeated_fp32",)
 _HUGGINGFACE = (*_OF_ALL, *_FP32, *_HALF, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP32_OF_EACH)
 #: Some layers have windows, and some have none.
-_SOME_WINDOWED = Iverson(win > 0) * (1 - Iverson(Eq(wstep, 1)))
+SOME_WINDOWED = Iverson(win > 0) * (1 - Iverson(Eq(wstep, 1)))
 SOME_WHOLE = 1 - Iverson(win > 0) * (Iverson(Eq(wstep, 0)) + Iverson(wstep > L))
 _ANGLES = {"rope": MEGATRON_ROPE, "heads": ("grouped",)}
 _ANGLES_TWICE = {"rope": (FUSED_ROPE[-1], UNFUSED_ROPE[-1]), "heads": ("grouped",)}
@@ -58,7 +58,7 @@ def _mask(name: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ..
               f"causal mask of every sequence{words}, added to the scores, kept by the closures of full recompute",
               lifetime=Lifetime.SHARED, when=rfull * when, attention=("eager",), precision=precisions, window=(window,))
         for suffix, words, when, window in (
-            ("", "", ONE, "none"), ("_windowed", " within the window", _SOME_WINDOWED, "sliding"),
+            ("", "", ONE, "none"), ("_windowed", " within the window", SOME_WINDOWED, "sliding"),
             ("_whole", " without a window", SOME_WHOLE, "sliding"))
     )
 
@@ -100,7 +100,7 @@ COMPONENTS = (
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32, "wide"),
             *_shared("bf16", 2, ("mixed", "bf16"), _HALF, "half", whole=HALF_HEAD),
             *(row for kernels, words, size in ((_TWICE, "bf16", 2), (_FP32_TWICE, "fp32", 4))
-              for name, when in (("windowed", _SOME_WINDOWED), ("whole", SOME_WHOLE))
+              for name, when in (("windowed", SOME_WINDOWED), ("whole", SOME_WHOLE))
               for row in _shared(words, size, ("mixed", "bf16"), kernels, f"{name}_{words}", when)),
             # Layers that repeat them keep what they repeat in the closures of full recompute alone.
             *_shared("bf16", 2, ("mixed", "bf16"), _OF_EACH, "repeated", rfull),
@@ -113,7 +113,7 @@ COMPONENTS = (
               for suffix, width, when, words, ropes, positions in (
                   ("", HEAD_DIM, ONE, "", (*_OF_ALL, *_FP32, *_HALF, *_OF_EACH, *_FP32_OF_EACH), "rotary"),
                   ("_part", ROTARY_DIM, ONE, "", (*_OF_ALL, *_OF_EACH), "partial"),
-                  ("_windowed", HEAD_DIM, _SOME_WINDOWED, ", of layers with windows", (*_TWICE, *_FP32_TWICE),
+                  ("_windowed", HEAD_DIM, SOME_WINDOWED, ", of layers with windows", (*_TWICE, *_FP32_TWICE),
                    "rotary"),
                   ("_whole", HEAD_DIM, SOME_WHOLE, ", of other layers", (*_TWICE, *_FP32_TWICE), "rotary"))),
             Tensor("embedding.scale", "embedding", Role.BUFFER, (), 2, Lifetime.ONCE, "transformers",
