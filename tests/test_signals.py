@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 #: The command, which stops where it would finish a file in the folder, says so, and goes on once a signal was handled:
 #: from then on SIGHUP is ignored.
-COMMAND = """
+COMMAND = r"""
 import os, signal, sys, time
 from pathlib import Path
 from shardmath.cli.main import run
@@ -28,7 +28,7 @@ folder, checkpoint.SECONDS, fsync = sys.argv.pop(1), 0.0, os.fsync
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background was told to ignore it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and one of nohup that
 def wait_for_a_signal():
-    print("waiting", file=sys.stderr, flush=True)
+    os.write(2, b"waiting\n")
     while signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         time.sleep(0.01)
 def halfway(handle):
@@ -103,10 +103,10 @@ def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signal
 
 
 #: As above, but all processes of the page have work for an hour.
-WORKING = COMMAND + """
+WORKING = COMMAND + r"""
 from shardmath.commands.page import shares
 def for_an_hour(asking, implementation):
-    print("waiting", file=sys.stderr, flush=True)
+    os.write(2, b"waiting\n")
     time.sleep(3600)
 shares._share, os.cpu_count = for_an_hour, lambda: 2
 """
