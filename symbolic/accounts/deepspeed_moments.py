@@ -132,21 +132,19 @@ def _kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     return terms["stage.gradient"].symbol + _cut(terms, implementation)
 
 
+def _tied(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * tied_head(terms)
+
+
 def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
 
     A tied head's gradient waits for the embedding's.
     """
-    waiting = _width(implementation) * tied_head(terms)
-    own = _width(implementation) * (1 - tied) * outside(terms, implementation, "parameters", Place.LAST)
-    norm = _width(implementation) * (1 - tied) * terms["final_norm.parameters"].symbol
-    made = own - norm + _width(implementation) * product(*local_shape((SEQUENCE, BATCH, HIDDEN)))
+    head = outside(terms, implementation, "parameters", Place.LAST) - terms["final_norm.parameters"].symbol
+    made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN))))
     inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
-    return waiting + Max(Integer(0), (1 - tied) * made - inside)
-
-
-def _tied(terms: TermSet, implementation: Implementation) -> Expr:
-    return _width(implementation) * tied_head(terms)
+    return _tied(terms, implementation) + Max(Integer(0), (1 - tied) * made - inside)
 
 
 def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:

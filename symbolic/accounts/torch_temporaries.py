@@ -16,7 +16,7 @@ from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.data import WIDE, states
+from ..parallel.data import TIED, WIDE, states
 from ..parallel.pipeline import instances
 from ..parallel.walked_layers import WALKED, not_walked
 from ..parameters import symbols
@@ -45,7 +45,7 @@ from .torch_gathered import (
 )
 from .torch_gradients import while_passing
 
-t, tied, p, rfull, Lr = symbols("t tied p rfull Lr")
+t, rfull, Lr = symbols("t rfull Lr")
 
 
 def _bf16(*dimensions: Dimension) -> Expr:
@@ -209,7 +209,7 @@ def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:
     """Return two for the vocabulary matrix, and one for the parameter before it, the final norm's before the head."""
     kind = "aligned" if implementation.choices["data_parallel"] == "fsdp" else "parameters"
     matrix = Max(*(outside(terms, implementation, kind, place) for place in (Place.FIRST,)))
-    before = (1 - tied * Iverson(p <= 1)) * terms[f"final_norm.{kind}"].symbol
+    before = (1 - TIED) * terms[f"final_norm.{kind}"].symbol
     return _moment_bytes(implementation) * (2 * matrix + before) / _ranks(implementation)
 
 

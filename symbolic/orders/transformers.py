@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr
+from sympy import Expr
 
 from ..choices import ADAPTED
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HALF_HEAD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, SEQUENCE, VOCAB
 from ..functions import Iverson
-from ..parallel.data import SEEKS_UNUSED
+from ..parallel.data import SEEKS_UNUSED, TIED
 from ..parameters import symbols
 from . import adapted, attended
 from .words import GRADIENTS, KEY, QUERY, WHOLE, Passing, Script
 
-a, bias, k, p, qkn, rfull, tied = symbols("a bias k p qkn rfull tied")
+a, bias, k, qkn, rfull = symbols("a bias k qkn rfull")
 
 _HEAD: Mapping[str, tuple[str, ...]] = {"peak": ("torch",), "loss": ("huggingface", "huggingface_freed")}
 LAYERS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +40,6 @@ ANY: Mapping[str, tuple[str, ...]] = {
 _FROZEN: Mapping[str, tuple[str, ...]] = {
     **ANY, **attended.OPTIONS["sdpa"], "data_parallel": ("ddp",), "precision": ("bf16",)}
 _TOKENS = (SEQUENCE, BATCH)
-_TIED = tied * Iverson(Eq(p, 1))
 
 
 def _modules(component: str, *names: str) -> tuple[str, ...]:
@@ -105,8 +104,8 @@ PASSING: tuple[Passing, ...] = (
     *(Passing(f"units.{name}", (), 1, f"1 where {units}", "pytorch", when,
               {**LAYERS, "data_parallel": ("fsdp",), "units": ("ends",)})
       for name, units, when in (
-          ("apart", "the embedding is a unit of FSDP2, and final norm with head another", 1 - _TIED),
-          ("joined", "final norm, embedding and head are one unit of FSDP2", _TIED))),
+          ("apart", "the embedding is a unit of FSDP2, and final norm with head another", 1 - TIED),
+          ("joined", "final norm, embedding and head are one unit of FSDP2", TIED))),
     *_of_norm("norm", _TOKENS, HIDDEN), *_of_norm("q_norm", (*_TOKENS, HEADS), HEAD_DIM, qkn, a),
     *_of_norm("k_norm", (*_TOKENS, KV_HEADS), HEAD_DIM, qkn, k),
     *_rotated("q", HEADS, QUERY, a), *_rotated("k", KV_HEADS, KEY, k),
@@ -121,10 +120,10 @@ PASSING: tuple[Passing, ...] = (
     _layers("mlp.product", adapted.INNER, "input of its down projection"),
     _layers("head.read", WHOLE, "input of a frozen head, which the model holds"),
     _layers("head.input_gradient", WHOLE, "gradient of the head's input"),
-    _layers("residual.gradient", WHOLE, "gradient of the residual stream", _TIED),
-    _layers("residual.gradient_apart", WHOLE, "the same where the head is no embedding", 1 - _TIED),
-    _layers("tied.gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the head has it", _TIED),
-    _layers("tied.embedding_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the embedding has it", _TIED),
+    _layers("residual.gradient", WHOLE, "gradient of the residual stream", TIED),
+    _layers("residual.gradient_apart", WHOLE, "the same where the head is no embedding", 1 - TIED),
+    _layers("tied.gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the head has it", TIED),
+    _layers("tied.embedding_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the embedding has it", TIED),
     *(_layers(*row) for row in GRADIENTS),
     _layers("input.gradient_weighed", WHOLE, "the same, made behind the gradient of a matrix without bias", 1 - bias),
     _layers("input.gradient_biased", WHOLE, "the same, made before the gradient of a matrix with a bias", bias),
