@@ -116,8 +116,8 @@ AXOLOTL = ("base_model: llama-3-8b\nrl: dpo\nsequence_len: 4096\nmicro_batch_siz
 
 @pytest.mark.parametrize(("more", "loss", "reference"), [
     ("", "trl_dpo", "copy"), ("adapter: lora\nlora_r: 8\nlora_target_linear: true\n", "trl_dpo", None),
-    ("fsdp: [full_shard, auto_wrap]\n", "trl_dpo_16", "copy"),
-    ("fsdp: [full_shard, auto_wrap]\nfsdp_config: {fsdp_version: 1}\n", "trl_dpo", "copy"),
+    ("fsdp_config: {fsdp_version: 2}\n", "trl_dpo_16", "copy"),
+    ("fsdp: [full_shard, auto_wrap]\n", "trl_dpo", "copy"),
     ("deepspeed: zero3_bf16.json\n", "trl_dpo_16", "copy"), ("precompute_ref_log_probs: true\n", "trl_dpo", "copy"),
 ])
 def test_axolotl(more: str, loss: str, reference: str | None, tmp_path: Path) -> None:

@@ -7,14 +7,21 @@ in the folder that the environment variable ``WHEELS`` names.
 from __future__ import annotations
 
 import ast
+import itertools
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from shardmath.formats.table import FOLDER, row_of, table
+from shardmath.formats.options import Options
+from shardmath.formats.table import FOLDER, row_of, table, translated
+from shardmath.formats.trainer import weights_of
+from shardmath.formats.trainer_sharding import autocast_of
 from validation import bridge_recipes
 
 pytestmark = pytest.mark.oracle
@@ -112,3 +119,38 @@ def test_defaults_are_those_of_the_program(format: str, kind: str, field: str, s
     default = settings_of(format)[kind, field]
     assert default is not None
     assert str(ast.literal_eval(default)).lower() == table(format).defaults[setting]
+
+
+class Settings(dict[str, Any]):
+    """Settings by attribute, None where there are none, as Axolotl's own class of them has it."""
+
+    __setattr__ = dict.__setitem__
+    __getattr__ = dict.get
+
+
+def function_of(path: Path, name: str, **around: object) -> Callable[..., None]:
+    """A function of a module, made of its own source alone with what is ``around`` it."""
+    source = next(node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                  if isinstance(node, ast.FunctionDef) and node.name == name)
+    exec(compile(ast.Module([source], []), str(path), "exec"), around)
+    return around[name]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("words", [*itertools.product(
+    ("auto", True, False), (None, True, False), (None, True), (None, True), (None, True))], ids=str)
+def test_types_of_axolotl_are_those_that_its_own_functions_resolve(words: tuple[Any, ...]) -> None:
+    """All words of its five keys of precision, on a GPU that has bf16: type of the weights, and of the autocast."""
+    root = installed("axolotl")
+    gpu = SimpleNamespace(bfloat16="bfloat16", float16="float16", float32="float32")
+    resolve = function_of(root / "axolotl/utils/config/__init__.py", "resolve_dtype", torch=gpu,
+                          LOG=logging.getLogger(), is_torch_bf16_gpu_available=lambda: True)
+    configure = function_of(root / "axolotl/core/builders/base.py", "_configure_precision_settings")
+    stated = dict(zip(("bf16", "fp16", "bfloat16", "float16", "load_in_8bit"), words, strict=True))
+    settings, training = Settings(stated), {}  # type: ignore[var-annotated]
+    resolve(settings)
+    configure(SimpleNamespace(cfg=settings), training)
+    said = {key: (str(word).lower(),) for key, word in stated.items() if word is not None}
+    options = translated(table("axolotl"), Options(said, shown=str)).options
+    assert weights_of(options) == ("float32" if settings.torch_dtype == "float32" else "bfloat16")
+    autocasts = [name for name in ("bf16", "fp16") if training[name]]
+    assert autocast_of(options) in (autocasts or [""])  # with both of them Transformers starts nothing

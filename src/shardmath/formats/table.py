@@ -36,8 +36,9 @@ class Table:
 
     ``signs`` are sets of keys by which a file is known. ``own`` are names of the vocabulary itself, ``means`` keys that
     are called otherwise there, ``opposite`` those whose setting says the contrary. ``words`` has by key and word the
-    settings that the word stands for. ``defaults`` are settings where a file is silent, ``files`` keys that name a file
-    of another format. ``idle`` changes no memory; ``uncounted`` and ``refused`` say why.
+    settings that the word stands for. ``implied`` has by key what follows where the key is there, whatever its word.
+    ``defaults`` are settings where a file is silent, ``files`` keys that name a file of another format. ``idle``
+    changes no memory; ``uncounted`` and ``refused`` say why.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Table:
     means: Mapping[str, str] = field(default_factory=dict)
     opposite: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    implied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     idle: frozenset[str] = frozenset()
@@ -113,7 +115,8 @@ def _made(name: str, data: Mapping[str, Any]) -> Table:
         rows[part] = {**kept, **mine[part]}
     return Table(
         name, data["title"], data.get("vocabulary", ""), data.get("release", ""), data.get("program", ""),
-        tuple(map(tuple, data.get("signs", ()))), defaults=data.get("defaults", {}), **rows,
+        tuple(map(tuple, data.get("signs", ()))), defaults=data.get("defaults", {}), implied=data.get("implied", {}),
+        **rows,
     )
 
 
@@ -165,6 +168,9 @@ def translated(format: Table, stated: Options) -> Sorted:
         # what a file says itself wins over what another of its words stands for
         settings = {**settings, **stands} if key not in format.words else {**stands, **settings}
         keys[key] = tuple(stands)
+        above = row_of(key, format.implied)
+        if above is not None:
+            settings = {**{name: tuple(said.split()) for name, said in format.implied[above].items()}, **settings}
     blamed = {meant: key for key, meant in format.means.items() if meant not in format.own}
     blamed |= {name: key for key, names in reversed(keys.items()) for name in names}
     options = Options({**format.defaults_of(settings), **settings},

@@ -13,7 +13,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.formats.trainer_adapters import adapters_of, precision_of
-from shardmath.formats.trainer_sharding import is_fsdp1, sharding_of, switched
+from shardmath.formats.trainer_sharding import autocast_of, follows_autocast, is_fsdp1, sharding_of
 from shardmath.models.further_trained import untrained_model
 from shardmath.models.model import Model, load_model
 
@@ -85,7 +85,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
         arguments |= part
-    half = switched(options, "bf16") or options.is_on("fp16")
+    half = bool(autocast_of(options))
     kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
 
@@ -136,6 +136,8 @@ def weights_of(options: Options) -> str:
     """Return the type of loaded weights, ``float32`` or ``bfloat16``; 16 bits of either kind are the latter."""
     if options.is_on("pure_bf16"):
         return "bfloat16"
+    if follows_autocast(options):
+        return "bfloat16" if autocast_of(options) or options.is_on("load_in_8bit") else "float32"
     dtype = options.word("dtype", "auto", DTYPES, ": others are not counted yet")
     if dtype == "auto":
         if "dtype" not in options.words:

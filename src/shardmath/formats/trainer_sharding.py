@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.models.model import Model
 
@@ -36,7 +37,7 @@ def sharding_of(
 
     Raises InputError for what is not counted.
     """
-    half = "fp16" if options.is_on("fp16") else "bf16" if switched(options, "bf16") else ""
+    half = autocast_of(options)
     if f"{_ZERO}stage" in options:
         return _deepspeed(options, model, half)
     if half == "fp16":
@@ -48,21 +49,42 @@ def sharding_of(
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
 
 
-def switched(options: Options, name: str) -> bool:
-    """Tell whether a switch is on, where ``auto`` stands for what the GPU can do."""
-    return (name in options and options.words[name] == ("auto",)) or options.is_on(name)
+def autocast_of(options: Options) -> str:
+    """Return the 16-bit type of a trainer's autocast, empty without one; ``auto`` is what the GPU can do.
+
+    Where weights follow the autocast, ``bf16`` that is asked for wins over ``fp16``.
+    """
+    automatic = "bf16" in options and options.words["bf16"] == ("auto",)
+    bf16 = not automatic and options.is_on("bf16")
+    if options.is_on("fp16") and not (bf16 and follows_autocast(options)):
+        return "fp16"
+    return "bf16" if automatic or bf16 or options.is_on("bfloat16") else ""
+
+
+def follows_autocast(options: Options) -> bool:
+    """Tell whether weights are loaded in the type of the autocast, as Axolotl does."""
+    return options.is_on("weights_of_autocast")
 
 
 def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
     if weights == "bfloat16":
         if half == "fp16" and not adapted:
-            rule = "must be false, or dtype = float32: weights of 16 bits under fp16 are not counted yet"
-            raise options.error("fp16", rule, "false")
+            raise _unscalable(options)
         return "bf16"
     if not half:
         return "fp32"
     quantised = options.is_on("load_in_4bit") or options.is_on("load_in_8bit")
     return "bf16" if adapted and quantised else "autocast"
+
+
+def _unscalable(options: Options) -> InputError:
+    """Return the error of 16-bit weights that are trained under fp16: its scaler takes no fp16 gradients."""
+    if follows_autocast(options):
+        rule = ("must be false, or with adapters: it loads fp16 weights, at whose gradients the scaler stops"
+                " (Attempting to unscale FP16 gradients)")
+    else:
+        rule = "must be false, or dtype = float32: weights of 16 bits under fp16 are not counted yet"
+    return options.error("fp16", rule, "false")
 
 
 def _fsdp(
@@ -98,6 +120,8 @@ def _fsdp(
         widens = options.is_on("fsdp2_widens_frozen") and not (is_fsdp1(options) or options.is_on("load_in_4bit"))
     else:
         widens = is_fsdp1(options) or not options.is_on("fsdp2_as_loaded") or weights == "float32"
+        if half == "fp16" and not widens:
+            raise _unscalable(options)
     if half and widens:
         kernels["precision"] = "mixed"
     elif weights == "bfloat16" or adapted:
