@@ -14,6 +14,7 @@ from .choices import (
     BY_NAME,
     FALCON,
     MEGATRON_PEAKS,
+    MEGATRON_ROPE,
     PREFERENCES,
     TRANSFORMERS_ROUTERS,
     VOCAB_ACTORS,
@@ -190,6 +191,16 @@ MEGATRON = Implementation(
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
 )
+#: Options of other frameworks that no class of Transformers has, and no library that trains one.
+_NOT_IN_TRANSFORMERS: dict[str, tuple[str, ...]] = {
+    "norm": ("keeps_output", "torch"), "swiglu": ("unfused",), "value": ("repacked",),
+    "attention": ("flash_bshd", "unfused", "fused_softmax", "te_unfused"),
+    "rope": (*MEGATRON_ROPE, "complex", "cast", "cached"),
+    "loss": ("vocab_parallel", "native_fused", "te_fused", "te_fused_fp32", "gathered", *VOCAB_ACTORS, "dtensor",
+             "dtensor_compiled", "nanotron"),
+    "data_parallel": ("torch_ddp", "megatron_fsdp"),
+}
+
 HUGGINGFACE = Implementation(
     "huggingface", "transformers 5, PyTorch 2.13", "Hugging Face Transformers, eager kernels and sdpa",
     {
@@ -218,7 +229,7 @@ HUGGINGFACE = Implementation(
              "router": TRANSFORMERS_ROUTERS, "dispatch": ("huggingface", "huggingface_sent"),
              "weighting": ("separate",),
              "expert_products": ("grouped",), "peak": ("saved", "torch"),
-             "loss": tuple(loss for loss in BY_NAME["loss"].options if loss not in VOCAB_ACTORS),
+             **{axis: BY_NAME[axis].without(*others) for axis, others in _NOT_IN_TRANSFORMERS.items()},
              "context": ("ring",), "mask": ("kernel",), "compile": ("none",),
              "precision": ("bf16", "autocast", "mixed", "fp32"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),

@@ -32,6 +32,8 @@ with open(DATA / "parameter_counts_families.csv", newline="") as table:
     #: Parameters by part, as transformers' own classes build them.
     COUNTED: dict[str, dict[str, str]] = {row["model"]: row for row in csv.DictReader(table)}
 
+#: Families under two names, and one that no published file at hand has, by the one that stands for it.
+ALIASES = {"bailing_moe_v2": "bailing_moe", "granitemoeshared": "granitemoe"}
 
 
 def read_config(folder: Path, config: dict[str, Any]) -> Model:

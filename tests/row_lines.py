@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+
+from reachable import is_reachable, only_values
 
 from shardmath.catalogue.code import code_of, oracle_of
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.components import all_components
-from shardmath.symbolic.documents.formulas import counted_by, made_by, options_with
+from shardmath.symbolic.documents.formulas import counted_by, made_by
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.ledger import Component, Tensor
-from shardmath.symbolic.parallel.legality import fixed_values
-from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.parallel.pipeline import instances
 
 
 def ledgers() -> Iterator[tuple[str, Implementation]]:
@@ -23,9 +25,10 @@ def ledgers() -> Iterator[tuple[str, Implementation]]:
 
 def rows(implementation: Implementation) -> list[str]:
     """Return the names of the rows that the framework has in some legal layout."""
-    fixed = {symbol(letter): value for letter, value in fixed_values(implementation).items()}
+    only, choices = only_values(implementation), implementation.choices
     return [f"{row.component.name}.{row.tensor.name}" for row in kept_rows(implementation)
-            if row.expression.xreplace(fixed).doit() != 0]
+            if row.expression.xreplace(only).doit() != 0
+            and instances(row.component.place, choices).xreplace(only) != 0]
 
 
 def without_line(implementation: Implementation) -> list[str]:
@@ -47,10 +50,10 @@ def table() -> str:
         every, no_line, no_test = rows(implementation), without_line(implementation), uncounted(implementation)
         lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
                      f" {_shortened(no_line)} | {_shortened(no_test)} |")
-    for name, implementation in IMPLEMENTATIONS.items():
-        lines.append(_of_all(f"{name}, all kernels", [row for row in _every() if options_with(implementation, *row)],
-                             name))
-    lines.append(_of_all("all frameworks, all kernels", _every()))
+    of_all = {name: [row for row in _every() if is_reachable(implementation, *row)]
+              for name, implementation in IMPLEMENTATIONS.items()}
+    lines += [_of_all(f"{name}, all kernels", every, name) for name, every in of_all.items()]
+    lines.append(_of_all("all frameworks, all kernels", list(dict.fromkeys(chain(*of_all.values())))))
     return "\n".join(lines)
 
 

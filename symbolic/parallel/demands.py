@@ -182,14 +182,18 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 
     Raises ValueError with the combination.
     """
+    if reasons := uncounted_in(choices):
+        raise ValueError(f"not counted yet: {reasons[0]}")
+
+
+def uncounted_in(choices: Mapping[str, str]) -> list[str]:
+    """Return the combinations among these choices that have not been counted."""
     refused = (
         *_of_models(choices), *_of_routers(choices), *_of_fp32(choices), *_of_pipelines(choices),
         *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices), *_of_deepspeed(choices),
         *_of_megatron_fsdp(choices), *_of_compiled(choices), *refusals(choices),
     )
-    reasons = [text for text, holds in refused if holds]
-    if reasons:
-        raise ValueError(f"not counted yet: {reasons[0]}")
+    return [text for text, holds in refused if holds]
 
 
 #: Axes of which some options are counted with a plain training step alone: none of FP8, adapters, autocast, moments.

@@ -20,7 +20,7 @@ import test_experts_counted
 import test_gpt_counted
 import test_latent_counted
 import test_torchtitan_experts
-from families import CONFIGS, DATA, read_config
+from families import ALIASES, CONFIGS, DATA, read_config
 from oracles import (
     huggingface,
     huggingface_experts,
@@ -272,10 +272,6 @@ def rows() -> Iterator[tuple[str, Cell, tuple[str, ...]]]:
             grouped[cell(implementation, family, model, *oracles_of, family in counted)].append(family)
         yield from ((implementation, each, tuple(names)) for each, names in sorted(
             grouped.items(), key=lambda item: (*map(order.index, item[0][:4]), item[0].why)))
-
-
-#: Families under two names, and one that no published file at hand has, by the one that stands for it.
-ALIASES = {"bailing_moe_v2": "bailing_moe", "granitemoeshared": "granitemoe"}
 
 
 def tables() -> str:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+import row_lines
 import test_counted_coefficients
 import test_counted_values
 import test_experts_counted
@@ -49,11 +50,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "catalogue" / "oracles.toml"
 HEADER = "# Written by `make coverage` from the tests; do not edit.\n"
 EXPERTS = {"layers": "experts"}
-#: Beginnings of rows that no model of a framework has among those that its oracles try.
-ABSENT: Mapping[str, tuple[str, ...]] = {
-    "huggingface": ("mtp",), "torchtitan": ("mtp", "attention.qkv.bias"),
-    "nanotron": ("attention.qkv.bias", "attention.q_norm", "attention.k_norm"),
-}
 #: Modules that compare with measured peaks, which count for rows that no exact count has.
 MEASURED = (test_peak_simumax,)
 
@@ -76,10 +72,11 @@ class Oracle:
         """Yield the names of the rows of each sum that is compared."""
         for implementation in self.implementations:
             terms = build(implementation)
+            there = set(row_lines.rows(implementation))
             for name in self.terms:
                 if name in terms:
-                    yield _names(row for term in terms.closure((name,)) for row in term.rows)
-            yield from map(_names, self.sums(implementation) if self.sums else ())
+                    yield _names(row for term in terms.closure((name,)) for row in term.rows) & there
+            yield from (_names(rows) & there for rows in (self.sums(implementation) if self.sums else ()))
 
 
 def named(module: ModuleType) -> set[str]:
@@ -199,17 +196,16 @@ def counts() -> Mapping[str, Mapping[str, str]]:
 def _shortest(framework: str, every: Iterable[Oracle]) -> dict[str, tuple[bool, int, str]]:
     """Return by row if only a measured run has it, the rows of the shortest sum that is compared, and its file."""
     best: dict[str, tuple[bool, int, str]] = {}
-    for row, here in (*_declared(framework, every), *_noted(framework)):
+    for row, here in (*_declared(every), *_noted(framework)):
         best[row] = min(best.get(row, here), here)
     return best
 
 
-def _declared(framework: str, every: Iterable[Oracle]) -> Iterator[tuple[str, tuple[bool, int, str]]]:
+def _declared(every: Iterable[Oracle]) -> Iterator[tuple[str, tuple[bool, int, str]]]:
     """Yield the rows of the sums that oracles are said to compare."""
     for oracle in every:
         for rows in oracle.compared():
-            yield from ((row, (oracle.module in MEASURED, len(rows), oracle.file)) for row in rows
-                        if not row.startswith(ABSENT.get(framework, ())))
+            yield from ((row, (oracle.module in MEASURED, len(rows), oracle.file)) for row in rows)
 
 
 def _noted(framework: str) -> Iterator[tuple[str, tuple[bool, int, str]]]:

@@ -1,0 +1,143 @@
+"""Rows that a program of a framework can have: a model that is answered for, with choices that no rule refuses.
+
+Which models there are say the published ``config.json`` files and the readers of their families; their model classes
+decide the axes of ``choices_of``, as far as trainers do not. Of all others a framework has every option that it allows.
+Megatron-LM makes models of flags, so that there each option of a model is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from families import ALIASES, CONFIGS, DATA, read_config
+from sympy import Eq, Expr, Integer, Symbol
+
+from shardmath.configuration.choosing import answered_choices
+from shardmath.errors import InputError
+from shardmath.formats.trainer import LIGER
+from shardmath.models.class_kernels import CLASS_KERNELS
+from shardmath.models.model import Model
+from shardmath.symbolic.axis import fits
+from shardmath.symbolic.choices import AXES, BY_NAME
+from shardmath.symbolic.documents.formulas import options_with
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.ledger import Component, Tensor
+from shardmath.symbolic.parallel.demands import uncounted_in
+from shardmath.symbolic.parallel.legality import fixed_values, rules_for
+from shardmath.symbolic.parallel.pipeline import instances
+from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.recompute import keep
+
+Domain = Mapping[str, tuple[str, ...]]
+#: Axes of model classes that trainers choose by an argument, or as they share out weights, and one that is a word of
+#: ``config.json``.
+_TRAINERS = ("attention", "peak", "router_weights", "router_precision", "gelu")
+#: Axes that decide which layouts are counted: with moments of a step and in a program's own pipeline fewer are.
+_OF_LAYOUTS = ("peak", "pipeline")
+
+
+def is_reachable(implementation: Implementation, item: Component, tensor: Tensor) -> bool:
+    """Return True if a program of the framework may keep the tensor, with some kernels and in some legal layout."""
+    if not (options := options_with(implementation, item, tensor)):
+        return False
+    needed = {axis: allowed for axis, allowed in options.items() if axis in item.options or axis in tensor.options}
+    return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor)
+               for choices in _found(implementation.name, tuple(needed.items())))
+
+
+def is_kept(implementation: Implementation, item: Component, tensor: Tensor) -> bool:
+    """Return True if a rank keeps the tensor in some legal layout with exactly these choices."""
+    only, choices = only_values(implementation), implementation.choices
+    kept = tensor.when * instances(item.place, choices) * keep(item, tensor, choices)
+    return bool(kept.xreplace(only).doit() != 0)
+
+
+@cache
+def only_values(implementation: Implementation) -> dict[Expr, Integer]:
+    """Return letters with only one legal value under these choices: fixed ones, and those that a rule leaves one."""
+    conditions = [rule.condition for rule in rules_for(implementation)]
+    left = {each.lhs: each.rhs for each in conditions
+            if isinstance(each, Eq) and isinstance(each.lhs, Symbol) and isinstance(each.rhs, Integer)}
+    return {**left, **{symbol(letter): Integer(value) for letter, value in fixed_values(implementation).items()}}
+
+
+def _found(name: str, needed: tuple[tuple[str, tuple[str, ...]], ...]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield legal choices with the options that are needed, of every program and with each set of counted layouts."""
+    for place, domain in enumerate(programs(name)):
+        narrowed = {axis: tuple(option for option in domain[axis] if option in allowed) for axis, allowed in needed}
+        if all(narrowed.values()):
+            whole = {**domain, **narrowed}
+            for chosen in product(*(whole[axis] for axis in _OF_LAYOUTS)):
+                own = {axis: (option,) for axis, option in zip(_OF_LAYOUTS, chosen, strict=True)}
+                yield from _legal(name, place, tuple(sorted({**narrowed, **own}.items())))
+
+
+@cache
+def programs(name: str) -> tuple[Domain, ...]:
+    """Return the options of each axis by model that the framework is answered for, the usual one first."""
+    implementation = IMPLEMENTATIONS[name]
+    allowed = {axis.name: tuple(dict.fromkeys((implementation.choices[axis.name], *implementation.options(axis.name))))
+               for axis in AXES}
+    if name == "megatron":
+        return (allowed,)
+    others = dict(LIGER.values()) if name == "huggingface" else {}
+    of_classes = {axis for kernels in CLASS_KERNELS.values() for axis in kernels} if name == "huggingface" else set()
+    domains: dict[tuple[tuple[str, tuple[str, ...]], ...], Domain] = {}
+    for model in models():
+        try:
+            chosen = answered_choices(name, model)
+        except InputError:
+            continue
+        own = {axis: chosen.get(axis, implementation.choices[axis])
+               for axis in {*chosen, *of_classes}.difference(_TRAINERS)}
+        if fits(allowed, {**implementation.choices, **own}):
+            kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option)))) for axis, option in own.items()}
+            domains.setdefault(tuple((allowed | kernels).items()), allowed | kernels)
+    return tuple(domains.values())
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """Return the models of published and small config.json files that are read."""
+    public = json.loads((DATA / "public_configs.json").read_text())
+    configs = [*(row["config"] for row in public.values() if row["answer"] == "read"), *CONFIGS.values()]
+    configs += [{**config, "model_type": name} for name, other in ALIASES.items() for config in configs
+                if config["model_type"] == other]
+    with TemporaryDirectory() as folder:
+        return tuple(read_config(Path(folder), config) for config in configs)
+
+
+@cache
+def _legal(
+    name: str, place: int, narrowed: tuple[tuple[str, tuple[str, ...]], ...],
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return choices of a program that no rule refuses; nothing if changes one after another lead to none.
+
+    Every change is the one that leaves the fewest refusals.
+    """
+    domain = {**programs(name)[place], **dict(narrowed)}
+    choices = _with_needs({axis: options[0] for axis, options in domain.items()}, domain)
+    while reasons := uncounted_in(choices):
+        best = min(_changes(choices, domain), key=lambda changed: len(uncounted_in(changed)), default=choices)
+        if len(uncounted_in(best)) >= len(reasons):
+            return ()
+        choices = best
+    return (tuple(choices.items()),)
+
+
+def _changes(choices: Mapping[str, str], domain: Domain) -> Iterator[dict[str, str]]:
+    return (_with_needs({**choices, axis: option}, domain) for axis, options in domain.items() for option in options
+            if len(options) > 1 and option != choices[axis])
+
+
+def _with_needs(choices: Mapping[str, str], domain: Domain) -> dict[str, str]:
+    """Return the choices with those that go with their options, where these may be chosen."""
+    made = dict(choices)
+    for axis in BY_NAME.values():
+        made |= {name: option for name, option in axis.needs.get(made[axis.name], {}).items() if option in domain[name]}
+    return made
