@@ -325,7 +325,7 @@ NANOTRON = Implementation(
         **_LLAMA_ONLY, "optimizer": optimizers_of("nanotron"),
         "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
         "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),
-        "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
+        "norm": ("fused",), "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
         "recompute_saves": ("input",), "pipeline": ("own",), "compile": ("none",),
     },

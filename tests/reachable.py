@@ -22,8 +22,8 @@ from shardmath.errors import InputError
 from shardmath.formats.trainer import LIGER
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.model import Model
-from shardmath.symbolic.axis import fits
-from shardmath.symbolic.choices import AXES, BY_NAME
+from shardmath.symbolic.axis import Axis, fits
+from shardmath.symbolic.choices import AXES, BY_NAME, absent_values, values_without
 from shardmath.symbolic.documents.formulas import options_with
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.ledger import Component, Tensor
@@ -45,14 +45,22 @@ def is_reachable(implementation: Implementation, item: Component, tensor: Tensor
     """Return True if a program of the framework may keep the tensor, with some kernels and in some legal layout."""
     if not (options := options_with(implementation, item, tensor)):
         return False
-    needed = {axis: allowed for axis, allowed in options.items() if axis in item.options or axis in tensor.options}
+    needed = {name: allowed for name, allowed in options.items() if name in item.options or name in tensor.options}
+    needed |= {axis.name: tuple(option for option in options[axis.name] if _is_spoken_of(tensor, axis, option))
+               for axis in AXES if not all(_is_spoken_of(tensor, axis, option) for option in axis.absent)}
     return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor)
                for choices in _found(implementation.name, tuple(needed.items())))
 
 
+def _is_spoken_of(tensor: Tensor, axis: Axis, option: str) -> bool:
+    """Return True if the tensor may be there without the letters that formulas do not speak of with an option."""
+    return bool(tensor.when.xreplace(values_without(axis.absent.get(option, ()))).doit() != 0)
+
+
 def is_kept(implementation: Implementation, item: Component, tensor: Tensor) -> bool:
     """Return True if a rank keeps the tensor in some legal layout with exactly these choices."""
-    only, choices = only_values(implementation), implementation.choices
+    choices = implementation.choices
+    only = {**absent_values(choices), **only_values(implementation)}
     kept = tensor.when * instances(item.place, choices) * keep(item, tensor, choices)
     return bool(kept.xreplace(only).doit() != 0)
 
