@@ -1769,7 +1769,15 @@ ERRORS: dict[str, int] = {
     "blackwell_ultra": 134,
 }
 
-#: The same of models with experts, on all generations together; constants are fitted to none of their steps.
+#: Compute capability of the GPUs whose steps were measured, by generation.
+MEASURED: dict[str, str] = {
+    "ampere": "8.0",
+    "hopper": "9.0",
+    "blackwell": "10.0",
+    "blackwell_ultra": "10.3",
+}
+
+#: The error of models with experts, on all generations together; constants are fitted to none of their steps.
 ERROR_OF_EXPERTS = 233
 
 #: Name and meaning of every verdict, in the order in which they are tried.

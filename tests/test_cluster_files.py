@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.extent import FULL
 
+from shardmath.account.time import on_nodes
 from shardmath.catalogue import read
-from shardmath.errors import InputError
+from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.machines import Cluster, Network, read_cluster, write_cluster
 from shardmath.machines.files import cluster_of, plain
@@ -90,6 +91,13 @@ def test_a_gpu_of_ones_own(written: Written) -> None:
         "network_bandwidth": 5 * 10**10, "network_latency_ns": 9_000, "gpu_memory": 100 * GIB,
         "send_bandwidth": 12 * 10**9, "link_peers": 1,
     }
+
+
+def test_links_that_end_within_a_node_are_said() -> None:
+    a100 = Cluster.named("a100-80gb")
+    assert on_nodes(a100, 4).is_linked
+    with pytest.warns(InputWarning, match="links of a100-80gb join 8 GPUs, so all traffic inside a node"):
+        assert not on_nodes(a100, 16).is_linked
 
 
 def test_without_a_network_there_is_one_server(written: Written) -> None:

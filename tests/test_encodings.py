@@ -25,7 +25,7 @@ LINES = (
     f"sweep {JOB} --global-batch-size 8 --tp 1 --pp 1 --cp 1 --csv -",
     f"recommend {JOB} --global-batch-size 8 --tp 1,2 --cp 1 --pp 1",
     "scale llama-3.2-1b --gpu h100-80gb --num-gpus 8 --global-batch-size 8 --pp 1 --cp 1",
-    "plan llama-3.2-1b --tokens 1T --gpus h100-80gb --num-gpus 8 --pp 1 --cp 1 --price h100-80gb=2",
+    "plan llama-3.2-1b --tokens 1T --gpu h100-80gb --num-gpus 8 --pp 1 --cp 1 --price h100-80gb=2",
     "explore docs/spaces/shapes.yaml --json",
     f"explain {JOB} --tp 2 --all-ranks", f"explain {JOB} --csv -", f"explain {JOB} --json",
     f"explain {JOB} --write megatron",

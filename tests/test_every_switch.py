@@ -217,7 +217,7 @@ _JOB = ["--gbs", "8", "--seq", "8k"]
 _COMMANDS = {
     "recommend": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB], "sweep": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB],
     "scale": ["--gpu", "h100-80gb", "--gpus", "8", *_JOB],
-    "plan": ["--gpus", "h100-80gb", "--num-gpus", "8", "--tokens", "1B", "--batch-tokens", "65536", "--seq", "8k"],
+    "plan": ["--gpu", "h100-80gb", "--num-gpus", "8", "--tokens", "1B", "--batch-tokens", "65536", "--seq", "8k"],
 }
 
 

@@ -22,7 +22,7 @@ COMMANDS = (
     "models", "kernels",
     "compare llama-3.1-8b --gpu h100-80gb --against published", "scale llama-3.1-8b --gpu h100-80gb --gpus 8 --gbs 64",
     "sweep llama-3.2-1b --gpu h100-80gb --gpus 8 --gbs 64",
-    "plan llama-3.2-1b --tokens 1T --gpus h100-80gb --num-gpus 64", "explore docs/systems/karma.toml",
+    "plan llama-3.2-1b --tokens 1T --gpu h100-80gb --num-gpus 64", "explore docs/systems/karma.toml",
     "phases docs/systems/phases.toml", "prove sequence-parallel-gain", "snapshot docs/snapshots/h100.pickle",
 )
 _NUMBER = re.compile(r"\d[\d,.]*\d")

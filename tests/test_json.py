@@ -45,7 +45,7 @@ COMMANDS = {
     "sweep": (f"sweep {LLAMA}", "sweep llama-3.1-70b --gpu-memory 8 --num-gpus 8 --global-batch-size 8"),
     "recommend": (f"recommend {LLAMA}",),
     "scale": ("scale llama-3.1-70b --gpu h100-80gb --num-gpus 8,64 --global-batch-size 64 --tp 8",),
-    "plan": ("plan llama-3.1-8b --tokens 1T --gpus h100-80gb --num-gpus 64 --tp 2 --pp 1 --cp 1 --price h100-80gb=2",),
+    "plan": ("plan llama-3.1-8b --tokens 1T --gpu h100-80gb --num-gpus 64 --tp 2 --pp 1 --cp 1 --price h100-80gb=2",),
     "formula": ("formula swiglu.saved", "formula step.time", "formula fujii2024.total", "formula rajbhandari2020.zero1",
                 "formula llama3.flops"),
     "formulas": ("formula --list",), "claims": ("prove --list",),

@@ -185,7 +185,8 @@ def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
     ({"gpus": ["h100-80gb", "H100 80GB"]}, "gpus", None), ({"num_gpus": ()}, "num_gpus", None),
     ({"price": {"b200": 3}}, "price", "h100-80gb"), ({"price": {"h100-80gb": "cheap"}}, "price", "2.5"),
     ({"phases": ["1T"]}, "phase", "1T@128k"), ({"phases": ["20T@16k"]}, "tokens", "20000000000001"),
-    ({"batch_tokens": 10_000}, "batch_tokens", "8192"), ({"pause": "10s"}, "restart", "5m"),
+    ({"batch_tokens": 10_000}, "batch_tokens", "8192"), ({"batch_tokens": "8M"}, "batch_tokens", "8388608 or 7995392"),
+    ({"pause": "10s"}, "restart", "5m"),
     ({"failures": "llama-3"}, "pause", None), ({"failures": "lama-3", "pause": 1, "restart": 1}, "failures", None),
     ({"failures": "0", "pause": 1, "restart": 1}, "failures", "0.1"), ({"carbon": "mars"}, "carbon", None),
     ({"pause": 0, "restart": 1}, "pause", "1"), ({"risk": "60%"}, "risk", "50%"),
@@ -220,7 +221,7 @@ def test_large_numbers_and_durations_are_read_exactly() -> None:
 def test_the_command_prints_the_plan_and_its_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = ["plan", "llama-3.1-8b", "--tokens", "1T", "--gpus", "h100-80gb,h200-141gb", "--num-gpus", "64,128",
+    line = ["plan", "llama-3.1-8b", "--tokens", "1T", "--gpu", "h100-80gb,h200-141gb", "--num-gpus", "64,128",
             "--price", "h100-80gb=2", "--tp", "1,2", "--pp", "1", "--cp", "1"]
     assert exit_code([*line, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

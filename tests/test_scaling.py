@@ -155,8 +155,9 @@ def test_sizes_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["--gpu", "a100-40gb", "--global-batch-size", "64", "--vpp", "1"]
     assert exit_code(["scale", "llama-2-13b", "--num-gpus", "1,43,16", *job]) == 0
     text = capsys.readouterr().out
-    assert "On 1 GPUs nothing fits." in text
+    assert "On 1 GPU nothing fits." in text
     assert "On 43 GPUs no layout is legal; micro_batch_size = 1: times data_parallel must divide" in text
+    assert "data_parallel = 43); nearest legal: global_batch_size 43 or 86." in " ".join(text.split())
 
 
 @pytest.mark.slow

@@ -82,6 +82,20 @@ def test_a_change_is_to_better_what_there_is() -> None:
     assert [(item.options, item.verdict) for item in result.switches] == [("--kernel loss=liger", "fits")]
 
 
+def test_one_gpu_shares_nothing_out() -> None:
+    result = sweep("llama-3.1-8b", "h100-80gb", 1, global_batch_size=1)
+    assert result.switches is not None
+    assert [item.options for item in result.switches] == [
+        "--optimizer-offload-percent 100", "--num-gpus 4", "--lora-rank 16",
+    ]
+
+
+def test_another_precision_is_said() -> None:
+    result = sweep("llama-3.1-8b", "a100-80gb", 2, global_batch_size=8, seq_length=2048, virtual_pipeline=(1,))
+    assert {item.what for item in result.switches or () if "huggingface" in item.options} == {
+        "weights and states shared out by huggingface, with precision=bf16"}
+
+
 def test_where_no_change_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["llama-3.1-405b", "--gpu", "t4-16gb", "--num-gpus", "1", "--global-batch-size", "1"]
     assert _sweep(arguments, capsys)["switches"] == []

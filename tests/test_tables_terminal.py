@@ -21,7 +21,7 @@ COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --globa
             "scale llama-3.1-70b --gpu h100-80gb --num-gpus 64,256,1024 --global-batch-size 1024",
             "moves llama-3.1-70b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64 --global-batch-size 512",
             "phases docs/systems/phases.toml", "prove sequence-parallel-gain", "prove --list",
-            "plan llama-3.1-8b --tokens 15T --gpus h100-80gb,h200-141gb --deadline 60d --budget 2M "
+            "plan llama-3.1-8b --tokens 15T --gpu h100-80gb,h200-141gb --deadline 60d --budget 2M "
             "--price h100-80gb=2.1 --carbon us --pause 10s --restart 5m",
             "snapshot docs/snapshots/h100.pickle --run docs/snapshots/small.json --gpu h100-80gb --gpus 1 --seq 1024 "
             "--no-distributed-optimizer --kernel peak=megatron_local --kernel optimizer_kernel=foreach "

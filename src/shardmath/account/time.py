@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from warnings import warn
 
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, times_at
-from shardmath.errors import InputError
+from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import PARAMETERS, SPENT
 from shardmath.machines import Cluster
 from shardmath.machines.cluster import OF_ALL_STAGES
@@ -62,8 +63,15 @@ def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = N
 
 
 def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
-    """Return the same cluster with so many GPUs in a server, if a number is given."""
-    return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
+    """Return the same cluster with so many GPUs in a server, if a number is given; warn where links end within it."""
+    if node_size is None:
+        return cluster
+    changed = cluster.model_copy(update={"gpus_per_node": node_size})
+    if cluster.is_linked and not changed.is_linked and cluster.gpu.pcie_mb_per_s is not None:
+        warn(f"node_size = {node_size}: links of {cluster.gpu.name} join {cluster.gpu.link_size} GPUs, so all traffic"
+             " inside a node is counted over PCIe; link_size of [gpu] in a cluster file says otherwise", InputWarning,
+             stacklevel=1)
+    return changed
 
 
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from shardmath.catalogue import read
 from shardmath.cli.names import (
     gpu_names,
     implementation_names,
@@ -52,6 +53,8 @@ class Count(click.ParamType):  # type: ignore[type-arg]
             return int(value)
         except ValueError:
             field = _field_of(param)
+            if field == "num_gpus" and value in read("gpus"):
+                raise InputError(field, value, "must be a number, not a kind", f"--gpu {value}") from None
             if field in PARAMETERS:
                 if product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", value):
                     nearest = str(int(product[1]) * int(product[2]))

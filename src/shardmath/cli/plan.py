@@ -21,13 +21,12 @@ from shardmath.cli.options import (
     without_absent,
 )
 from shardmath.cli.titled import Titled, under
-from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
 
 @click.command(cls=Titled, short_help="Plan days, money and energy of a training.", examples=(
-    "llama-3.1-8b --tokens 15T --gpus h100-80gb,h200-141gb --deadline 90d --price h100-80gb=2.1",
-    "llama-3.1-8b --tokens 1T --gpus h100-80gb --num-gpus 512,1024 --pause 10s --restart 5m",
+    "llama-3.1-8b --tokens 15T --gpu h100-80gb,h200-141gb --deadline 90d --price h100-80gb=2.1",
+    "llama-3.1-8b --tokens 1T --gpu h100-80gb --gpus 512,1024 --pause 10s --restart 5m",
 ), work="searching layouts for each kind and number of GPUs")
 @click.argument("model", shell_complete=model_names)
 @under(
@@ -41,9 +40,9 @@ from shardmath.reports.answers import answer
 )
 @under(
     "Cluster",
-    click.option("--gpus", "--gpu", type=Names(), required=True, metavar="GPU,GPU,...",
+    click.option("--gpu", "gpus", type=Names(), required=True, metavar="GPU,GPU,...",
                  help="Kinds of GPUs: names of `shardmath gpus`, or cluster files."),
-    click.option("--num-gpus", type=Counts(), default=(), metavar="N,N,...",
+    click.option("--gpus", "--num-gpus", "num_gpus", type=Counts(), default=(), metavar="N,N,...",
                  help="Numbers of GPUs  [default: four doublings from the least that could meet the deadline]"),
     click.option("--network", shell_complete=network_names, help="Network: a name of `shardmath networks`."),
 )
@@ -80,9 +79,6 @@ def plan(
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    for name in gpus:
-        if name.isdecimal():
-            raise InputError("gpus", name, "must be kinds of GPUs, such as h100-80gb", f"--num-gpus {name}")
     with searching(options["every_switch"]) as (stop, bar):
         planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), progress=bar, stopped=stop,
                       **without_absent(options))

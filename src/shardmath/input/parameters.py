@@ -105,9 +105,13 @@ def refuse_illegal(evaluator: ModuleType, inputs: Mapping[str, int]) -> None:
     met = evaluator.rules_met(**values)
     for (_, field, text), kept in zip(evaluator.RULES, met, strict=True):
         if not kept:
-            numbers = ", ".join(f"{name} = {values[name]}" for name in PARAMETERS if name in text and name in values)
-            rule = f"{text} ({numbers})" if numbers else text
-            raise InputError(field, values[field], rule)
+            raise InputError(field, values[field], with_numbers(text, values))
+
+
+def with_numbers(rule: str, values: Mapping[str, int]) -> str:
+    """Return a rule followed by the values of the parameters that it names."""
+    numbers = ", ".join(f"{name} = {values[name]}" for name in PARAMETERS if name in rule and name in values)
+    return f"{rule} ({numbers})" if numbers else rule
 
 
 def model_values(model: Any) -> dict[str, int]:

@@ -10,7 +10,7 @@ from warnings import warn
 from pydantic import Field, field_validator
 
 from shardmath.errors import ABSENT, InputError, InputWarning, inside, nearest_names
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, MEASURED, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
@@ -180,12 +180,20 @@ class Cluster(Record):
         return self.gpu.domain_size if self.gpu.domain_size > self.gpu.node_size else self.gpus_per_node
 
     @property
+    def is_linked(self) -> bool:
+        """True if NVLink or xGMI joins all GPUs of a server."""
+        return self.gpu.link_size is not None and self.gpu.link_size >= self.gpus_per_node
+
+    @property
     def link_peers(self) -> int:
         """GPUs that the links of a GPU are divided among: all others of a board without a switch, else 1."""
         return self.gpus_per_node - 1 if self.gpus_per_node == self.gpu.mesh_size else 1
 
     def error(self, with_experts: bool) -> float | None:
-        """Return the share that nine of ten predicted steps were within; None with constants of one's own.
+        """Return the share that nine of ten predicted steps were within.
+
+        None with constants of one's own, and for GPUs that have those of measured ones but were not measured, such as
+        a GeForce of A100's generation.
 
         Steps of models ``with_experts`` have an error of their own, of all GPUs that were measured.
 
@@ -195,7 +203,7 @@ class Cluster(Record):
         """
         generation = self.gpu.generation
         own = self.parameters.keys() & EFFICIENCIES.get(generation, {}).keys()
-        if own or generation not in ERRORS:
+        if own or self.gpu.compute_capability != MEASURED.get(generation):
             return None
         return (ERROR_OF_EXPERTS if with_experts else ERRORS[generation]) / 1000
 
@@ -225,8 +233,7 @@ class Cluster(Record):
             raise InputError("precision", precision, "must be bf16 or fp8", nearest_names(precision, PRECISIONS))
         if precision == "fp8" and self.gpu.bf16_gflops and self.gpu.fp8_gflops is None:
             raise InputError("precision", precision, f"must be one that {self.gpu.name} multiplies matrices in", "bf16")
-        joined = self.gpu.link_size is not None and self.gpu.link_size >= self.gpus_per_node
-        way = "link" if joined or self.gpu.pcie_mb_per_s is None else "pcie"
+        way = "link" if self.is_linked or self.gpu.pcie_mb_per_s is None else "pcie"
         measured = None if self.links is None else self.links.inside()
         node = measured or MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
         network = self._across(node, num_gpus)

@@ -139,9 +139,12 @@ _HATCHES = ("", "////", "....")
 
 
 def draw_stacked(
-    part: Any, names: Sequence[str], parts: Mapping[str, Sequence[float]], label: str, up: str,
+    part: Any, names: Sequence[str], parts: Mapping[str, Sequence[float]], sums: Sequence[float], label: str, up: str,
 ) -> None:
-    """Draw a bar for each of ``names``: ``parts`` with their numbers one on the other, and the sum above."""
+    """Draw a bar for each of ``names``: ``parts`` one on the other, and above them the sum of these and thinner ones.
+
+    ``parts`` has the numbers of each part, one for every bar.
+    """
     from matplotlib import rcParams
 
     axes = part.add_subplot()
@@ -149,8 +152,8 @@ def draw_stacked(
     heights = _stack(axes, [
         (text, sizes, {"color": colours[number % len(colours)], "hatch": _HATCHES[number // len(colours)]})
         for number, (text, sizes) in enumerate(parts.items())])
-    for place, height in enumerate(heights):
-        axes.annotate(three_digits(height), (place, height), (0, 2), textcoords="offset points", ha="center",
+    for place, (height, total) in enumerate(zip(heights, sums, strict=True)):
+        axes.annotate(three_digits(total), (place, height), (0, 2), textcoords="offset points", ha="center",
                       va="bottom", fontsize=SMALL)
     axes.set_xticks(range(len(names)), names)
     _frame(part, axes, len(names), xlabel=label, ylabel=up, ylim=(0, 1.14 * max(heights)))

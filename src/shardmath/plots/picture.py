@@ -85,7 +85,8 @@ _DPI = 200
 #: Letters of a line of the title that a column has room for, and the inches of one line.
 _LETTERS, _LINE = 64, 0.13
 #: An option with the blank before its value, and a blank at which no line is broken.
-_OPTION, _FIXED = re.compile(r"(--[a-z0-9-]+) (?=[^\s-])"), "\N{NO-BREAK SPACE}"
+_VALUED = re.compile(r"(--[a-z0-9-]+(?= [^\s-])|\b(?:[A-Z]{2,3}|mbs)(?= \d)) ")
+_FIXED = "\N{NO-BREAK SPACE}"
 #: Steps of the grid that positions are rounded to, in a figure's height or width.
 _GRID = 2**20
 #: A name that matplotlib makes of what it names.
@@ -186,8 +187,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _broken(text: str, letters: int) -> list[str]:
-    """Break a text between words; an option of the command line stays whole, and with its value."""
-    joined = _OPTION.sub(rf"\1{_FIXED}", text)
+    """Break a text between words; an option of the command line stays whole, and it and a degree with their values."""
+    joined = _VALUED.sub(rf"\1{_FIXED}", text)
     return [line.replace(_FIXED, " ") for line in wrap(joined, letters, break_on_hyphens=False)]
 
 

@@ -85,9 +85,15 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     return ", ".join(named)
 
 
+def batch_in_words(sequences: int, seq_length: int) -> str:
+    """Return the batch of a step in words."""
+    return f"{sequences} {'sequence' if sequences == 1 else 'sequences'} of {seq_length} tokens"
+
+
 def in_space(legal: int | None, size: int) -> str:
     """Return how many layouts were looked at: the legal ones, or all of a space that bounds answered."""
-    return f"{size:.2g} layouts by bounds".replace("e+", " x 10^") if legal is None else f"{legal:,} legal layouts"
+    return f"{size:.2g} layouts by bounds".replace("e+", " x 10^") if legal is None else (
+        "1 legal layout" if legal == 1 else f"{legal:,} legal layouts")
 
 
 def best_in_words(

@@ -15,7 +15,7 @@ from shardmath.configuration.nearest import as_it_was_asked
 from shardmath.configuration.settings import OFFLOADED
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.input.parameters import limits
+from shardmath.input.parameters import limits, with_numbers
 from shardmath.search.answered import Answered, asked_again
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces import Best, Part
@@ -82,8 +82,18 @@ def _of_rules(parts: Sequence[Part]) -> InputError | None:
         return None
     _, part, number, field, text = best
     values = Configuration(part, number, {}).values
-    near = () if field in part.derived else _nearest(part, number, field, values[field])
-    return InputError(field, values[field], text, " or ".join(map(str, near)) or None)
+    near = next(filter(None, _legal_values(part, number, field, text, values)), None)
+    return InputError(field, values[field], with_numbers(text, values), near)
+
+
+def _legal_values(part: Part, number: int, field: str, rule: str, values: Mapping[str, int]) -> Iterator[str]:
+    """Yield the legal values of the blamed ``field``, then of others that the ``rule`` names and nothing varies."""
+    fixed = {name for axis in part.axes if axis.size == 1 for name in axis.values} | part.fixed.keys()
+    others = [name for name in PARAMETERS if name in rule and name in fixed and name != field]
+    for name in (field, *others):
+        if name not in part.derived:
+            near = " or ".join(map(str, _nearest(part, number, name, values[name])))
+            yield f"{name} {near}" if near and name != field else near
 
 
 def _of_axes(parts: Sequence[Part]) -> InputError | None:

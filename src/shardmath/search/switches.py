@@ -31,12 +31,17 @@ _Change = tuple[str, Mapping[str, Any]]
 _LEAST: Mapping[str, Any] = {"micro_batch_size": (1,), "virtual_pipeline": (1,), "recompute": ("full",)}
 #: Data parallelism that shares out all weights.
 _SHARED = {"data_parallel": "fsdp"}
-#: Changes that leave program, number of GPUs and trained weights as they are, by kind; the weaker ones of a kind first.
+#: Changes by kind, the weaker ones of a kind first, that leave program, number of GPUs and trained weights as they are:
+#: those of one GPU, those that need several, and the rest.
 _SMALL: tuple[tuple[_Change, ...], ...] = (
     (("a loss without the logits of all tokens", {"kernels": {"loss": "liger"}}),),
     (("gradients in 16 bits", {"gradients": "bf16"}),),
+)
+_SHARING: tuple[tuple[_Change, ...], ...] = (
     (("weights and states shared out", {"kernels": _SHARED}),),
     tuple((f"ZeRO stage {stage}", {"zero_stage": stage}) for stage in range(1, len(SWITCHES) + 1)),
+)
+_LARGER: tuple[tuple[_Change, ...], ...] = (
     (("all states on the host", {"others": {"optimizer_offload_percent": 100}}),),
     (("gradients and states on the host", {"kernels": {"zero_offload": "optimizer"}}),
      ("gradients, states and weights on the host", {"kernels": {"zero_offload": "parameters"}})),
@@ -116,7 +121,7 @@ def _changed(search: Search, fields: Mapping[str, Any]) -> Search:
 
 def _least(search: Search, base: _Change) -> _Change | None:
     """Return a change with that one change of the program beside it that leaves the least memory; None without one."""
-    joined = [_joined(base, change) for kind in _SMALL for change in kind]
+    joined = [_joined(base, change) for kind in _of_the_program(search) for change in kind]
     tried = [(item.peak_bytes, place) for place, change in enumerate(joined)
              if (item := _tried(search, *change)) is not None]
     return joined[min(tried)[1]] if tried else None
@@ -176,16 +181,28 @@ def _kinds(search: Search, asked_for: Sequence[str]) -> Iterator[Iterable[_Chang
 
     Implementations that are ``asked_for`` are no change of the program.
     """
-    yield from _SMALL
+    yield from _of_the_program(search)
     (axis, option), = _SHARED.items()
-    for name in IMPLEMENTATIONS:
+    for name in IMPLEMENTATIONS if search.num_gpus > 1 else ():
         if name not in asked_for and option in options_of(name, axis):
             asked = {} if options_of(name, axis) == (option,) else {"kernels": _SHARED}
-            yield [(f"weights and states shared out by {name}", {"implementation": name, **asked})]
+            words = f"weights and states shared out by {name}{_other_precision(search, asked_for, name)}"
+            yield [(words, {"implementation": name, **asked})]
     yield ((f"{number} GPUs", {"num_gpus": number}) for number in _numbers(search))
     adapted = {"lora_rank": search.others.get("lora_rank", _RANK)}
     yield [("adapters alone are trained", {"others": adapted}),
            ("adapters alone, on weights in 4 bits", {"others": adapted, "kernels": _CODES})]
+
+
+def _of_the_program(search: Search) -> Iterator[tuple[_Change, ...]]:
+    """Yield changes that leave program, number of GPUs and trained weights as they are; one GPU shares with none."""
+    yield from (*_SMALL, *(_SHARING if search.num_gpus > 1 else ()), *_LARGER)
+
+
+def _other_precision(search: Search, asked_for: Sequence[str], name: str) -> str:
+    """Return the words for the precision of an implementation; none where it is asked for or stays as it is."""
+    own, other = ({IMPLEMENTATIONS[each]["choices"]["precision"] for each in names} for names in (asked_for, (name,)))
+    return "" if "precision" in (search.kernels or {}) or other <= own else f", with precision={other.pop()}"
 
 
 def _numbers(search: Search) -> Iterator[int]:

@@ -12,6 +12,7 @@ from shardmath.answers import plain
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
+from shardmath.reports.sizes import batch_in_words
 from shardmath.reports.tables import FittedTable, chance, console, gib, judged, table
 from shardmath.reports.time import show_rates, show_stages, show_time
 from shardmath.steps.answers import Replay
@@ -151,7 +152,8 @@ def _kept_back(replay: Replay) -> str:
     if not replay.fits:
         text += f" It runs out of the {gib(replay.capacity_bytes)} GiB that PyTorch can get here."
     elif replay.retries:
-        text += f" Free segments went back to the driver {replay.retries} times."
+        often = "once" if replay.retries == 1 else f"{replay.retries} times"
+        text += f" Free segments went back to the driver {often}."
     return text
 
 
@@ -167,12 +169,11 @@ def _spread(own: int, low: int, high: int) -> str:
 def heading(explanation: Explanation) -> str:
     """Print the question in two lines."""
     value = explanation.inputs
-    sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
     degrees = "".join(f"{SHORT[name]} {value[name]}, " for name in DEGREES if name in OTHERS and value[name] > 1)
     sequence = "on" if value["sequence_parallel"] else "off"
     return (
         f"{explanation.model.name} on {_gpus(explanation)}, "
-        f"{explanation.implementation}, {sequences} of {value['seq_length']} tokens\n"
+        f"{explanation.implementation}, {batch_in_words(value['global_batch_size'], value['seq_length'])}\n"
         f"TP {value['tensor_parallel']}, CP {value['context_parallel']}, PP {value['pipeline_parallel']}, "
         f"DP {value['data_parallel']}, {degrees}micro-batch {value['micro_batch_size']}, "
         f"sequence parallelism {sequence}, recompute {explanation.recompute}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import log2
 
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, nearest_names
@@ -71,8 +72,10 @@ def batch_of(batch_tokens: object, seq_length: int) -> int:
     size = whole("batch_tokens", batch_tokens, 2**40)
     sequences, rest = divmod(size, seq_length)
     if rest or not sequences:
-        rule = f"must be whole sequences of {seq_length} tokens"
-        raise InputError("batch_tokens", batch_tokens, rule, str(max(1, sequences) * seq_length))
+        power = 1 << max(0, round(log2(size / seq_length)))
+        near = [str(count * seq_length) for count in dict.fromkeys((power, max(1, sequences)))]
+        rule = f"must be whole sequences of {seq_length} tokens, best a power of two of them"
+        raise InputError("batch_tokens", batch_tokens, rule, " or ".join(near))
     return sequences
 
 

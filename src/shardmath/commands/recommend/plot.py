@@ -7,7 +7,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
 from shardmath.plots.bars import HEIGHT, Bar, accounts, draw, draw_stacked
 from shardmath.plots.picture import Panel, Picture, Table
-from shardmath.reports.sizes import in_words
+from shardmath.reports.sizes import batch_in_words, in_words
 from shardmath.reports.tables import gib
 
 #: Share of the longest step from which a part of a step is drawn.
@@ -22,7 +22,8 @@ def picture(advice: Advice) -> Picture:
     names = [str(place) for place, _ in enumerate(choices, 1)]
     bars = [Bar(name, item.explanation.peak, item.explanation.gpu.memory_bytes)
             for name, item in zip(names, choices, strict=True)]
-    longest = max(item.time.seconds for item in choices)
+    sums = [item.time.seconds for item in choices]
+    longest = max(sums)
     parts = {part: [item.time.spent.get(part, 0.0) for item in choices] for part in SPENT}
     drawn = {part: seconds for part, seconds in parts.items() if max(seconds) >= _LEAST * longest}
     memory = ", ".join(f"{name} {gib(item.peak_bytes)} GiB, {item.verdict}"
@@ -33,10 +34,10 @@ def picture(advice: Advice) -> Picture:
     gpus = " and ".join(f"{number} x {gpu.name}" for number, gpu in advice.cluster.machines(advice.num_gpus))
     return Picture(
         f"{advice.model.name} on {gpus}",
-        f"{advice.global_batch_size} sequences of {advice.seq_length} tokens; 1: {in_words(choices[0].layout)}",
+        f"{batch_in_words(advice.global_batch_size, advice.seq_length)}; 1: {in_words(choices[0].layout)}",
         (Panel(lambda part: draw(part, bars, "choice", "GiB at the peak of a rank"), HEIGHT,
                f"Stacked bars of memory by role: {memory}."),
-         Panel(lambda part: draw_stacked(part, names, drawn, "choice", "seconds of a step"), HEIGHT,
+         Panel(lambda part: draw_stacked(part, names, drawn, sums, "choice", "seconds of a step"), HEIGHT,
                f"Stacked bars of the parts of a step: {steps}.")),
         (Table("Worth trying", ("", "", "layout", "seconds", "MFU", "peak GiB", "verdict", "80 % rule"), rows),
          accounts("GiB on one GPU", "", zip(names, (item.explanation.peak for item in choices), strict=True)),

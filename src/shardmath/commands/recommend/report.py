@@ -13,6 +13,7 @@ from shardmath.generated.definitions import SPENT
 from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import (
     TITLES,
+    batch_in_words,
     best_in_words,
     in_space,
     in_words,
@@ -41,7 +42,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     gpus = " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)"
                         for number, gpu in advice.cluster.machines(advice.num_gpus))
     out.print(f"{advice.model.name} on {gpus}, "
-              f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
+              f"{advice.implementation}, {batch_in_words(advice.global_batch_size, advice.seq_length)}: "
               + in_space(advice.legal, advice.size),
               markup=False)
     if not advice.complete:

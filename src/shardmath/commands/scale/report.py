@@ -26,7 +26,8 @@ def show(scaling: Scaling) -> None:
                            if not point.complete and point.layout is not None}), markup=False)
     for point in scaling.points:
         if point.layout is None:
-            out.print(f"On {point.num_gpus} GPUs {point.missing}.", markup=False)
+            gpus = "GPU" if point.num_gpus == 1 else "GPUs"
+            out.print(f"On {point.num_gpus} {gpus} {point.missing}.", markup=False)
     fitting = [point for point in scaling.points if point.time is not None and point.layout is not None]
     show_overlapped(out, next((point.time.machine for point in fitting if point.time is not None), {}),
                     (point.data_parallel * int(point.layout["context_parallel"]) for point in fitting if point.layout))

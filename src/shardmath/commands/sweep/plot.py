@@ -23,6 +23,7 @@ from shardmath.plots.style import (
     short,
     three_digits,
 )
+from shardmath.reports.sizes import batch_in_words
 from shardmath.reports.tables import gib
 
 GIB = 2**30
@@ -47,7 +48,7 @@ def picture(result: SweepResult, gathered: Gathered | None = None) -> Picture:
         raise InputError("plot", result.model.name, "must have something to show: no layout is legal")
     value = result.values
     title = f"{result.model.name} on {value['num_gpus']} x {result.gpu.name} ({result.gpu.memory_gib:g} GiB)"
-    subtitle = (f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens,"
+    subtitle = (f"{result.implementation}, {batch_in_words(value['global_batch_size'], value['seq_length'])},"
                 f" {gathered.count:,} legal layouts")
     best, front = gathered.best, gathered.front
     memory = result.gpu.memory_bytes

@@ -12,7 +12,7 @@ from shardmath.account.time import EQUAL
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.generated.definitions import VERDICTS
 from shardmath.machines.gpu import GIB
-from shardmath.reports.sizes import best_in_words, in_words, model_parallel, shown_sizes, sizes_of
+from shardmath.reports.sizes import batch_in_words, best_in_words, in_words, model_parallel, shown_sizes, sizes_of
 from shardmath.reports.sizes import title as title_of
 from shardmath.reports.stopped import stopped
 from shardmath.reports.switches import show_switches
@@ -39,7 +39,7 @@ def show(result: SweepResult) -> None:
     value = result.values
     out.print(
         f"{result.model.name} on {_gpus(result)}, "
-        f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
+        f"{result.implementation}, {batch_in_words(value['global_batch_size'], value['seq_length'])}",
         markup=False,
     )
     if result.time_unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmath.commands.verify.answers import Verified
+from shardmath.reports.sizes import batch_in_words
 from shardmath.reports.tables import console, table
 
 
@@ -10,7 +11,7 @@ def show(answer: Verified) -> None:
     """Print what was predicted and measured."""
     out = console()
     out.print(f"{answer.model} on {answer.num_gpus} x {answer.gpu}, {answer.implementation}, {answer.layout}, "
-              f"{answer.global_batch_size} sequences of {answer.seq_length} tokens")
+              f"{batch_in_words(answer.global_batch_size, answer.seq_length)}")
     rows = [_line("allocated", answer.predicted_allocated_bytes, answer.measured_allocated_bytes)]
     if answer.measured_reserved_bytes is not None:
         rows.append(_line("reserved", answer.predicted_reserved_bytes, answer.measured_reserved_bytes))
