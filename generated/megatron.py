@@ -514,6 +514,8 @@ TERMS = {
     "peak": ("bytes", "largest total of all pipeline ranks"),
     "process.peak": ("bytes", "the rank whose process takes most of its GPU"),
     "process.most": ("bytes", "the most that the peak may be so that the processes of all ranks fit"),
+    "stage.joined": ("bytes", "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host"),
+    "stage.loading": ("bytes", "rank r while a sharded checkpoint is loaded"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -1023,6 +1025,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     peak = max(first_total, last_total, penultimate_total, second_total)
     process_peak = process_beside + max(unexplained_bytes + peak, ceil_div(reserved_per_mille*ceil_div(process_share*(unexplained_bytes + peak), 1000), 1000))
     process_most = process_fits
+    stage_joined = dense_layers*hidden_size*local_gate_up_features*(14 - 12*distributed_optimizer)
+    stage_loading = stage_gradient + stage_joined + stage_optimizer + stage_weight
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1485,6 +1489,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "peak": peak,
         "process.peak": process_peak,
         "process.most": process_most,
+        "stage.joined": stage_joined,
+        "stage.loading": stage_loading,
     }
 
 

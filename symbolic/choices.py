@@ -388,7 +388,8 @@ AXES: tuple[Axis, ...] = (
         "trainer": "from the first rank, one parameter after another, where ranks have shards; else whole (Accelerate)",
         "fsdp1": "FSDP1: every layer is flattened and cut, and at last all outside of the layers",
         "fsdp1_whole": "FSDP1 without an automatic wrapping of layers: the whole model is flattened at once (NO_WRAP)",
-    }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole"),
+        "sharded": "from Megatron-Core's sharded checkpoint, whose gate and up projections are joined anew",
+    }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole", "sharded"),
          needs={option: {"data_parallel": "fsdp"} for option in ("fsdp1", "fsdp1_whole")}),
     Axis("collectives", "stream of collectives that a program waits for", {
         "current": "that of the computation: freed tensors come back at once (PyTorch from 2.8 on)",

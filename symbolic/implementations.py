@@ -153,12 +153,13 @@ _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
-                                         "recompute_saves", "units", "reshard", "pipeline", "loading", "compile",
+                                         "recompute_saves", "units", "reshard", "pipeline", "compile",
                                          "router_weights")},
     **{axis: tuple(option for option in BY_NAME[axis].options
                    if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
        for axis in {**_NOT_IN_MEGATRON, **_MEGATRON_LACKS}},
     "data_parallel": ("ddp", "megatron_fsdp"), "optimizer_kernel": ("fused", "foreach"),
+    "loading": ("none", "sharded"),
 }
 
 #: Aspects of training that change memory, or the order of its allocations.
@@ -169,6 +170,7 @@ MEGATRON = Implementation(
     {
         **LLAMA, "norm": "fused", "swiglu": "fused", "attention": "flash", "value": "copy", "rope": "fused",
         "loss": "vocab_parallel", "precision": "mixed", "data_parallel": "ddp", "peak": "megatron_te",
+        "loading": "sharded",
     },
     Reserved((Share(1065, 955, 1027), Share(1038, 957, 1039), Share(1029, 957, 1039)), "simumax"),
     fixed={"zero2": 0, "zero3": 0},

@@ -34,7 +34,18 @@ def test_shards_are_made_of_whole_parameters() -> None:
     assert whole["saving"] == (6 * P + buckets, 2 * P, "out of memory")
 
 
+@pytest.mark.slow
+def test_megatron_joins_projections_of_a_sharded_checkpoint() -> None:
+    """Weights and gradients are in 2 and 4 bytes, states in 12 of which a rank has an eighth."""
+    joined = 2 * 32 * 2 * 4096 * 11008
+    account = explain("llama-7b", "h100-80gb", num_gpus=8)
+    loading, = account.outside
+    assert (loading.moment, loading.bytes, loading.joined) == ("loading", 6 * P + 12 * P // 8 + joined, joined)
+    assert (loading.host, loading.verdict) == (0, account.verdict)
+    assert not explain("llama-7b", "h100-80gb", num_gpus=8, kernels={"loading": "none"}).outside
+
+
 def test_other_programs_have_none() -> None:
-    assert not explain("llama-7b", "h100-80gb").outside
+    assert not explain("llama-7b", "h100-80gb", implementation="torchtitan").outside
     with pytest.raises(InputError, match="loading"):
         explain("llama-7b", "h100-80gb", kernels={"loading": "trainer"})

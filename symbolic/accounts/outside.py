@@ -2,32 +2,41 @@
 
 FSDP1 flattens one unit after another: all its parameters lie twice beside the shards of earlier ones. Accelerate sends
 FSDP2 each parameter whole from the first rank, and a full state dict gathers one after another: two of them live at a
-time. Both are exact where the ranks divide the rows of all matrices, and parameters are multiples of 16 bytes. An
-evaluation computes logits of all tokens with any loss; those of earlier batches stay if they are asked for, of all
-ranks together, and lie twice while the next ones are appended.
+time. Both are exact where the ranks divide the rows of all matrices, and parameters are multiples of 16 bytes.
+Megatron-Core reads a sharded checkpoint into the tensors of the rank. It has gate and up projections apart, which are
+joined in new tensors before any of them is copied. An evaluation computes logits of all tokens with any loss; those of
+earlier batches stay if they are asked for, of all ranks together, and lie twice while the next ones are appended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sympy import Expr, Integer, Symbol
 
 from ..choices import SCORES
+from ..dimensions import EXPERT_GATE_UP, GATE_UP_FEATURES, SHARED_GATE_UP
 from ..functions import CeilDiv, Iverson, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import Lifetime, Role
-from ..parallel.data import states
+from ..parallel.data import bytes_per_element, share_on_gpu, states
 from ..parallel.deepspeed import compute_bytes
+from ..parallel.groups import group_of
+from ..parallel.optimizers import DEALT
+from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from . import deepspeed_moments, frozen_moments
 from .frozen_moments import units_of, weight_rows
-from .rows import kept_rows
+from .rows import is_expert, kept_rows
 
-b, eb, ek, s, h, L, D, shards, zero3 = symbols("b eb ek s h L D shards zero3")
+b, eb, ek, s, h, L, D, shards, zero1, zero3 = symbols("b eb ek s h L D shards zero1 zero3")
 _BF16 = Integer(2)
 #: Bytes of an element of a matrix that are on the GPU while it is quantised: bitsandbytes brings it there in 16 bits,
 #: of 8-bit ones beside the loaded matrix.
 _QUANTISED = {"full": Integer(0), "nf4": Integer(2), "int8": Integer(4)}
+#: Rows of weights that a sharded checkpoint has apart.
+_APART = {GATE_UP_FEATURES, SHARED_GATE_UP, EXPERT_GATE_UP}
 #: Choices of a plain forward pass.
 _EVALUATED = {"loss": "huggingface", "peak": "saved"}
 
@@ -35,6 +44,14 @@ _EVALUATED = {"loss": "huggingface", "peak": "saved"}
 def add_outside(terms: TermSet, implementation: Implementation) -> None:
     """Add the peaks of rank r outside of a step, and what the host then keeps for the first rank."""
     if implementation.choices["loading"] == "none":
+        return
+    if implementation.choices["loading"] == "sharded":
+        if not _is_counted(implementation.choices):
+            return
+        joined = terms.add("stage.joined", _joined(implementation), "bytes",
+                           "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host")
+        kept = (terms[f"stage.{name}"].symbol for name in ("weight", "gradient", "optimizer"))
+        terms.add("stage.loading", total(*kept, joined), "bytes", "rank r while a sharded checkpoint is loaded")
         return
     width = next(state.bytes for state in states(implementation.choices) if state.role is Role.WEIGHT)
     whole = product(width, terms["stage.all_parameters"].symbol)
@@ -48,6 +65,12 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
         evaluated = total(between, _gathered(terms, implementation), _evaluated(terms, implementation))
         terms.add("stage.evaluating", evaluated, "bytes", "rank r in the loss of an evaluation, at most")
     terms.add("stage.host_whole", whole, "bytes", "the host, for whole weights that are loaded or saved")
+
+
+def _is_counted(choices: Mapping[str, str]) -> bool:
+    """Return True where loading a sharded checkpoint is counted: what adapters, shares and FP8 weights load is not."""
+    return (choices["data_parallel"] == "ddp" and choices["adapters"] == "none" and choices["fp8_weights"] == "copy"
+            and choices["optimizer"] not in DEALT)
 
 
 def _largest(implementation: Implementation, inside: bool) -> Expr:
@@ -75,6 +98,19 @@ def _loading(terms: TermSet, implementation: Implementation, width: Expr) -> Exp
     ends, kept = every - L * layer, L * CeilDiv(layer, shards)
     return product(width, Max(kept + layer + pad_to(layer, shards),
                               kept + CeilDiv(ends, shards) + ends + pad_to(ends, shards)))
+
+
+def _joined(implementation: Implementation) -> Expr:
+    """Gate and up projections, once more; where states are not shared out they are laid out as weights are."""
+    choices, sizes = implementation.choices, []
+    for row in kept_rows(implementation):
+        if row.tensor.role is not Role.WEIGHT or _APART.isdisjoint(row.tensor.shape):
+            continue
+        kept = states(choices, group_of(row.component, row.tensor, is_expert(row.tensor), choices))
+        weight, optimizer = (bytes_per_element(kept, role) for role in (Role.WEIGHT, Role.OPTIMIZER))
+        each = weight + (1 - zero1) * share_on_gpu(Role.OPTIMIZER, choices) * optimizer
+        sizes.append(product(each, instances(row.component.place, choices), row.expression))
+    return total(*sizes)
 
 
 def _gathered(terms: TermSet, implementation: Implementation) -> Expr:

@@ -448,7 +448,7 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["expert_adapters"] in ADDED and choices["layers"] != "experts"),
         *_of_adapted_experts(choices),
         ("FSDP1 with layers of experts: choose loading = trainer",
-         choices["loading"] not in ("none", "trainer") and choices["layers"] != "dense"),
+         choices["loading"] in ("fsdp1", "fsdp1_whole") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )
 

@@ -83,14 +83,13 @@ def _far(clean: Sequence[Pair]) -> list[str]:
     text = swift_experts_words.experts(experts, [pair for pair in clean if _has_experts(pair.case)])
     for pair in host:
         account = account_of(pair.case)
-        merged = 2 * next(line.bytes for line in account.peak.lines if line.term == "stage.swiglu.weight") // 3
-        loading = (account.peak.by_role["weight"] + account.peak.by_role["gradient"] + account.peak.by_role["buffer"]
-                   + merged + account.process.total - account.process.reserved)
-        check({"loading is the larger moment": account.process.total < loading})
-        text.append(f"""{gap(pair)}. With the optimizer on the host the largest moment is before the first step,
-            which is not counted: Megatron-Core joins gate and up projections of a sharded checkpoint in new tensors
-            (`apply_swiglu_sharded_factory`), and all of them are alive at once. With these {merged / GIB:.1f} GiB
-            beside weights and gradients a process would have {loading / GIB:.1f} GiB.""")
+        loading = next(item for item in account.outside if item.moment == "loading")
+        process = loading.bytes + account.process.total - account.process.reserved
+        check({"loading is the larger moment": account.process.total < process})
+        text.append(f"""{gap(pair)}. With the optimizer on the host the largest moment is before the first step:
+            Megatron-Core joins gate and up projections of a sharded checkpoint in new tensors, and all of them are
+            alive at once ({loading.joined / GIB:.1f} GiB). A process would have {process / GIB:.1f} GiB then, as
+            `explain` says (while loading: {loading.bytes / GIB:.1f} GiB).""")
     for pair in frozen:
         own = account_of(pair.case).peak.by_role["optimizer"] // 2
         text.append(f"""{gap(pair)}: with Liger's kernels on one GPU the moments of a step are not counted, among them

@@ -264,7 +264,7 @@ def explanation(configuration: Configuration) -> Explanation:
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,
         _published(job.evaluator, job.values), host, configuration.cluster, configuration.switches(),
-        outside_of_a_step(numbers[peak.rank]),
+        outside_of_a_step(numbers[peak.rank], peak.verdict),
     )
 
 

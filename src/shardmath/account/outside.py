@@ -22,20 +22,27 @@ class Outside(Answer):
     """loading, saving or evaluating."""
     bytes: int
     """Bytes on the GPU."""
+    joined: int
+    """Bytes of them that Megatron-Core joins on the host where they do not fit."""
     verdict: str
-    """fits, uncertain or out of memory, for these bytes."""
+    """fits, uncertain or out of memory, for these bytes or for a step, where the joined ones can lie on the host."""
     host: int
     """Bytes of whole weights on the host; for the first rank alone where ranks have shards."""
 
 
-def outside_of_a_step(numbers: Mapping[str, int | Fraction]) -> tuple[Outside, ...]:
-    """Read the peaks outside of a step from the terms of a rank; none where they are not counted."""
-    if "stage.host_whole" not in numbers:
-        return ()
+def outside_of_a_step(numbers: Mapping[str, int | Fraction], step: str) -> tuple[Outside, ...]:
+    """Read the peaks outside of a step from the terms of a rank; none where they are not counted.
+
+    ``step`` is the verdict on its steps. It is that on loading too where the rest can lie on the host: a step needs as
+    much.
+    """
     sizes = {moment: int(numbers[f"stage.{moment}"]) for moment in (*_WHOLE, "evaluating")
              if f"stage.{moment}" in numbers}
+    joined = {"loading": int(numbers.get("stage.joined", 0))}
+    host = int(numbers.get("stage.host_whole", 0))
     return tuple(
-        Outside(moment, size, verdict_of(size, numbers, RANK_LIMITS),
-                int(numbers["stage.host_whole"]) if moment in _WHOLE else 0)
+        Outside(moment, size, joined.get(moment, 0),
+                step if joined.get(moment) else verdict_of(size, numbers, RANK_LIMITS),
+                host if moment in _WHOLE else 0)
         for moment, size in sizes.items()
     )

@@ -67,7 +67,11 @@ def _show_verdict(out: Console, explanation: Explanation) -> None:
                   markup=False)
     out.print(process_line(explanation), markup=False)
     for outside in explanation.outside:
+        if not outside.host and outside.bytes <= peak.total:
+            continue  # the step needs more
         beside = f", {gib(outside.host)} GiB on a host" if outside.host else ""
+        if outside.joined:
+            beside = f", {gib(outside.joined)} of which come to be on the host where they do not fit"
         line = f"While {outside.moment}: {gib(outside.bytes)} GiB{beside}: {outside.verdict}."
         out.print(judged(line, outside.verdict))
     if peak.host:
