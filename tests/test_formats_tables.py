@@ -14,6 +14,7 @@ from shardmath.formats.described import tables
 from shardmath.formats.run import Run
 
 AXOLOTL = {"base_model": "llama-3.1-8b", "micro_batch_size": 1, "sequence_len": 2048}
+CUT = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 TRAINER = {"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 2, "max_length": 2048, "bf16": True}
 ACCELERATE = {"distributed_type": "FSDP", "num_processes": 16, "mixed_precision": "bf16",
               "fsdp_config": {"fsdp_version": 2}}
@@ -69,6 +70,9 @@ def script(folder: Path, text: str, **given: str) -> Run:
     ({**AXOLOTL, "fsdp_config": {"activation_checkpointing": True}},
      {"data_parallel": "fsdp", "precision": "mixed"}, {"recompute": "full"}),
     ({**AXOLOTL, "fsdp_version": 2, "fsdp_config": {}}, {"data_parallel": None}, {}),
+    ({**AXOLOTL, "plugins": [CUT]}, {"loss": "cut"}, {}),
+    ({**AXOLOTL, "plugins": [CUT], "cut_cross_entropy": False}, {"loss": None}, {}),
+    ({**AXOLOTL, "cut_cross_entropy": False, "plugins": ["some.Other", CUT]}, {"loss": None}, {}),
     ({**AXOLOTL, "bf16": False, "fp16": True, "fsdp": ["full_shard"]}, {"precision": "mixed"}, {}),
     ({**TRAINER, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "mixed"}, {"gradients": None}),
     ({**TRAINER, "bf16": False, "fsdp": "full_shard"}, {"data_parallel": "fsdp", "precision": "bf16"}, {}),
@@ -149,6 +153,10 @@ def test_settings_and_their_absence(
     ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
     ({"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml", "dist_config": {"name": "fsdp2"}},
      "model", "this is one of version 1 of LLaMA-Factory, whose loop is its own, not read yet"),
+    ({"model_name_or_path": "Qwen/Qwen3-8B", "template": "qwen3", "infer_backend": "vllm"}, "model",
+     "LLaMA-Factory's files for inference and export, which train nothing"),
+    ({**FACTORY, "do_predict": True}, "do_predict", "must not be given without do_train"),
+    ({**FACTORY, "do_train": True, "infer_backend": "vllm", "cutoff_len": "x"}, "cutoff_len", "must be"),
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
     ({**TRAINER, "packing": True, "document_length": 512, "global_batch_size": 64}, "global_batch_size", "as many"),
     ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
@@ -222,6 +230,27 @@ def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:
     assert set(found.without_effect) == {"wandb_project", "hub_model_id", "lora_r", "tensor_parallel_size"}
     assert found.unknown == ("made_up",)
     assert [text for text in found.warnings if text.startswith("plugins is not counted yet")]
+
+
+@pytest.mark.parametrize(("settings", "said", "is_said"), [
+    ({"adapter": "lora"}, "fused kernels unless", True),
+    ({"adapter": "qlora", "rl": "dpo"}, "fused kernels unless", False),
+    ({"adapter": "lora", "lora_mlp_kernel": False}, "fused kernels unless", False),
+    ({"adapter": "lora", "load_in_8bit": True}, "fused kernels unless", False),
+    ({"adapter": "lora", "trust_remote_code": True}, "fused kernels unless", False),
+    ({"adapter": "lora", "fsdp_config": {"offload_params": False}}, "fused kernels unless", False),
+    ({"adapter": "lora", "fsdp_config": {"fsdp_version": 2}}, "fused kernels unless", True),
+    ({}, "embedding, head and norms are fp32", True), ({"adapter": "lora"}, "embedding, head and norms", False),
+    ({"plugins": [CUT]}, "embedding, head and norms", False),
+    ({"attn_implementation": "flash_attention_2"}, "embedding, head and norms", False),
+    ({"fsdp_config": {"fsdp_version": 2}}, "embedding, head and norms", False),
+    ({"gradient_checkpointing": "unsloth"}, "inputs of recomputed layers on the host", True),
+    ({"plugins": ["axolotl.integrations.liger.LigerPlugin"]}, "plugins is not counted", False),
+])
+def test_defaults_of_axolotl_that_are_not_counted_are_said(
+    settings: dict[str, Any], said: str, is_said: bool, tmp_path: Path,
+) -> None:
+    assert any(said in warning for warning in run(tmp_path, {**AXOLOTL, **settings}).warnings) == is_said
 
 
 def test_settings_win_over_the_file(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def format_of(words: Mapping[str, Words]) -> Table | None:
 def refuse_unread(words: Mapping[str, Words]) -> None:
     """Raise InputError for settings of a program that is known and not read."""
     for name, row in unread().items():
-        if any(_has(words, signs) for signs in row["signs"]):
+        is_known = any(_has(words, signs) for signs in row["signs"])
+        if is_known and not any(key in words for key in row.get("unless", ())):
             raise InputError("model", name, f"must be a file that is read: this is one of {row['title']}, not read yet;"
                                             f" {row['advice']}")
 

@@ -36,9 +36,9 @@ class Table:
 
     ``signs`` are sets of keys by which a file is known. ``own`` are names of the vocabulary itself, ``means`` keys that
     are called otherwise there, ``opposite`` those whose setting says the contrary. ``words`` has by key and word the
-    settings that the word stands for. ``implied`` has by key what follows where the key is there, whatever its word.
-    ``defaults`` are settings where a file is silent, ``files`` keys that name a file of another format. ``idle``
-    changes no memory; ``uncounted`` and ``refused`` say why.
+    settings that the word stands for, ``each`` the same for every word of a list. ``implied`` has by key what follows
+    where the key is there, whatever its word. ``defaults`` are settings where a file is silent, ``files`` keys that
+    name a file of another format. ``idle`` changes no memory; ``uncounted`` and ``refused`` say why.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Table:
     means: Mapping[str, str] = field(default_factory=dict)
     opposite: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    each: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     implied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +65,8 @@ class Table:
 
     def is_setting(self, key: str, words: Words) -> bool:
         """Tell whether a key with such words is a setting of the vocabulary, or names a file of such."""
+        if key in self.each:
+            return all(word in self.each[key] for word in words)
         if key in self.words and self._stands(key, words) is None:
             return key in self.files or not (key in self.uncounted or key in self.refused)
         return any(key in names for names in (self.own, self.means, self.opposite, self.words, self.files))
@@ -74,6 +77,10 @@ class Table:
 
     def settings(self, key: str, words: Words) -> Iterator[tuple[str, Words]]:
         """Yield settings of the vocabulary that a key stands for. Raises InputError for a word that is not counted."""
+        if key in self.each:
+            rows = [self.each[key][word] for word in words if word in self.each[key]]
+            yield from ((name, tuple(said.split())) for row in rows for name, said in row.items())
+            return
         if not self.is_setting(key, words) or (key in self.files and (
                 key not in self.words or self._stands(key, words) is None)):
             return
@@ -115,8 +122,8 @@ def _made(name: str, data: Mapping[str, Any]) -> Table:
         rows[part] = {**kept, **mine[part]}
     return Table(
         name, data["title"], data.get("vocabulary", ""), data.get("release", ""), data.get("program", ""),
-        tuple(map(tuple, data.get("signs", ()))), defaults=data.get("defaults", {}), implied=data.get("implied", {}),
-        **rows,
+        tuple(map(tuple, data.get("signs", ()))), defaults=data.get("defaults", {}), each=data.get("each", {}),
+        implied=data.get("implied", {}), **rows,
     )
 
 
@@ -166,7 +173,7 @@ def translated(format: Table, stated: Options) -> Sorted:
             unknown.append(key)
         stands = dict(format.settings(key, words))
         # what a file says itself wins over what another of its words stands for
-        settings = {**settings, **stands} if key not in format.words else {**stands, **settings}
+        settings = {**settings, **stands} if key not in (*format.words, *format.each) else {**stands, **settings}
         keys[key] = tuple(stands)
         above = row_of(key, format.implied)
         if above is not None:

@@ -52,6 +52,8 @@ _PACKED = ("packed documents are counted as full sequences: give the mean length
 #: Said of documents that a mask of all pairs of tokens keeps apart.
 _MASKED = ("without flash-attn keeps documents apart by a 16-bit mask of all pairs of tokens, beside which keys and"
            " values are repeated for all heads: neither is counted yet, and real memory is higher")
+#: Said of inputs of recomputed layers that are kept on the host.
+_ON_HOST = "keeps inputs of recomputed layers on the host: they are counted on the GPU, whose real memory is lower"
 #: Said of logits that are made of tokens with labels alone, whose number no setting has.
 _LABELLED = ("makes logits of labels alone, and no setting says how many tokens have one: logits of all tokens are"
              " counted, which are more than real ones where prompts are masked")
@@ -61,6 +63,8 @@ _OF_LABELS = ("", "swift_dpo", "swift_kto")
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
     """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    if options.is_on("predicts") and not options.is_on("trains"):
+        raise options.error("predicts", "must not be given without do_train: this file does not train", "false")
     model = model_of(options)
     micro = options.needed("per_device_train_batch_size") * (2 if options.is_on("pairs") else 1)
     passes = _passes(options)
@@ -76,6 +80,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         options.warnings.append(_PACKED)
     if options.is_on("block_documents") and not _packs(options):
         options.warnings.append(f"{options.shown('block_documents')} {_MASKED}")
+    if options.is_on("host_checkpoints") and options.is_on("gradient_checkpointing"):
+        options.warnings.append(f"{options.shown('host_checkpoints')} {_ON_HOST}")
     if options.is_on("logits_of_labels") and kernels.get("loss", "") in _OF_LABELS:
         options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
     adapted = adapters_of(options)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
+from shardmath.formats.trainer_sharding import is_fsdp1
 
 _ATTENTION, _MLP = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 #: Projections that have an adapter each, and the choices ``adapters`` that they are.
@@ -46,7 +47,17 @@ def adapters_of(options: Options) -> dict[str, Any]:
         again = options.is_on("gradient_checkpointing")
         options.warnings.append(f"{options.shown('lora_dropout')} is not counted yet: dropout before adapters keeps its"
                                 f" mask and output{', here of the one layer that is computed again' * again}")
+    if _are_fused(options):
+        options.warnings.append("adapters have fused kernels unless lora_mlp_kernel and its like are false: these keep"
+                                " less, which is not counted yet")
     return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
+
+
+def _are_fused(options: Options) -> bool:
+    """Tell whether a program chooses fused kernels of adapters by itself: Axolotl's do without FSDP1 and 8 bits."""
+    if options.is_on("load_in_8bit") or (options.is_on("fsdp") and is_fsdp1(options)):
+        return False
+    return options.is_on("fused_adapters")
 
 
 def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:

@@ -14,6 +14,10 @@ STRATEGIES = {
     "hybrid_shard": "always", "4": "always", "hybrid_shard_zero2": "never", "5": "never", "no_shard": "", "3": "",
 }
 _HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
+#: Attention beside which Axolotl leaves the ends of a model in fp32.
+_FP32_ENDS = ("sdpa", "eager")
+_ENDS_IN_16 = ("embedding, head and norms are fp32 without flash-attn and cut_cross_entropy: they are counted in 16"
+               " bits, with gradients and AdamW's states 8 bytes less for each of their parameters")
 #: Warning of training in fp16.
 FP16 = "fp16 is counted as bf16, which is as wide: a scaler of the loss keeps three numbers more"
 _ZERO = "deepspeed.zero_optimization."
@@ -70,11 +74,19 @@ def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
     if weights == "bfloat16":
         if half == "fp16" and not adapted:
             raise _unscalable(options)
+        if not adapted and _has_fp32_ends(options):
+            options.warnings.append(_ENDS_IN_16)
         return "bf16"
     if not half:
         return "fp32"
     quantised = options.is_on("load_in_4bit") or options.is_on("load_in_8bit")
     return "bf16" if adapted and quantised else "autocast"
+
+
+def _has_fp32_ends(options: Options) -> bool:
+    """Tell whether a program makes fp32 of embedding, head and norms of 16-bit weights, as Axolotl does."""
+    is_plain = options.word("attn_implementation", "sdpa") in _FP32_ENDS
+    return options.is_on("fp32_ends") and is_plain and not options.is_on("cut_loss")
 
 
 def _unscalable(options: Options) -> InputError:
