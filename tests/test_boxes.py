@@ -14,7 +14,7 @@ from oracles.extent import cases
 from shardmath import InputError
 from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import operated
-from shardmath.compiler.expressions.graph import Graph
+from shardmath.compiler.expressions.graph import Graph, Node
 from shardmath.compiler.nests.posing import posed
 from shardmath.search.boxes import order, programs
 from shardmath.search.boxes.answered import Bounded, bounded
@@ -23,10 +23,12 @@ from shardmath.search.boxes.branching import branched
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.preparing import prepare
 from shardmath.search.boxes.programs import ranged
+from shardmath.search.boxes.switched import switched
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer
 from shardmath.search.nests.columns import ColumnNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
-from shardmath.search.spaces import Best, Front, Histogram, Space
+from shardmath.search.spaces import Best, Front, Histogram, Part, Space
+from shardmath.search.spaces.rows import legal_rows
 
 pytestmark = pytest.mark.slow
 
@@ -221,8 +223,7 @@ def test_idle_axes_are_not_cut() -> None:
     space = Space(axes={name: axes[name] for name in names}, questions=QUESTIONS[:1],
                   fixed={"num_gpus": 64, "global_batch_size": 64, "tensor_parallel": 4}, **base)
     part, = space.parts()
-    problem, _ = posed(posing_of(part, space.questions, literal=True), evaluator_source(part), verdict_source())
-    bounds = Bounds(part, prepare(part, problem))
+    bounds = _bounds(part)
     modes = bounds.children(bounds.root, 0)
     assert [len(modes), len(bounds.children(modes.places, 1))] == [3, 1 + 1 + 3]
 
@@ -246,6 +247,101 @@ def test_first_answers_are_looked_for_inside_once_where_nothing_fits(
     answers, cuts = branched(space.parts(), space.questions)
     assert (len(begun), len(answers[0].keys), len(answers[1].keys) > 0) == (1, 0, legal)
     assert all(cut.left is None for cut in cuts)
+
+
+def test_places_at_which_nothing_is_legal_are_no_boxes() -> None:
+    """What is legal has live places alone; where nothing is, all places stay."""
+    base, axes = KINDS["dense"]
+    space = Space(axes={"tensor_parallel": (1, 2, 3, 4, 5, 64), "context_parallel": (1, 2, 3),
+                        "pipeline_parallel": (2, 1, 4, 48), "first_stage_layers": axes["first_stage_layers"]},
+                  questions=QUESTIONS[:1], fixed={"num_gpus": 64, "global_batch_size": 64}, **base)
+    part, = space.parts()
+    bounds = _bounds(part)
+    live = [{*places.tolist()} for places in bounds.prepared.live]
+    legal = bounds.at(legal_rows(part).numbers)
+    assert all({*column.tolist()} <= places for column, places in zip(legal.T, live, strict=True))
+    assert [[axis.labels[place] for place in sorted(places)] for axis, places in zip(part.axes[:3], live, strict=False)
+            ] == [[1, 2, 4], [1, 2], [2, 1, 4]]
+    boxes = bounds.children(bounds.root, 0)
+    assert bounds.bounded == 3
+    assert {*boxes.places[:, 0].tolist()} == live[0]
+    dead = bounds.root
+    dead[0, 0] = part.axes[0].labels.index(3)
+    assert not len(bounds.children(dead, 1))
+    nothing, = replace(space, axes={**space.axes, "tensor_parallel": (3, 5)}).parts()
+    assert [len(places) for places in _bounds(nothing).prepared.live] == [2, 3, 4, 5]
+
+
+def test_a_switch_that_puts_one_part_in_place_of_another_is_a_choice() -> None:
+    """Values stay as they are, and bounds do not mix both sides: with the switch free they are those of both."""
+    space = Space(axes={"distributed_optimizer": (0, 1), "tensor_parallel": (1, 2, 3)}, questions=QUESTIONS[:1],
+                  fixed={"num_gpus": 64, "global_batch_size": 64}, model="llama-3.1-8b", gpu="h100-80gb")
+    part, = space.parts()
+    problem, _ = posed(posing_of(part, QUESTIONS[:1], literal=True), evaluator_source(part), verdict_source())
+    graph = problem.graph
+    s, t, a, b = (graph.name(name) for name in ("distributed_optimizer", "tensor_parallel", "a", "b"))
+    one, less = graph.number(1), graph.number(-1)
+    other, same = (graph.select(graph.binary(op, one, t), one, graph.number(0)) for op in (ops.LT, ops.EQ))
+    inside = graph.add((graph.mul((less, a)), graph.mul((other, b)), graph.mul((same, graph.mul((a, b))))))
+    asked = replace(problem, conditions=(), estimate=graph.add((a, graph.mul((s, inside)))), verdicts=(), questions=())
+    choice = switched(asked, part.axes).estimate
+    of_one, of_others = graph.mul((a, b)), b
+    on = (graph.select(other.args[0], of_others, of_one), graph.select(same.args[0], of_one, of_others))
+    assert choice in [graph.select(graph.binary(ops.EQ, s, one), yes, a) for yes in on]
+    alone = replace(asked, estimate=graph.add((a, graph.mul((s, b)))))
+    assert switched(alone, part.axes).estimate is alone.estimate
+
+
+def test_sums_that_decide_something_stay_as_they_are_unless_they_are_whole() -> None:
+    """A last digit may decide at an edge, but only changes a key in its last digit."""
+    space = Space(axes={"distributed_optimizer": (0, 1)}, questions=QUESTIONS[:1],
+                  fixed={"num_gpus": 64, "global_batch_size": 64}, model="llama-3.1-8b", gpu="h100-80gb")
+    part, = space.parts()
+    problem, _ = posed(posing_of(part, QUESTIONS[:1], literal=True), evaluator_source(part), verdict_source())
+    graph = problem.graph
+    s, a, b = (graph.name(name) for name in ("distributed_optimizer", "a", "b"))
+    third = graph.binary(ops.DIV, a, graph.number(3))
+    total = graph.add((third, graph.mul((graph.number(-1), s, third)), graph.mul((s, b))))
+    question, = problem.questions
+
+    def keys(key: Node, conditions: tuple[tuple[str, Node], ...] = ()) -> tuple[Node, ...]:
+        asked = replace(problem, conditions=conditions, verdicts=(), questions=(replace(question, keys=(key,)),))
+        return switched(asked, part.axes).questions[0].keys
+
+    choice = graph.select(graph.binary(ops.EQ, s, graph.number(1)), b, third)
+    assert keys(total) == (choice,)
+    same = graph.binary(ops.EQ, total, b)
+    kept = graph.binary(ops.LE, total, b), graph.binary(ops.CEIL_DIV, total, b), graph.select(same, a, b)
+    assert all(keys(node) == (node,) for node in kept)
+    assert keys(total, (("rule", graph.binary(ops.LE, total, b)),)) == (total,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_answers_are_those_of_formulas_as_they_are_written(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last digit; those of bounds are near, as sums in them are in another order."""
+    space = drawn(kind, random.Random(f"points {kind}"))
+    for part in space.parts():
+        rows = legal_rows(part).numbers[:200]
+        if not len(rows):
+            continue
+        changed = _bounds(part)
+        with monkeypatch.context() as patch:
+            patch.setattr("shardmath.search.boxes.preparing.switched", lambda problem, axes: problem)
+            written = _bounds(part)
+        ends = []
+        for bounds in (written, changed):
+            places = bounds.at(rows)
+            places[:, -1] = bounds.sizes[-1]
+            ends.append(bounds.children(np.unique(places, axis=0), len(bounds.sizes) - 1))
+        assert np.array_equal(ends[0].places, ends[1].places)
+        assert np.array_equal(written.exact(ends[0]).low, ends[0].low)
+        assert np.array_equal(changed.exact(ends[1]).low, ends[0].low)
+        np.testing.assert_allclose(ends[1].low, ends[0].low, rtol=1e-12)
+
+
+def _bounds(part: Part) -> Bounds:
+    problem, _ = posed(posing_of(part, QUESTIONS[:1], literal=True), evaluator_source(part), verdict_source())
+    return Bounds(part, prepare(part, problem))
 
 
 def test_what_is_prepared_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:

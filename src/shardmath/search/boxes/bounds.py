@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
+from shardmath.search.boxes.live import narrowing
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.stages import Stages
 from shardmath.search.spaces import Part
@@ -89,6 +90,8 @@ class Bounds:
         self.bounded = 0
         self.sizes = tuple(axis.size for axis in part.axes)
         self._steps = np.asarray([prod(self.sizes[place + 1:]) for place in range(len(self.sizes))], np.int64)
+        self.live = tuple(len(places) for places in prepared.live)
+        self._narrowed = narrowing(self.sizes, prepared.live)
         self._children_of = native(blocks, "children")
         self._rooms = SimpleQueue[_Room]()
         for _ in range(_THREADS):
@@ -111,31 +114,40 @@ class Bounds:
         """Return the boxes of some configurations."""
         return (numbers[:, np.newaxis] // self._steps % self.sizes).astype(np.int16)
 
+    def exact(self, boxes: Boxes) -> Boxes:
+        """Return boxes of one configuration each with the keys that it has by the formulas as they are written."""
+        keys = self.prepared.points.keys_of(boxes.places)
+        return replace(boxes, low=keys, high=keys)
+
     def children(self, parents: Places, axis: int) -> Boxes:
         """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
-        self.bounded += len(parents) * self.sizes[axis]
-        shares = _THREADS if len(parents) * self.sizes[axis] >= _THREADS * BLOCK else 1
-        step = max(1, -(-min(BATCH // self.sizes[axis], len(parents)) // shares))
+        size = self.live[axis]
+        self.bounded += len(parents) * size
+        shares = _THREADS if len(parents) * size >= _THREADS * BLOCK else 1
+        step = max(1, -(-min(BATCH // size, len(parents)) // shares))
         pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
         shared = map if self._threads is None or len(pieces) == 1 else self._threads.map
         return Boxes.joined([*shared(lambda piece: self._children(piece, axis), pieces)] or [self._none()])
 
     def _children(self, parents: Places, axis: int) -> Boxes:
-        known, size = self.prepared, self.sizes[axis]
+        narrow = self._narrowed(parents)
+        if (dead := (narrow < 0).any(axis=1)).any():
+            parents, narrow = parents[~dead], narrow[~dead]
+        known, size = self.prepared, self.live[axis]
         stages, count = known.stages[axis], len(parents) * size
         rows, places = np.empty(count, np.int64), np.empty(count, np.int64)
         low, high = (np.empty((count, len(stages.keys))) for _ in "lh")
         may, surely = (np.empty((count, len(stages.counting)), np.int8) for _ in "ms")
         room = self._rooms.get()
         done = self._children_of(
-            parents.astype(np.int64), axis, size, known.idle[axis], known.checked[axis], known.starts, known.members,
+            narrow, axis, size, known.idle[axis], known.checked[axis], known.starts, known.members,
             known.strides, known.legal, stages.code, stages.stages, stages.numbers, known.low, known.high,
             *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
             may, surely,
         )
         self._rooms.put(room)
         boxes = parents[rows[:done]]
-        boxes[:, axis] = places[:done]
+        boxes[:, axis] = known.live[axis][places[:done]]
         return Boxes(boxes, low[:done], high[:done], may[:done].astype(np.bool_), surely[:done].astype(np.bool_))
 
     def _none(self) -> Boxes:

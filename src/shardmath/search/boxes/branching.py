@@ -100,7 +100,7 @@ def _cut(
             levels[level].append(boxes)
             break
         axis = order[level]
-        size = max(1, BATCH // bounds.sizes[axis])
+        size = max(1, BATCH // bounds.live[axis])
         if len(boxes) > size:
             levels[level].append(boxes.taken(np.arange(size, len(boxes))))
             boxes = boxes.taken(np.arange(size))
@@ -119,7 +119,7 @@ def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, 
     decided = (boxes.low == boxes.high).all(axis=1) & (boxes.surely | ~boxes.may).all(axis=1)
     decided &= (boxes.places < bounds.sizes).all(axis=1)  # of the places of a free axis some may be illegal
     if decided.any():
-        some = boxes.taken(np.flatnonzero(decided))
+        some = bounds.exact(boxes.taken(np.flatnonzero(decided)))
         for answer in answers:
             answer.take(bounds, some)
         boxes = opened(boxes.taken(np.flatnonzero(~decided)), answers)

@@ -74,7 +74,7 @@ class Kept:
         return may if self.bound is None else may & self._before(low, self.bound)
 
     def take(self, bounds: Bounds, boxes: Boxes) -> None:
-        """Keep what is better of boxes of a part whose configurations all count and have the same keys."""
+        """Keep what is better of boxes of one configuration each, of those that count."""
         rows = np.flatnonzero(boxes.surely[:, self.place])
         if not len(rows):
             return

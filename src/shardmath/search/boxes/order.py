@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import log
 
@@ -17,7 +17,10 @@ from shardmath.search.spaces import Part, Question
 
 #: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
 #: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
-_TRIES = ((256, 64), (512, 256))
+_TRIES = ((256, 64), (1024, 512))
+#: An order of more boxes than ``_LARGE`` is improved: axes are moved ``_MOVES`` times, each time as a sample of so many
+#: boxes judges, which must promise that fewer are left than that share.
+_LARGE, _MOVES, _JUDGING, _FEWER = 2_000_000, 96, 256, 0.97
 
 #: Boxes of a beam inside of a box whose last axes have their first place, where that of the whole space finds nothing.
 _INSIDE = 1024
@@ -44,6 +47,7 @@ def settled(
             if not place and _lacks(answers):  # no order finds what is not legal, or does not fit
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
+        order = _improved(bounds, answers, order)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
 
@@ -73,9 +77,54 @@ def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
     return order + left
 
 
+@dataclass(frozen=True)
+class _Level:
+    """A sample of the boxes that are cut along an axis, how many there are, and how many were bounded before."""
+
+    sample: Places
+    count: float
+    before: float
+
+
+def _improved(bounds: Bounds, answers: Sequence[Kept], order: list[int]) -> list[int]:
+    """Return a better order than one that takes very many boxes, which each step alone does not see.
+
+    One axis after the other is moved to another level, and stays there if fewer boxes are then to be bounded.
+    """
+    boxes, levels = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)])
+    chance = np.random.default_rng(0)
+    for _ in range(_MOVES if boxes > _LARGE else 0):
+        old, new = chance.choice(len(levels), 2, replace=False).tolist()
+        moved = order.copy()
+        moved.insert(new, moved.pop(old))
+        fewer, others = _judged(bounds, answers, moved, levels[: min(old, new) + 1], _FEWER * boxes)
+        if fewer < _FEWER * boxes:
+            order, boxes, levels = moved, fewer, others
+    return order
+
+
+def _judged(
+    bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], levels: Sequence[_Level], most: float = np.inf,
+) -> tuple[float, list[_Level]]:
+    """Return about how many boxes are bounded in an order, and its levels, of which the first are known.
+
+    No more is looked at once they are ``most``.
+    """
+    levels = [*levels]
+    while True:
+        level, axis = levels[-1], order[len(levels) - 1]
+        total = level.before + level.count * bounds.live[axis]
+        left = opened(bounds.children(level.sample, axis), answers).places if total < most else level.sample[:0]
+        if not len(left) or len(levels) == len(order):
+            return total, levels
+        chance = np.random.default_rng(len(levels))
+        sample = left[chance.choice(len(left), min(_JUDGING, len(left)), replace=False)]
+        levels.append(_Level(sample, level.count * len(left) / len(level.sample), total))
+
+
 def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -> tuple[tuple[float, float], Places]:
     """Return how fast boxes multiply along an axis, with minus their mean bound, and the children."""
-    size = bounds.sizes[axis]
+    size = bounds.live[axis]
     sample = sample[: max(_FEWEST, _CHILDREN // size)]
     children = opened(bounds.children(sample, axis), answers)
     share = len(children) / (len(sample) * size)
@@ -105,7 +154,7 @@ def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int])
     """
     for count in range(1, len(bounds.sizes)):
         inside = bounds.root
-        inside[:, -count:] = 0
+        inside[:, -count:] = [places[0] for places in bounds.prepared.live[-count:]]
         free = [axis for axis in order if axis < len(bounds.sizes) - count]
         _descend(bounds, answers, free, _INSIDE, inside)
         if not _lacks(answers):
@@ -124,13 +173,17 @@ def _lacks(answers: Sequence[Kept]) -> bool:
 def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int, places: Places) -> bool:
     """Cut boxes along some axes, keep the ``beam`` best of a level by each key, and take the last as answers.
 
+    The best by a key of a question are of those that may have an answer to it: what needs least may not fit.
     Tell whether any were left to the end.
     """
     for axis in order:
         boxes = opened(bounds.children(places, axis), answers)
         if not len(boxes):
             return False
-        rows = [np.argsort(boxes.low[:, key], kind="stable")[:beam] for key in range(boxes.low.shape[1])]
+        rows = list[NDArray[np.int64]]()
+        for answer in answers:
+            own = np.flatnonzero(answer.open(boxes))
+            rows += [own[np.argsort(low, kind="stable")[:beam]] for low in boxes.low[own, answer.columns].T]
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
         places = boxes.places
     _take(bounds, boxes, answers)
@@ -168,5 +221,6 @@ def _numbers(bounds: Bounds, answers: Sequence[Kept], most: int | None = None) -
 
 
 def _take(bounds: Bounds, boxes: Boxes, answers: Sequence[Kept]) -> None:
+    boxes = bounds.exact(opened(boxes, answers))
     for answer in answers:
         answer.take(bounds, boxes)

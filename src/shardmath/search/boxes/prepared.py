@@ -7,14 +7,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.search.boxes.points import Points
 from shardmath.search.boxes.stages import Stages
 
 Integers = NDArray[np.int64]
+_Made = TypeVar("_Made", Points, Stages)
 #: Parts of a kept file are compressed little: they are read more often than written.
 _LEVEL = 1
 
@@ -25,8 +27,9 @@ class Prepared:
 
     ``whole`` says which keys are whole numbers.
 
-    For each axis: ``idle`` pairs of another axis and a place at which only its first place counts, the tables that are
-    ``checked``, and its ``stages``. ``low``, ``high`` and ``legal`` are the tables; see ``blocks.children``.
+    For each axis: its places that are ``live``, which all others here count alone, ``idle`` pairs of another axis and a
+    place at which only its first place counts, the tables that are ``checked``, and its ``stages``. ``low``, ``high``
+    and ``legal`` are the tables; see ``blocks.children``. ``points`` has the keys of single configurations.
     """
 
     order: Integers
@@ -38,6 +41,8 @@ class Prepared:
     starts: Integers
     strides: Integers
     members: Integers
+    points: Points
+    live: tuple[Integers, ...]
     idle: tuple[Integers, ...]
     checked: tuple[Integers, ...]
     stages: tuple[Stages, ...]
@@ -45,8 +50,10 @@ class Prepared:
     def written(self) -> bytes:
         """Return all arrays as bytes, which ``read`` takes."""
         arrays = {name: getattr(self, name) for name in _SHARED}
+        arrays |= {f"{name} of points": np.asarray(getattr(self.points, name)) for name in _OF_POINTS}
         for axis, stages in enumerate(self.stages):
-            arrays |= {f"idle {axis}": self.idle[axis], f"checked {axis}": self.checked[axis]}
+            arrays |= {f"live {axis}": self.live[axis], f"idle {axis}": self.idle[axis]}
+            arrays |= {f"checked {axis}": self.checked[axis]}
             arrays |= {f"{name} {axis}": np.asarray(getattr(stages, name)) for name in _OF_STAGES}
         packed = {name: zlib.compress(np.ascontiguousarray(array).data, _LEVEL) for name, array in arrays.items()}
         head = json.dumps([[name, array.dtype.name, array.shape, len(packed[name])] for name, array in arrays.items()])
@@ -64,16 +71,20 @@ class Prepared:
             start += length
         axes = range(sum(name.startswith("idle ") for name in arrays))
         return cls(
-            **{name: arrays[name] for name in _SHARED}, idle=tuple(arrays[f"idle {axis}"] for axis in axes),
+            **{name: arrays[name] for name in _SHARED},
+            points=_made(Points, {name: arrays[f"{name} of points"] for name in _OF_POINTS}),
+            live=tuple(arrays[f"live {axis}"] for axis in axes),
+            idle=tuple(arrays[f"idle {axis}"] for axis in axes),
             checked=tuple(arrays[f"checked {axis}"] for axis in axes),
-            stages=tuple(_stages({name: arrays[f"{name} {axis}"] for name in _OF_STAGES}) for axis in axes),
+            stages=tuple(_made(Stages, {name: arrays[f"{name} {axis}"] for name in _OF_STAGES}) for axis in axes),
         )
 
 
-def _stages(arrays: Mapping[str, Any]) -> Stages:
-    fields_of_stages: dict[str, Any] = {name: array if array.ndim else int(array) for name, array in arrays.items()}
-    return Stages(**fields_of_stages)
+def _made(kind: type[_Made], arrays: Mapping[str, Any]) -> _Made:
+    values: dict[str, Any] = {name: array if array.ndim else int(array) for name, array in arrays.items()}
+    return kind(**values)
 
 
+_OF_POINTS: Sequence[str] = tuple(item.name for item in fields(Points))
 _OF_STAGES: Sequence[str] = tuple(item.name for item in fields(Stages))
-_SHARED: Sequence[str] = tuple(item.name for item in fields(Prepared))[:-3]
+_SHARED: Sequence[str] = tuple(item.name for item in fields(Prepared))[:-5]

@@ -6,7 +6,7 @@ What is prepared of a large part is kept in the user's cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,20 +18,24 @@ from shardmath.compiler.nests.order import dependencies, nested_order
 from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import ESTIMATE, Best, Problem
 from shardmath.files.cached import keep, kept, key_of, making, source_of
-from shardmath.search.boxes import blocks, bounds, idle, order, prepared, programs, stages, tables
+from shardmath.search.boxes import blocks, bounds, idle, live, order, points, prepared, programs, stages, tables
 from shardmath.search.boxes import kept as kept_answers
+from shardmath.search.boxes import switched as switched_sums
 from shardmath.search.boxes.idle import idle_places, united
 from shardmath.search.boxes.kept import ALL, Within
+from shardmath.search.boxes.live import live_places, with_places
 from shardmath.search.boxes.order import settled
+from shardmath.search.boxes.points import Points
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.programs import least_anywhere
 from shardmath.search.boxes.stages import Known, Nodes, Stages
-from shardmath.search.boxes.tables import NUMBERS, Table, homes
+from shardmath.search.boxes.switched import switched
+from shardmath.search.boxes.tables import NUMBERS, Table, homes, rows_of
 from shardmath.search.nests.posing import evaluator_source, is_large, key_in_cache, posing_of, verdict_source
 from shardmath.search.spaces import Part, Question
 
 #: Modules that decide what is prepared.
-_MODULES = (blocks, bounds, idle, kept_answers, order, prepared, programs, stages, tables)
+_MODULES = (blocks, bounds, idle, kept_answers, live, order, points, prepared, programs, stages, switched_sums, tables)
 
 
 def prepared_for(part: Part, questions: Sequence[Question], within: Within = ALL) -> Prepared:
@@ -67,12 +71,11 @@ class _Preparing:
 
     def __init__(self, part: Part, problem: Problem) -> None:
         """Read the problem, and compute its tables."""
-        self.part, graph = part, problem.graph
-        self.sizes = tuple(axis.size for axis in part.axes)
-        keys = [node for question in problem.questions for node in question.keys]
-        estimate = {graph.name(ESTIMATE): problem.estimate}
-        replaced = graph.replaced([*problem.verdicts, *keys], estimate)
-        verdicts, self._keys = replaced[:len(problem.verdicts)], replaced[len(problem.verdicts):]
+        written = _keys_of(problem)
+        problem = switched(problem, part.axes)
+        graph = problem.graph
+        verdicts = graph.replaced(problem.verdicts, {graph.name(ESTIMATE): problem.estimate})
+        self._keys = _keys_of(problem)
         self._conditions = [node for _, node in problem.conditions]
         self._counting = [
             graph.truth(True) if question.among is None else graph.logic(ops.OR, verdicts[:question.among])
@@ -80,8 +83,12 @@ class _Preparing:
         ]
         self._nodes = ordered([*self._conditions, *self._counting, *self._keys])
         self._mask = dependencies([*self._conditions, *self._counting, *self._keys], problem.axes)
-        self._idle = idle_places(part, problem, [*self._conditions, *self._counting, *self._keys])
-        self._common = self._everywhere()
+        self._common = _everywhere(self._nodes, problem, part)
+        self._points = Points.of(written, part.axes, _everywhere(ordered(written), problem, part))
+        self._live = live_places(part.axes, self._conditions, self._mask, self._common)
+        self.part = replace(part, axes=tuple(map(with_places, part.axes, self._live)))
+        self.sizes = tuple(axis.size for axis in self.part.axes)
+        self._idle = idle_places(self.part, problem, [*self._conditions, *self._counting, *self._keys])
         self._large = [node for node in self._nodes if self._rows(self._mask[node]) > NUMBERS]
         self._tables()
         self._reach = self._axes_of_bounds()
@@ -106,6 +113,7 @@ class _Preparing:
             self._low, self._high, np.concatenate([table.legal for table in self._made]).astype(np.int8),
             np.cumsum([0, *(len(table.legal) for table in self._made)]),
             np.asarray([table.strides(len(self.sizes)) for table in self._made], np.int64), members,
+            self._points, self._live,
             tuple(np.asarray(() if axis in grouping else pairs, np.int64).reshape(-1, 2)
                   for axis, pairs in zip(axes, self._idle, strict=True)),
             tuple(np.asarray([number for number, table in enumerate(self._made) if axis in table.places], np.int64)
@@ -114,18 +122,7 @@ class _Preparing:
         )
 
     def _rows(self, mask: int) -> int:
-        """Return rows of a table of some axes: one for each combination of places, a free axis among them."""
-        return prod(size + 1 for place, size in enumerate(self.sizes) if mask >> place & 1)
-
-    def _everywhere(self) -> dict[Node, float]:
-        """Return the values of nodes that depend on no axis."""
-        values = constants(self._nodes)
-        with np.errstate(all="ignore"):
-            for node in self._nodes:
-                if not self._mask[node] and node not in values:
-                    values[node] = (np.float64(self.part.fixed[str(node.value)]) if node.op == ops.NAME
-                                    else operated(node, values))
-        return {node: float(value) for node, value in values.items()}
+        return rows_of(self.part.axes, mask)
 
     def _tables(self) -> None:
         """Make the tables of nodes that are wanted outside of them, and of conditions, one behind the other."""
@@ -177,3 +174,20 @@ class _Preparing:
     def _needed(self, roots: Sequence[Node]) -> list[Node]:
         """Return the nodes that ``roots`` are computed from, arguments first, without those inside of tables."""
         return ordered_without(roots, self._common, self._columns)
+
+
+def _keys_of(problem: Problem) -> list[Node]:
+    """Return the keys of all questions, with the estimate in them."""
+    keys = [node for question in problem.questions for node in question.keys]
+    return problem.graph.replaced(keys, {problem.graph.name(ESTIMATE): problem.estimate})
+
+
+def _everywhere(nodes: Sequence[Node], problem: Problem, part: Part) -> dict[Node, float]:
+    """Return the values of those of some nodes, arguments first, that depend on no axis."""
+    values, mask = constants(nodes), dependencies(nodes, problem.axes)
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            if not mask[node] and node not in values:
+                values[node] = (np.float64(part.fixed[str(node.value)]) if node.op == ops.NAME
+                                else operated(node, values))
+    return {node: float(value) for node, value in values.items()}

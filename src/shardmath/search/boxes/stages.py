@@ -86,6 +86,13 @@ class Stages:
         )
 
 
+def writing_of_keys(nodes: Sequence[Node], known: Known, keys: Sequence[Node]) -> tuple[Program, list[int]]:
+    """Return a program of its own for keys, from their ``nodes``, arguments first, and the slots of the keys."""
+    writing = _Writing(Program({0.0: 0}), known, None)
+    writing.write(nodes, set(keys))
+    return writing.program, [writing.slot(writing.argument(key)) for key in keys]
+
+
 class _Writing:
     """A program in the making: slots of nodes, and ``lender``, which says where parents have bounds of a node."""
 

@@ -18,6 +18,11 @@ from shardmath.search.spaces import Axis
 NUMBERS, LEGAL = 40_000, 1_500_000
 
 
+def rows_of(axes: Sequence[Axis], mask: int) -> int:
+    """Return rows of a table of some axes, as bits: one for each combination of places, a free axis among them."""
+    return prod(axis.size + 1 for place, axis in enumerate(axes) if mask >> place & 1)
+
+
 class Table:
     """Ranges of some nodes over the same axes; a place behind the last one of an axis stands for all of its places.
 

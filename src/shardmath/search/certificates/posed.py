@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from shardmath.compiler.nests.posing import posed
+from shardmath.search.boxes.switched import switched
 from shardmath.search.certificates.enclosure import Enclosure
 from shardmath.search.certificates.memory import keep_freed_memory
 from shardmath.search.certificates.rounding import rounded_upward
@@ -34,6 +35,7 @@ def digest_of(parts: Sequence[Part]) -> str:
 def enclosure_of(part: Part, questions: Questions, order: Sequence[str]) -> Enclosure:
     """Return bounds of a part whose axes are cut in this order."""
     problem, _ = posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())
+    problem = switched(problem, part.axes)
     axes = [axis.name for axis in part.axes]
     keep_freed_memory()
     with rounded_upward():
