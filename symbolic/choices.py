@@ -146,6 +146,10 @@ AXES: tuple[Axis, ...] = (
         "qkv": "one for queries, keys and values, one each for gate and up",
         "gate_up": "one for gate and up, one each for queries, keys and values (GLM)",
     }),
+    Axis("qk_order", "place of norms of queries and keys, where there are any", {
+        "each": "each behind its own projection",
+        "all": "behind the projections of queries, keys and values (EXAONE, Gemma 3, GLM 4.5, Hy3 in Transformers)",
+    }, rowless=("each", "all")),
     Axis("adapters", "low-rank adapters; all other weights are frozen (LoRA)", {
         "none": "all weights are trained",
         "q_v": "for the projections of queries and values (PEFT's default for Llama)",
@@ -362,6 +366,10 @@ AXES: tuple[Axis, ...] = (
         "results": "a product of fp32 matrices behind the experts (torchtitan's DeepSeek and Qwen)",
         "input": "in fp32 before the experts (torchtitan's Llama 4)",
     }),
+    Axis("shared_sum", "sum of what routed and shared experts return", {
+        "low": "in 16 bits",
+        "fp32": "in fp32, and a 16-bit copy of it (Hy3 in Transformers)",
+    }, rowless=("low", "fp32")),
     Axis("permute", "kernel that sorts tokens by expert", {
         "fused": "Transformer Engine: keeps maps of int32",
         "unfused": "keeps masks, scores and indices of int64",

@@ -107,7 +107,7 @@ def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
     "adapter_parts": "joined", "expert_adapters": "shared", "adapter_kind": "lora", "adapter_precision": "low",
-    "base_weights": "full",
+    "base_weights": "full", "qk_order": "each",
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
@@ -117,7 +117,7 @@ LLAMA: dict[str, str] = {
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "router_weights": "as_others",
-    "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
+    "dispatch": "alltoall", "permute": "fused", "weighting": "separate", "shared_sum": "low",
     "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
     "loading": "none", "compile": "none", "collectives": "current",
@@ -154,7 +154,7 @@ _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
                                          "recompute_saves", "units", "reshard", "pipeline", "compile",
-                                         "router_weights")},
+                                         "router_weights", "shared_sum", "qk_order")},
     **{axis: tuple(option for option in BY_NAME[axis].options
                    if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
        for axis in {**_NOT_IN_MEGATRON, **_MEGATRON_LACKS}},
@@ -253,7 +253,8 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "documents", "positions", "position_ids", "residual", "dropout", "embedding_norm", "softmax",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading", "router_weights")
+                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading", "router_weights",
+                 "shared_sum", "qk_order")
 }
 
 #: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,

@@ -57,7 +57,9 @@ class ExpertLayer(Layer):
         logits, weights = self._routed(value)
         out = self._of_experts(value, weights)
         self.tape.name(value, logits, weights)
-        if has_shared and not shared:
+        if has_shared and self.choices["shared_sum"] == "fp32":
+            out = self._summed_wide(value, out)
+        elif has_shared and not shared:
             shared = [self._shared(value)]
         for each in shared:
             out = self.add(out, self._gated_once(value, each) if has_gate else each)
@@ -100,6 +102,12 @@ class ExpertLayer(Layer):
         """Multiply the result of shared experts with one number for each token."""
         gate = self.simple("sigmoid", self.linear(value, "shared_experts.gate.weight", TOKENS), kept=True)
         return self.multiply(result, gate)
+
+    def _summed_wide(self, value: Value, routed: Value) -> Value:
+        """Record shared experts and an fp32 sum of their result with a copy that the routed ones' has by then."""
+        out = self.add(self.cast(routed, HIGH), self.cast(self._shared(value), HIGH))
+        self.tape.name(routed)
+        return self.cast(out, LOW)
 
     def _numbers(self, name: str, shape: Shape, bytes: int = LONG) -> Value:
         """Record numbers that have no gradient."""

@@ -226,7 +226,7 @@ class Layer(Operations):
         else:
             def projected(name: str, shape: Shape) -> Value:
                 return self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
-            if self.choices["qk_norms"] == "heads" or self.choices["mlp"] == "xielu":  # behind all projections
+            if self.choices["qk_order"] == "all":
                 made = [projected(*part) for part in parts]
                 outs = [self._in_order(name, each) for (name, _), each in zip(parts, made, strict=True)]
             else:

@@ -26,7 +26,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     **_HEAD, "data_parallel": ("ddp", "fsdp", "deepspeed"), "precision": ("bf16", "mixed"),
     "units": ("root", "ends"), "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",),
     "normalisation": ("rms",),
-    "norms": ("pre",), "qk_norms": ("head",), "residual": ("sequential",),
+    "norms": ("pre",), "qk_norms": ("head",), "qk_order": ("each",), "residual": ("sequential",),
     "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
     "swiglu": ("eager",), "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }

@@ -210,8 +210,7 @@ def cell(
     saved = ESTIMATED if missing else COUNTED
     alive, reason = _peak(implementation, chosen)
     if alive and of_model.get("peak") == "saved":
-        usual = "moments of shared experts are not counted: peak = saved"
-        alive, reason = False, _SAVED_ALONE.get(implementation, usual)
+        alive, reason = False, _SAVED_ALONE[implementation]
     wanted |= {(field, "true") for field in SWITCHES_OF_MOMENTS if getattr(model, field)}
     axes = OF_MOMENTS.get(implementation, (*PARTS, *SWITCHES.values(), "rope"))
     unmoved = _untried(family, {pair for pair in wanted if pair[0] in axes}, of_peaks)

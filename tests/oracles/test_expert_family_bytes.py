@@ -137,7 +137,7 @@ def hy_v3(draw: Random) -> Keys:
     for name in ("sliding_window", "n_group", "topk_group", "norm_topk_prob", "first_k_dense_replace"):
         del keys[name]
     return {**keys, "mlp_layer_types": kinds_of_layers(draw, keys["num_hidden_layers"]),
-            "attention_bias": draw.random() < 0.5}
+            "attention_bias": draw.random() < 0.5, "enable_moe_fp32_combine": draw.random() < 0.5}
 
 
 def flex_olmo(draw: Random) -> Keys:

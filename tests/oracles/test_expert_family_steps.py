@@ -137,6 +137,13 @@ def exaone_moe(draw: Random) -> Keys:
             "sliding_window": 4096}
 
 
+def hy_v3(draw: Random) -> Keys:
+    """Hy3: as dots.llm1, with a sum of routed and shared experts in fp32 or in 16 bits."""
+    keys = dots1(draw)
+    return {**_experts(draw), "num_experts": keys["n_routed_experts"], "num_shared_experts": keys["n_shared_experts"],
+            "attention_bias": draw.random() < 0.5, "enable_moe_fp32_combine": draw.random() < 0.7}
+
+
 def mellum(draw: Random) -> Keys:
     """Mellum 2: Qwen3 with experts, with windows that are longer than any sequence here."""
     keys = qwen3_moe(draw)
@@ -162,7 +169,7 @@ def deepseek_v2(draw: Random) -> Keys:
 FAMILIES: Mapping[str, Callable[[Random], Keys]] = {family.__name__: family for family in (
     mixtral, olmoe, qwen3_moe, qwen2_moe, hunyuan_v1_moe, dots1, glm4_moe, minimax_m2, granitemoe, granitemoeshared,
     ernie4_5_moe, gpt_oss, deepseek_v3, deepseek_v2, glm4_moe_lite, solar_open,
-    exaone_moe, mellum, sarvam_moe, sarvam_mla)}
+    exaone_moe, hy_v3, mellum, sarvam_moe, sarvam_mla)}
 #: Families whose heads share out the residual stream.
 SHARING = ("olmoe", "granitemoe", "granitemoeshared", "ernie4_5_moe", "deepseek_v3", "deepseek_v2", "glm4_moe_lite",
            "sarvam_mla")
@@ -183,13 +190,16 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
 
     GPT-OSS has four heads or more: beside fewer, two masks make its forward pass the largest moment. Latent attention
     has two heads or more, and a larger vocabulary, as its heads are wider than the residual stream (docs/limits.md).
+    So has Hy3, whose sums in fp32 make its forward pass larger.
     """
     k, each, d, layers = draw.choice((1, 2, 4)), draw.choice((1, 2, 4)), draw.choice((16, 32)), draw.randint(1, 4)
     each = 4 if family == "gpt_oss" else each
     is_latent, sizes = family in LATENT, (1, 2, 4, 8)
     if is_latent:
         k, sizes = max(k, 2), (16, 32)
-    if family == "glm4_moe_lite":  # whose first layer is dense
+    if family == "hy_v3":
+        sizes = (4, 8)
+    if family in ("glm4_moe_lite", "hy_v3"):  # whose first layer is dense
         layers = max(layers, 2)
     config = {
         "model_type": family, "hidden_size": k * each * d, "num_attention_heads": k * each, "num_key_value_heads": k,

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 __all__ = ["BRIDGE_KERNELS", "CLASS_KERNELS", "NARROW_ROUTERS"]
 
 _SCALE = {"norm": "eager_scale"}
+#: Norms of queries and keys behind the projections of all three.
+_ALL = {"qk_order": "all"}
 #: PEFT finds no experts in some classes.
 _UNTAKEN = {"expert_adapters": "none"}
 _TOP = {"router": "huggingface_top", "router_precision": "bf16", **_UNTAKEN}
@@ -22,27 +24,30 @@ _PICKED = {"projections": "fused", "value": "picked", "softmax": "low"}
 #: Options by axis; a model of another family, or of the catalogue without one, has those of Llama, GPT-2 or GPT-NeoX.
 CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "bloom": {"projections": "fused", "value": "view", "attention": "eager"},
-    "cohere": _SCALE,
+    "apertus": _ALL,
+    "cohere": {**_SCALE, **_ALL},
     "cohere2": _SCALE,
     "ernie4_5": {"rope": "repeated_fp32"},
     "ernie4_5_moe": {"rope": "repeated_fp32", "router": "huggingface_bounded", "router_precision": "bf16", **_WIDE},
+    "exaone4": _ALL,
+    "exaone_moe": {**_ALL, **_WIDE},
     "falcon": {**_PICKED, "attention": "sdpa_steps"},
     "falcon_grouped": {**_PICKED, "attention": "sdpa_masked"},
     "flex_olmo": {"norm": "eager_fp32", "rope": "shared_fp32", "router_precision": "bf16"},
     "gemma": _SCALE,
     "gemma2": {**_SCALE, "attention": "eager"},
-    "gemma3_text": {**_SCALE, "rope": "shared_twice"},
+    "gemma3_text": {**_SCALE, **_ALL, "rope": "shared_twice"},
     "glm": _PAIRS,
     "glm4": _PAIRS,
-    "glm4_moe": {"rope": "joined", **_WIDE},
+    "glm4_moe": {"rope": "joined", **_ALL, **_WIDE},
     "gpt_oss": {"norm": "eager_fp32", "rope": "shared_half", "attention": "eager", "router": "huggingface_chosen",
                 "router_precision": "bf16", **_UNTAKEN},
     "granitemoe": _TOP,
     "granitemoeshared": {**_TOP, "projections": "gate_up"},
     "helium": {**_SCALE, "rope": "repeated"},
     "hunyuan_v1_dense": {"rope": "shared_first"},
-    # The sum of routed and shared experts is made in fp32, which no moment of a step has.
-    "hy_v3": {"peak": "saved", **_WIDE},
+    "hy_v3": {"shared_sum": "fp32", **_ALL, **_WIDE},
+    "hy_v3_low": {**_ALL, **_WIDE},
     "hunyuan_v1_moe": {"rope": "shared_first", "expert_adapters": "weights_alone", **_WIDE},
     "mellum": {"rope": "shared_twice", "router_precision": "bf16"},
     "minicpm3": {"rope": "joined"},
@@ -52,11 +57,11 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "olmo2": {"norm": "eager_fp32", "rope": "shared_fp32"},
     "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
     "opt": {"position_ids": "shifted"},
-    "phi": {"rope": "joined_held"},
+    "phi": {"rope": "joined_held", **_ALL},
     "phimoe": {"router": "huggingface_mixer", "router_precision": "bf16", **_UNTAKEN},
     "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
-    "sarvam_moe": {"rope": "joined", **_WIDE},
-    "stablelm": {"rope": "joined_held"},
+    "sarvam_moe": {"rope": "joined", **_ALL, **_WIDE},
+    "stablelm": {"rope": "joined_held", **_ALL},
     "starcoder2": {},
     "vaultgemma": {**_SCALE, "attention": "eager"},
 }

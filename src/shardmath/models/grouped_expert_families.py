@@ -148,11 +148,13 @@ class HyV3(Sigmoid):
     first_dense_layers: Annotated[Count, only(1, why=": Transformers reads mlp_layer_types in its place")] = Field(
         1, validation_alias=keys("first_k_dense_replace"))
     mlp_layer_types: list[str] | None = None
+    enable_moe_fp32_combine: bool = True
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""
         first = first_sparse(self.mlp_layer_types, self.num_layers)
-        return {**super().fields(), "qk_norm": True, "first_dense_layers": 1 if first is None else first}
+        return {**super().fields(), "qk_norm": True, "first_dense_layers": 1 if first is None else first,
+                "model_type": "hy_v3" if self.enable_moe_fp32_combine else "hy_v3_low"}
 
 
 class Dots1(Sigmoid):

@@ -66,7 +66,7 @@ WITHOUT_EFFECT = frozenset(word for line in (
     "moe_layer_start_index moe_layer_end_index",
     # bounds of a gate, and what says once more how MiniMax M2 and Ling normalise and score
     "swiglu_alpha swiglu_limit initial_context_length use_routing_bias qk_norm_type moe_router_enable_expert_bias",
-    "use_rmsnorm embedding_initializer_range enable_moe_fp32_combine mtp_layer_types",
+    "use_rmsnorm embedding_initializer_range mtp_layer_types",
     "mtp_mlp_layer_types",
     "eod_token_id boi_token_index eoi_token_index image_token_index text_config",
 ) for word in line.split())
