@@ -73,6 +73,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      f"{', '.join(HEAVY)}")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let measured runs with 16 or 32 tensor-parallel ranks have nodes as large without a warning."""
+    config.addinivalue_line("filterwarnings", "ignore:node_size = .*links of")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import a file of which every test is left out: its ``pytestmark`` says so."""
     if not config.getoption("--quick"):

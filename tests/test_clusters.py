@@ -140,6 +140,10 @@ def test_times_have_the_error_of_their_generation_of_gpus() -> None:
         assert cluster.model_copy(update={"parameters": {"context_bytes": 7}}).error(with_experts) == error / 1000
         assert all(Cluster.named(name).error(with_experts) is None
                    for name in ("mi300x-192gb", "rtx-4090-24gb", "l40s-48gb", "v100-32gb", "rtx-5090-32gb"))
+        faster = cluster.gpu.model_copy(update={"hbm_mb_per_s": 2 * 3_350_000})
+        larger = cluster.gpu.model_copy(update={"memory_bytes": 2**37})
+        assert cluster.model_copy(update={"gpu": faster}).error(with_experts) is None
+        assert cluster.model_copy(update={"gpu": larger}).error(with_experts) == error / 1000
     assert [Cluster.named(name).gpu.generation for name in ("a100-80gb", "b200", "b300")] == [
         "ampere", "blackwell", "blackwell_ultra"]
 

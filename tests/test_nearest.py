@@ -41,13 +41,17 @@ INTERLEAVED: dict[str, tuple[Any, ...]] = {
 
 
 def alternatives(error: InputError) -> list[dict[str, Any]]:
-    """The sets of changes that an error names: "2 or 4", "num_gpus 8 or 16", "... 2 with num_gpus 8, ..."."""
+    """The sets of changes that an error names: "2 or 4", "num_gpus 8 or 16", "2 or c 8", "a 2 with num_gpus 8, b 1"."""
     assert error.nearest is not None
     if " with " in error.nearest:
         pairs = [part.split(" ") for part in re.split(" with |, ", error.nearest)]
         return [{name: read(value) for name, value in pairs}]
-    name, values = re.fullmatch(r"(?:([a-z]\w*) )?(\S+(?: or \S+)*)", error.nearest).groups()  # type: ignore[union-attr]
-    return [{name or error.field: read(value)} for value in values.split(" or ")]
+    name, sets = error.field, []
+    for part in error.nearest.split(" or "):
+        *named, value = part.split(" ")
+        name = " ".join(named) or name
+        sets.append({name: read(value)})
+    return sets
 
 
 def read(value: str) -> Any:

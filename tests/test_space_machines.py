@@ -85,7 +85,6 @@ def test_a_kind_without_a_figure_is_named(name: str) -> None:
     assert space({"gpu": ["h100-80gb", name]}, questions=()).parts()
 
 
-@pytest.mark.filterwarnings("ignore:node_size = (16|32).*links of (a|h)100-80gb join 8")
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_servers_of_another_size(size: int) -> None:
     """Fixed or on an axis, a size of servers moves bandwidths as the option of ``explain`` does."""

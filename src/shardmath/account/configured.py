@@ -106,14 +106,14 @@ def _nearest(error: InputError, function: Callable[..., object], named: Mapping[
         except InputError:
             return error.nearest
 
-    def refused(changes: Mapping[str, Any]) -> InputError | None:
-        try:
-            function(**{**named, **known, "network": None, **changes})
-        except InputError as refusal:
-            return refusal
-        return None
+        def refused(changes: Mapping[str, Any]) -> InputError | None:
+            try:
+                function(**{**named, **known, "network": None, **changes})
+            except InputError as refusal:
+                return refusal
+            return None
 
-    return nearest_legal(error, named, refused)
+        return nearest_legal(error, named, refused)
 
 
 def configuration_of(run: Run) -> Configuration:

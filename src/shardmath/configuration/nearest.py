@@ -43,6 +43,8 @@ _SWITCHES: Mapping[str, Callable[[Any], Mapping[str, int]]] = {
 }
 #: A rule that leaves a switch one value, before the reason.
 _ONE_VALUE = re.compile(r"must be (\d+)(?: \((?:fp32|bf16)\))?(?=:| with | where | in |$)")
+#: The rule of stages with equally many layers.
+_UNEVEN = re.compile(r"must divide num_layers \(num_layers = (\d+)\)")
 #: Values of arguments that are no parameters.
 _OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "gradients": tuple(GRADIENT_BYTES), "recompute": tuple(RECOMPUTE_MODES),
@@ -64,10 +66,20 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
         values = search.alone(name, search.start(name, error), {}, _NEAR if number else _FAR)
         if values:
             text = " or ".join(map(str, values))
-            return text if name == error.field else f"{name} {text}"
+            return " or ".join([text if name == error.field else f"{name} {text}", *_shorter_stage(error, refused)])
     sets = [f"{name} {value}" for name, value in search.together().items()]
     named = " with ".join(part for part in (*sets[:1], ", ".join(sets[1:])) if part)
     return named or (error.nearest if _is_outside(error) else None)
+
+
+def _shorter_stage(error: InputError, refused: Refused) -> Iterator[str]:
+    """Yield the shorter last stage with which layers that stages cannot share evenly are legal, if there is one."""
+    layers, stages = _UNEVEN.fullmatch(error.rule), error.value
+    if error.field == "pipeline_parallel" and layers is not None and isinstance(stages, int):
+        most = -(-int(layers[1]) // stages)
+        last = int(layers[1]) - most * (stages - 1)
+        if last > 0 and refused({"last_stage_layers": last}) is None:
+            yield f"last_stage_layers {last}"
 
 
 def as_it_was_asked(error: InputError, arguments: Mapping[str, Any]) -> InputError:

@@ -37,7 +37,8 @@ def launch_of(path: str, script: Script) -> Launch:
     bare = [command for command in script.commands if command[0].startswith("--")]
     trainings = [command for command in script.commands if any(flag in command for flag in _TRAINING)]
     if not trainings:
-        rule = "must start a training program of Megatron-LM with its flags, such as --hidden-size"
+        rule = ("must start a training program with its settings: flags of Megatron-LM, such as --hidden-size, or the"
+                " file of another trainer; give that file itself where the script is told its name")
         raise InputError("script", path, rule)
     if trainings[-1] in bare:
         return Launch("", flags_of([word for command in bare for word in command]), None)

@@ -10,7 +10,7 @@ from warnings import warn
 from pydantic import Field, field_validator
 
 from shardmath.errors import ABSENT, InputError, InputWarning, inside, nearest_names
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, MEASURED, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
@@ -193,7 +193,7 @@ class Cluster(Record):
         """Return the share that nine of ten predicted steps were within.
 
         None with constants of one's own, and for GPUs that have those of measured ones but were not measured, such as
-        a GeForce of A100's generation.
+        a GeForce of A100's generation or a GPU with speeds of one's own.
 
         Steps of models ``with_experts`` have an error of their own, of all GPUs that were measured.
 
@@ -203,7 +203,7 @@ class Cluster(Record):
         """
         generation = self.gpu.generation
         own = self.parameters.keys() & EFFICIENCIES.get(generation, {}).keys()
-        if own or self.gpu.compute_capability != MEASURED.get(generation):
+        if own or not self.gpu.is_measured:
             return None
         return (ERROR_OF_EXPERTS if with_experts else ERRORS[generation]) / 1000
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError
+from shardmath.generated.definitions import MEASURED
 from shardmath.input.arguments import typed
 from shardmath.input.naming import by_name
 from shardmath.input.records import Record
@@ -20,6 +21,8 @@ GIB = 2**30
 
 #: The source of a GPU of which nothing but the memory was given.
 GIVEN = "given by the user"
+#: Speeds that most of a step's time depends on.
+_SPEEDS = ("bf16_gflops", "hbm_mb_per_s")
 
 _LARGEST_GIB = 100 * 1024
 """100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
@@ -98,6 +101,15 @@ class Gpu(Record):
         if self.compute_capability.startswith("12."):  # GeForce and RTX PRO: other tensor cores than those of B200
             return ""
         return "blackwell_ultra" if self.compute_capability == "10.3" else self.architecture
+
+    @property
+    def is_measured(self) -> bool:
+        """True if steps were measured on GPUs of this compute capability, and the speeds are those of such a GPU."""
+        if self.compute_capability != MEASURED.get(self.generation):
+            return False
+        return any(self.compute_capability == known.compute_capability
+                   and all(getattr(self, speed) == getattr(known, speed) for speed in _SPEEDS)
+                   for known in _catalogue().values())
 
     @property
     def domain_size(self) -> int:

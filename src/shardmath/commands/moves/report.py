@@ -124,7 +124,7 @@ def _differences(moves: Moves) -> FittedTable:
         for move in moves.differences
     ]
     return table([*titles, "fits"], lines, right=range(1, len(titles)),
-                 title="One thing changed, on the same GPUs with the same batch: the largest saving first")
+                 title="One thing changed, the same batch and, but for DP, the same GPUs: the largest saving first")
 
 
 def _sets(moves: Moves, rows: Sequence[Move], title: str) -> FittedTable:
