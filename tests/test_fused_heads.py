@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
+from oracles.traced import evaluated
 from sympy import Integer, Symbol
 
 from shardmath import explain
 from shardmath.errors import InputError
-from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.functions import power_of_two_from
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parallel.demands import refuse_impossible
@@ -22,11 +21,10 @@ FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
 def test_bytes_kept_behind_the_forward_pass(loss: str) -> None:
     rows = [row for row in COUNTED if row["loss"] == loss]
     assert {row["head"] for row in rows} == {"trained", "frozen"}
-    terms = build(HUGGINGFACE.with_choices(loss=loss))
-    needed = terms.closure(["stage.activation", "stage.buffer", "stage.after_forward"])
+    implementation = HUGGINGFACE.with_choices(loss=loss)
     for row in rows:
         known = values(row, "h a k d f u L tied s b", **FAMILY[row["family"]])
-        found = evaluate(needed, known)
+        found = evaluated(implementation, ["stage.activation", "stage.buffer", "stage.after_forward"], known)
         kept = found["stage.activation"] + found["stage.buffer"] + found["stage.after_forward"]
         if loss == "liger" and row["head"] == "frozen":  # the ledger's own head is frozen with adapters alone
             kept -= 2 * known["u"] * known["h"]

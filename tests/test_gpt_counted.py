@@ -1,21 +1,21 @@
 """GPT layers against counted bytes: LayerNorm, GELU, biases, dropout, learned positions, and fp16 states."""
 
-from functools import cache
 from random import Random
 
 import pytest
 from counted import DEFAULTS, inline, polynomial, rows_of, table, total, value
+from oracles.traced import evaluated
 from sympy import Eq, Expr, Gt, Integer, expand
 
-from shardmath.symbolic.accounts import build, components_of, kept_rows, weight_tensors
-from shardmath.symbolic.exact import evaluate, number
+from shardmath.symbolic.accounts import components_of, kept_rows, weight_tensors
+from shardmath.symbolic.exact import number
 from shardmath.symbolic.functions import Iverson
 from shardmath.symbolic.implementations import MEGATRON, Implementation
 from shardmath.symbolic.ledger import IN_LAYER, Place, Role
 from shardmath.symbolic.parallel.data import bytes_per_element, states
 from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard, tensors_in_shard
 from shardmath.symbolic.parameters import PARAMETERS, symbols
-from shardmath.symbolic.terms import Contribution, Term
+from shardmath.symbolic.terms import Contribution
 
 pytestmark = pytest.mark.slow
 
@@ -106,11 +106,6 @@ def switches_of(variant: str, row: dict[str, str]) -> dict[str, int]:
     return {"lbias": 1, "tied": 1, **VARIANTS[variant][1], "sp": int(row["sp"])}
 
 
-@cache
-def needed(implementation: Implementation) -> tuple[Term, ...]:
-    return tuple(build(implementation).closure(("stage.parameters", "stage.activation")))
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
     implementation = VARIANTS[variant][0]
@@ -123,7 +118,7 @@ def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
             **DEFAULTS, **switches_of(variant, row), **sizes,
             "pos": sizes["s"], "t": int(row["tp"]), "u": int(row["v"]), "L": int(row["layers"]), "B": sizes["b"],
         }
-        found = evaluate(needed(implementation), known)
+        found = evaluated(implementation, ("stage.parameters", "stage.activation"), known)
         assert found["stage.parameters"] == int(row["params_per_rank"]), row
         assert found["stage.activation"] == int(row["saved_bytes_per_rank"]), row
 

@@ -9,17 +9,16 @@ import pytest
 from counted import table, values
 from families import read_config
 from oracles.times import work
+from oracles.traced import evaluated
 
 from shardmath import explain
 from shardmath.configuration.choosing import evaluator_for
 from shardmath.errors import InputError
 from shardmath.input.parameters import model_values
 from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON
 from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parameters import BY_NAME, symbol
-from shardmath.symbolic.terms import Term
 
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
 NAMES = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation", "stage.buffer",
@@ -28,18 +27,14 @@ NAMES = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation"
 KEPT, TRAINED = ("stage.activation", "stage.buffer"), ("stage.parameters", "stage.expert_parameters")
 
 
-def needed(adapters: str, base_weights: str, precision: str = "bf16") -> list[Term]:
-    terms = build(HUGGINGFACE.with_choices(adapters=adapters, base_weights=base_weights, precision=precision))
-    return terms.closure(name for name in NAMES if name in terms)
-
-
 @pytest.mark.parametrize(("name", "row"), [
     (name, row) for name in ("lora", "lora_in_fp32") for row in table(name)
 ], ids=lambda item: item if isinstance(item, str) else " ".join(item.values()))
 def test_adapters(name: str, row: dict[str, str]) -> None:
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
     precision = "bf16" if name == "lora" else "fp32"
-    terms = evaluate(needed(row["adapters"], row.get("base_weights", "full"), precision), known)
+    terms = evaluated(HUGGINGFACE.with_choices(
+        adapters=row["adapters"], base_weights=row.get("base_weights", "full"), precision=precision), NAMES, known)
     assert terms["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
     assert terms["stage.gradient"] == int(row["gradients"]) == int(row["adapter_weights"])
     assert terms["stage.optimizer"] == int(row["states"])
@@ -150,11 +145,10 @@ def test_magnitudes(adapters: str) -> None:
     """Weight-decomposed adapters keep two outputs of every projection, and three vectors of its width."""
     rows = [row for row in table("dora") if row["adapters"] == adapters]
     assert rows
-    terms = build(HUGGINGFACE.with_choices(adapters=adapters, adapter_kind="dora"))
-    needed = terms.closure(("stage.activation", "stage.buffer", "stage.parameters"))
+    implementation = HUGGINGFACE.with_choices(adapters=adapters, adapter_kind="dora")
     for row in rows:
         known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-        found = evaluate(needed, known)
+        found = evaluated(implementation, ("stage.activation", "stage.buffer", "stage.parameters"), known)
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert found["stage.parameters"] == int(row["trained"])
         assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
@@ -165,13 +159,10 @@ def test_adapters_in_fp32_under_autocast(adapters: str) -> None:
     """PEFT's default: each adapter keeps a copy of its input, and bf16 copies of its matrices."""
     rows = [row for row in table("lora_fp32") if row["adapters"] == adapters]
     assert rows
-    terms = build(HUGGINGFACE.with_choices(adapters=adapters, adapter_precision="fp32"))
-    names = ("stage.activation", "stage.buffer", "stage.parameters", "stage.weight", "stage.gradient",
-             "stage.optimizer", "stage.frozen_parameters")
-    needed = terms.closure(names)
+    implementation = HUGGINGFACE.with_choices(adapters=adapters, adapter_precision="fp32")
     for row in rows:
         known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-        found = evaluate(needed, known)
+        found = evaluated(implementation, NAMES, known)
         assert found["stage.weight"] - 2 * found["stage.frozen_parameters"] == int(row["adapter_weights"])
         assert found["stage.gradient"] == int(row["gradients"])
         assert found["stage.optimizer"] == int(row["states"])
@@ -183,10 +174,10 @@ def test_adapters_in_fp32_under_autocast(adapters: str) -> None:
 def test_adapters_on_quantised_weights(row: dict[str, str]) -> None:
     """Layers of bitsandbytes in 8 and 4 bits; under a GPU's autocast PEFT makes no copies of their inputs."""
     wide = row["adapter_precision"] == "fp32"
-    terms = build(HUGGINGFACE.with_choices(adapters=row["adapters"], base_weights=row["base_weights"],
-                                           adapter_precision="fp32_uncopied" if wide else "low"))
+    implementation = HUGGINGFACE.with_choices(adapters=row["adapters"], base_weights=row["base_weights"],
+                                              adapter_precision="fp32_uncopied" if wide else "low")
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-    found = evaluate(terms.closure(NAMES), known)
+    found = evaluated(implementation, NAMES, known)
     assert found["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
     assert found["stage.gradient"] == int(row["gradients"])
     assert found["stage.optimizer"] == int(row["states"])
@@ -201,16 +192,15 @@ def test_adapters_beside_experts(model: str, adapters: str) -> None:
     rows = [row for row in table("lora_experts") if (row["model"], row["adapters"]) == (model, adapters)]
     assert rows
     for scores, precision in sorted({(row["scores"], row["adapter_precision"]) for row in rows}):
-        terms = build(HUGGINGFACE.with_choices(
+        implementation = HUGGINGFACE.with_choices(
             layers="experts", adapters=adapters, scores=scores, adapter_precision=precision,
             expert_adapters="none" if model.startswith("Qwen2") else "weights",
             router_precision="fp32" if model.startswith("Mixtral") else "bf16",
-        ))
-        needed = terms.closure(name for name in (*KEPT, *TRAINED) if name in terms)
+        )
         for row in rows:
             if (row["scores"], row["adapter_precision"]) == (scores, precision):
                 known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0)
-                counted = evaluate(needed, known)
+                counted = evaluated(implementation, (*KEPT, *TRAINED), known)
                 labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
                 assert sum(counted.get(name, 0) for name in TRAINED) == int(row["trained"]), row
                 assert sum(counted[name] for name in KEPT) + labels == int(row["saved"]), row
@@ -222,13 +212,12 @@ def test_adapters_of_later_families_with_experts(family: str, tmp_path: Path) ->
     """From a config.json to PEFT's bytes: routers with sigmoids and others, shared experts, dense layers first."""
     for row in (row for row in table("lora_families") if row["family"] == family):
         model = read_config(tmp_path, json.loads(row["config"]))
-        terms = build(HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
+        implementation = HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
             "adapters": row["adapters"], "adapter_precision": row["adapter_precision"],
-            "attention": "eager" if family == "gpt_oss" else "sdpa"}, model, {}).choices))
+            "attention": "eager" if family == "gpt_oss" else "sdpa"}, model, {}).choices)
         shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
         known = {**values(row, "s b rl", **shape), **shape}
-        names = (*KEPT, *TRAINED, "stage.router.buffer")
-        counted = evaluate(terms.closure(name for name in names if name in terms), known)
+        counted = evaluated(implementation, (*KEPT, *TRAINED, "stage.router.buffer"), known)
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert sum(counted.get(name, 0) for name in TRAINED) == int(row["trained"]), row
         corrections = counted.get("stage.router.buffer", 0)  # which are the model's own

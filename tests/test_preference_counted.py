@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
+from oracles.traced import evaluated
 
-from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import HUGGINGFACE
 
 pytestmark = pytest.mark.slow
@@ -26,14 +25,13 @@ KINDS = sorted({(row["library"], row["trainer"], row["logits"], row["reference"]
 def test_losses(library: str, trainer: str, logits: str, reference: str) -> None:
     """Numbers of sequences, and few of a token, which no row has, are less than what a logit of one word weighs."""
     loss = LOSSES[library, trainer] + ("_16" if logits == "bf16" else "")
-    terms = build(HUGGINGFACE.with_choices(loss=loss, reference=reference))
+    implementation = HUGGINGFACE.with_choices(loss=loss, reference=reference)
     moments = [f"stage.loss.{moment}" for moment in ("after_forward", "loss_forward", "loss_backward")]
-    needed = terms.closure(["stage.activation", "stage.buffer", *(name for name in moments if name in terms)])
     for row in COUNTED:
         if (row["library"], row["trainer"], row["logits"], row["reference"]) != (library, trainer, logits, reference):
             continue
         known = values(row, "h a k d f u L tied s b")
-        found = evaluate(needed, known)
+        found = evaluated(implementation, ["stage.activation", "stage.buffer", *moments], known)
         few = 8 + 64 * known["b"] + (160 if trainer == "kto" else 64) * known["s"] * known["b"]
         for name, column in zip(moments, ("after", "forward", "backward"), strict=True):
             expected = found["stage.activation"] + found["stage.buffer"] + found.get(name, 0)

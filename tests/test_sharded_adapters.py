@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import pytest
 from counted import DEFAULTS, table, values
+from oracles.traced import evaluated
 
 from shardmath import explain
 from shardmath.compiler.evaluators import find
-from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
-from shardmath.symbolic.terms import Term
 
 COUNTED = table("sharded_adapters")
 FAMILY: dict[str, dict[str, int]] = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}
@@ -76,11 +73,13 @@ def test_deepspeed_brings_its_precision_and_frozen_weights_are_shared_out() -> N
 def test_adapters_of_stacked_experts_are_shared_out_by_their_rows(row: dict[str, str]) -> None:
     """FSDP2 pads the first dimension: of one adapter for all experts that is their number times its rank."""
     ranks, qwen = int(row["ranks"]), row["model"].startswith("Qwen2")
-    found = build_terms(row["adapters"], "none" if qwen else "weights", "bf16" if qwen else "fp32")
+    implementation = HUGGINGFACE.with_choices(
+        layers="experts", data_parallel="fsdp", adapters=row["adapters"], peak="saved",
+        expert_adapters="none" if qwen else "weights", router_precision="bf16" if qwen else "fp32")
     known = values(row, "h a k d f fe fs sgate bias qkn E q u L s b rl", tied=0, D=ranks, N=ranks,
                    B=ranks * int(row["b"]), w=2, zero1=1, zero2=1, zero3=1)
-    counted = evaluate(found, known)
     trained = ("stage.parameters", "stage.expert_parameters")
+    counted = evaluated(implementation, (*trained, "stage.weight", "stage.gradient", "stage.optimizer"), known)
     assert sum(counted.get(name, 0) for name in trained) == int(row["trained"])
     assert counted["stage.weight"] == int(row["parameters"])
     assert counted["stage.gradient"] == int(row["gradients"])
@@ -91,12 +90,12 @@ def test_adapters_of_stacked_experts_are_shared_out_by_their_rows(row: dict[str,
 def test_magnitudes_are_shared_out_by_their_rows(row: dict[str, str]) -> None:
     """Each rank has a share of every magnitude, with its gradient and moments; saved tensors are those of one rank."""
     ranks, mixed = int(row["ranks"]), row["precision"] == "mixed"
-    terms = build(HUGGINGFACE.with_choices(adapters=row["adapters"], adapter_kind="dora", data_parallel="fsdp",
-                                           precision=row["precision"], peak="saved"))
+    implementation = HUGGINGFACE.with_choices(adapters=row["adapters"], adapter_kind="dora", data_parallel="fsdp",
+                                              precision=row["precision"], peak="saved")
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]], D=ranks, N=ranks,
                    B=ranks * int(row["b"]), w=4 if mixed else 2, zero1=1, zero2=1, zero3=1)
-    found = evaluate(terms.closure(("stage.parameters", "stage.weight", "stage.gradient", "stage.optimizer",
-                                    "stage.activation", "stage.buffer")), known)
+    found = evaluated(implementation, ("stage.parameters", "stage.weight", "stage.gradient", "stage.optimizer",
+                                       "stage.activation", "stage.buffer"), known)
     # Three biases are padded by themselves, and counted as one (docs/limits.md).
     features = [known[heads] * known["d"] for heads in "akk"]
     shares = sum(-(-size // ranks) for size in features) - -(-sum(features) // ranks)
@@ -107,13 +106,3 @@ def test_magnitudes_are_shared_out_by_their_rows(row: dict[str, str]) -> None:
     assert found["stage.gradient"] == int(row["gradients"])
     assert found["stage.optimizer"] == int(row["moments"])
     assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"])
-
-
-@cache
-def build_terms(adapters: str, expert_adapters: str, router: str) -> list[Term]:
-    """Weights, gradients and moments of adapters beside experts under FSDP2."""
-    terms = build(HUGGINGFACE.with_choices(
-        layers="experts", data_parallel="fsdp", adapters=adapters, expert_adapters=expert_adapters,
-        router_precision=router, peak="saved"))
-    names = ("stage.parameters", "stage.expert_parameters", "stage.weight", "stage.gradient", "stage.optimizer")
-    return terms.closure(name for name in names if name in terms)

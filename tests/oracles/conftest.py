@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from oracles import traced
 from oracles.extent import FULL, SEED, cases
 
 FOLDER = Path(__file__).parent
@@ -95,11 +94,6 @@ def world() -> Iterator[Callable[[int], None]]:
     dist, fake = (import_module(f"torch.{name}") for name in ("distributed", "testing._internal.distributed.fake_pg"))
     yield lambda ranks: dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=ranks)
     dist.destroy_process_group()
-
-
-def pytest_sessionfinish() -> None:
-    if traced.ON:
-        traced.write()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

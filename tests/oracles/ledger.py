@@ -37,6 +37,6 @@ def ledger(implementation: Implementation, *names: str, **letters: int) -> tuple
     if any(number != int(number) for number in numbers):
         raise ValueError(f"not integers: {dict(zip(names, numbers, strict=True))}")
     if traced.ON:
-        return tuple(traced.traced(implementation, name, int(number), known, found)
-                     for name, number in zip(names, numbers, strict=True))
+        rows = traced.traced(implementation, names, known, found)
+        return tuple(rows[name] for name in names)
     return tuple(int(number) for number in numbers)

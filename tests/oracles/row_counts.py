@@ -34,6 +34,7 @@ from oracles import (
     test_huggingface_model,
     test_megatron_expert_mlps,
     test_megatron_expert_steps,
+    test_megatron_flex,
     test_megatron_gpt,
     test_megatron_stage,
     traced,
@@ -42,6 +43,7 @@ from oracles import (
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.components import all_components
+from shardmath.symbolic.expert_layers import FLEX
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, NANOTRON, TORCHTITAN, Implementation
 from shardmath.symbolic.ledger import Place, Role
 from shardmath.symbolic.terms import Contribution
@@ -102,6 +104,9 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
                 "router.saved", "experts.saved", "shared_experts.saved", "dispatch.experts_backward",
                 "dispatch.combine_backward")),
             Oracle(test_megatron_expert_steps, (experts,), sums=_tokens),
+            Oracle(test_megatron_flex, tuple(
+                MEGATRON_CPU.with_choices(permute="unfused", dispatch=dispatch, mlp=mlp, **EXPERTS)
+                for dispatch in FLEX for mlp in ("swiglu", "gelu")), sums=_flex),
             Oracle(test_counted_values, _own(MEGATRON_VARIANTS.values(), "megatron"), ("layer.saved",)),
             Oracle(test_counted_coefficients, _own([*MEGATRON_VARIANTS.values(), HEAD_VARIANTS.values()], "megatron"),
                    sums=_coefficients),
@@ -134,6 +139,12 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
 def _tokens(implementation: Implementation) -> Iterable[list[Contribution]]:
     """Return each row of tokens on their way, which are compared one by one."""
     return [[row] for row in kept_rows(implementation) if _names([row]) <= test_megatron_expert_steps.TOKENS]
+
+
+def _flex(implementation: Implementation) -> Iterable[list[Contribution]]:
+    """Return what a block keeps, and what its forward pass needs beside that; backward passes are compared for some."""
+    rows = test_megatron_flex.by_moment(implementation)
+    yield from (rows["kept"], rows["experts_forward"])
 
 
 def _coefficients(implementation: Implementation) -> Iterable[list[Contribution]]:

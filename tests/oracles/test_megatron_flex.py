@@ -25,8 +25,9 @@ from torch import Tensor
 
 from shardmath.symbolic.accounts import kept_rows
 from shardmath.symbolic.choices import GATED
+from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.ledger import Role
-from shardmath.symbolic.terms import total
+from shardmath.symbolic.terms import Contribution, total
 
 BLOCK = ("router", "flex_dispatch", "experts", "shared_experts")
 #: Hidden states so many times as wide as experts are the largest tensors of a block.
@@ -84,13 +85,17 @@ def block_of(shape: Shape, kernels: dict[str, str]) -> Any:
 def formulas(permute: str, **kernels: str) -> dict[str, Expr]:
     """Return what one micro-batch keeps, with what dispatchers remember, and bytes at the moments beside it."""
     implementation = MEGATRON_CPU.with_choices(layers="experts", permute=permute, **kernels)
+    return {name: inline(implementation, total(*(row.expression for row in some)), ("xn", "xr"))
+            for name, some in by_moment(implementation).items()}
+
+
+def by_moment(implementation: Implementation) -> dict[str, list[Contribution]]:
+    """Return the rows that a block keeps, with what dispatchers remember, and those at each moment beside them."""
     rows = [row for row in kept_rows(implementation) if row.component.name in (*BLOCK, "dispatch")]
     kept = [row for row in rows if not row.tensor.sites and row.tensor.storage != "experts.normed" and (
         row.tensor.role is Role.ACTIVATION
         or (row.tensor.role is Role.BUFFER and row.component.name == "flex_dispatch"))]
-    by_moment = {"kept": kept, **{site: [row for row in rows if site in row.tensor.sites] for site in MOMENTS}}
-    return {name: inline(implementation, total(*(row.expression for row in some)), ("xn", "xr"))
-            for name, some in by_moment.items()}
+    return {"kept": kept, **{site: [row for row in rows if site in row.tensor.sites] for site in MOMENTS}}
 
 
 @pytest.mark.cases(12, 300)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from counted import DEFAULTS
 from oracles import traced
 from oracles.ledger import ledger
-from oracles.traced import Traced
+from oracles.traced import Traced, evaluated
 
 from shardmath.symbolic.implementations import HUGGINGFACE
 
@@ -56,3 +57,13 @@ def test_of_a_maximum_only_the_larger_side_counts() -> None:
     assert forward < backward
     assert "loss.gradient_logits" in most.rows
     assert "loss.logits_fp32" not in most.rows
+
+
+def test_terms_of_counted_tables_know_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, letters = ["stage.activation", "stage.expert_parameters"], {**DEFAULTS, **SHAPE}
+    numbers = evaluated(HUGGINGFACE, names, letters)
+    assert "stage.expert_parameters" not in numbers
+    assert isinstance(numbers["stage.activation"], Traced)
+    assert "attention.q" in numbers["stage.activation"].rows
+    monkeypatch.setattr(traced, "ON", False)
+    assert evaluated(HUGGINGFACE, names, letters) == numbers

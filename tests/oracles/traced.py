@@ -1,9 +1,10 @@
 """Which rows a test compares: numbers of the ledger that know the rows in them, and note those that equal a count.
 
-With ``COUNTED_ROWS=1`` in the environment ``ledger`` returns such numbers, and the run writes the rows of each file of
-tests into ``tests/data/counted_rows.toml``. A row is in a number if it has bytes for the values at hand and the number
-would be another without it: of a maximum only the larger side counts. It is compared when the number, or what sums and
-differences made of it, equals something else; where a test allows a difference, only rows of more bytes are.
+With ``COUNTED_ROWS=1`` in the environment ``ledger`` and ``evaluated`` return such numbers, and the run writes the
+rows of each file of tests into ``tests/data/counted_rows.toml``. A row is in a number if it has bytes for the values at
+hand and the number would be another without it: of a maximum only the larger side counts. It is compared when the
+number, or what sums and differences made of it, equals something else; where a test allows a difference, only rows of
+more bytes are.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from sympy import Basic, Expr, Integer, Mul, Piecewise, Rational, Symbol
 
 from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import holds, number
+from shardmath.symbolic.exact import evaluate, holds, number
 from shardmath.symbolic.functions import Max, Min
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parameters import symbol
@@ -93,13 +95,25 @@ class Traced(int):
 
 
 def traced(
-    implementation: Implementation, name: str, value: int, letters: Mapping[str, int], terms: Mapping[str, Rational],
-) -> Traced:
-    """Return the value of a term with its rows, for letters and values of all terms."""
+    implementation: Implementation, names: Iterable[str], letters: Mapping[str, int], results: Mapping[str, Any],
+) -> dict[str, Traced]:
+    """Return terms with their rows, for letters and values of all terms; 0 for one that is not there."""
+    terms = build(implementation)
     known = {symbol(letter): Integer(one) for letter, one in letters.items()}
-    known |= {term.symbol: Rational(terms[term.name]) for term in build(implementation).terms.values()
-              if term.name in terms}
-    return Traced.of(value, implementation.framework, _Walk(build(implementation), known).rows(name))
+    known |= {terms[name].symbol: Rational(value) for name, value in results.items() if name in terms}
+    walk = _Walk(terms, known)
+    return {name: Traced.of(int(results.get(name, 0)), implementation.framework, walk.rows(name)) for name in names}
+
+
+def evaluated(implementation: Implementation, names: Iterable[str], letters: Mapping[str, int]) -> dict[str, Any]:
+    """Return the values of terms in bytes or elements, as far as they are there, and of those that they need.
+
+    Values of the named ones know their rows where a run notes them.
+    """
+    terms = build(implementation)
+    there = [name for name in names if name in terms]
+    results = evaluate(terms.closure(there), letters)
+    return {**results, **traced(implementation, there, letters, results)} if ON else dict(results)
 
 
 class _Walk:
