@@ -27,14 +27,14 @@ def run_of(family: str, shape: dict[str, int], row: dict[str, str], *, full: boo
     ranks = int(row["ranks"])
     return configured(
         model_of(family, shape), "b300", implementation="huggingface", seq_length=shape["s"],
-        micro_batch_size=shape["b"], global_batch_size=shape["b"] * ranks, data_parallel=ranks, zero_stage=2,
-        recompute="full" if full else "none", torch_workspace_bytes=0, reduce_bucket_size=int(row["bucket"]),
-        overlap_comm=int(row["overlap"]),
+        micro_batch_size=shape["b"], global_batch_size=shape["b"] * ranks * int(row["microbatches"]),
+        data_parallel=ranks, zero_stage=int(row["stage"]), recompute="full" if full else "none",
+        torch_workspace_bytes=0, reduce_bucket_size=int(row["bucket"]), overlap_comm=int(row["overlap"]),
         kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed"})
 
 
 def of_row(row: dict[str, str]) -> Configuration:
-    family, shape, run = described({**row, "microbatches": "1"})
+    family, shape, run = described(row)
     return run_of(family, shape, row, full=run["full"], holds=run["holds"])
 
 
@@ -45,47 +45,56 @@ def test_order_and_peak_are_those_of_deepspeed(place: int) -> None:
     Qwen2's biases are one parameter in a replay, which changes the norms of the optimizer step.
     """
     row = ORDERS[place]
-    run = of_row(row)
-    made, digest = order(last_passes(steps_of(run).trace.events), least(described({**row, "microbatches": "1"})[1]))
+    run, shape = of_row(row), described(row)[1]
+    made, digest = order(last_passes(steps_of(run).trace.events), least(shape))
     account = replayed(run)
     assert account.replay is not None, account.replay_unknown
-    assert account.replay.allocated_bytes == account.peak_bytes == int(row["peak"]), row
+    assert account.replay.allocated_bytes == int(row["peak"]), row
+    if int(row["bucket"]) >= most_parameters(shape) and (row["ranks"] == "1" or row["microbatches"] == "1"):
+        assert account.peak_bytes == int(row["peak"]), row
+    else:  # of any rank, and wherever in a layer a bucket gets full
+        assert account.peak_bytes >= int(row["peak"]), row
     if row["family"] != "qwen2":
         assert {"made": str(made), "order": digest} == {name: row[name] for name in ("made", "order")}, row
 
 
 def test_table_has_every_kind() -> None:
-    seen = {(row["family"], row["recompute"], row["tied"], row["overlap"]) for row in ORDERS}
-    assert len(seen) == 24
+    plain = [row for row in ORDERS if row["stage"] == "2" and row["microbatches"] == "1"]
+    assert len({(row["family"], row["recompute"], row["tied"], row["overlap"]) for row in plain}) == 24
     assert {row["ranks"] for row in ORDERS} == {*"1248"}
     assert {row["holds"] for row in ORDERS} == {*"01"}
+    seen = {(row["stage"], row["overlap"], row["microbatches"] == "1", int(row["bucket"]) >= most_parameters(shape))
+            for row in ORDERS for shape in [described(row)[1]]}
+    assert len(seen) == 16
 
 
 def test_peak_of_the_trace_is_the_ledgers() -> None:
-    """In drawn models, where one bucket has all gradients; an optimizer step of several ranks is said as the most."""
+    """In drawn models, where one bucket has all gradients; what a part cuts with several ranks is said as the most."""
     peaks = set()
     for seed in range(200 if FULL else 12):
         draw = Random(f"deepspeed {seed}")
         family, shape, run = drawn(draw)
         shape |= {"s": draw.choice((16, 256, shape["s"]))}
         ranks, bucket = draw.choice((1, 1, 2, 4, 64)), most_parameters(shape) * draw.choice((1, 1, 3))
-        row = {"ranks": str(ranks), "bucket": str(bucket), "overlap": str(draw.randrange(2))}
+        stage, batches = draw.choice((1, 2)), draw.choice((1, 1, 2, 3))
+        row = {"ranks": str(ranks), "bucket": str(bucket), "overlap": str(draw.randrange(2)), "stage": str(stage),
+               "microbatches": str(batches)}
         configuration = run_of(family, shape, row, full=run["full"], holds=run["holds"])
         account, numbers = replayed(configuration), configuration.job
         values = terms_at(numbers.evaluator.terms, numbers.on_rank(0))
         peaks.add(peak := max(MOMENTS, key=lambda name: values[f"stage.{name}.all"]))
-        if peak == "optimizer_step" and ranks > 1:
-            continue
         assert account.replay is not None, account.replay_unknown
-        assert account.replay.allocated_bytes == account.peak_bytes
+        assert account.replay.allocated_bytes <= account.peak_bytes
+        cuts = ranks > 1 and (peak == "optimizer_step" or (stage == 2 and batches > 1))
+        assert cuts or account.replay.allocated_bytes == account.peak_bytes, (seed, row, peak)
     assert peaks >= {"loss_backward", "norm_backward", "layer_backward", "last_reduce", "optimizer_step"}, peaks
 
 
-@pytest.mark.parametrize(("others", "words"), [
-    ({"reduce_bucket_size": 10**6}, "reduce_bucket_size = 1000000: must be at least"),
-    ({"kernels": {}}, "peak = 'saved'"),
+@pytest.mark.parametrize(("model", "others", "words"), [
+    ("llama-3.2-1b", {"kernels": {}}, "peak = 'saved'"),
+    ("qwen2.5-0.5b", {"reduce_bucket_size": 10**8}, "qkv_bias = 1: must be 0 where a bucket gets full"),
 ])
-def test_what_is_not_replayed(others: dict[str, Any], words: str) -> None:
+def test_what_is_not_replayed(model: str, others: dict[str, Any], words: str) -> None:
     asked = {"implementation": "huggingface", "seq_length": 2048, "data_parallel": 8, "zero_stage": 2,
              "kernels": {"peak": "torch"}, "global_batch_size": 8, **others}
-    assert words in replayed(configured("llama-3.2-1b", "h100-80gb", **asked)).replay_unknown
+    assert words in replayed(configured(model, "h100-80gb", **asked)).replay_unknown

@@ -14,14 +14,14 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE
 from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.deepspeed import KEEPS_TENSORS, compute_bytes
+from ..parallel.deepspeed import ADDS_WHOLE, KEEPS_TENSORS, STAYS, compute_bytes
 from ..parallel.groups import GROUPS
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .frozen_moments import largest_matrix
 from .rows import local_shape
 from .torch_gathered import outside
-from .torch_gradients import of_both_ends, tied_head
+from .torch_gradients import of_both_ends, tied_head, while_passing
 
 D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
@@ -50,11 +50,15 @@ def _part(terms: TermSet) -> Expr:
 
 
 def _cut(terms: TermSet, implementation: Implementation) -> Expr:
+    return KEEPS_TENSORS * _rest(terms, implementation)
+
+
+def _rest(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
     inner, outer = largest_matrix(implementation, True, True), largest_matrix(implementation, False, True)
     parameters, part = _all(terms, "parameters"), _part(terms)
     other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
-    return _width(implementation) * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
+    return _width(implementation) * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
 
 
 def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
@@ -64,7 +68,22 @@ def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _lasting_bucket(terms: TermSet, implementation: Implementation) -> Expr:
     """In the forward pass: stage 3 makes it once; stage 1 keeps it until the last micro-batch is reduced."""
-    return _width(implementation) * bk * (zero3 + zero1 * (1 - zero2) * (1 + ovl) * Iverson(m > 1))
+    return _width(implementation) * bk * (zero3 + ADDS_WHOLE * (1 + ovl))
+
+
+def _whole_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what stage 1 has of gradients beyond those of its part, before it reduces them."""
+    part = terms["stage.gradient"].symbol + _cut(terms, implementation)
+    return STAYS * Max(Integer(0), _all_gradients(terms, implementation) - part)
+
+
+def _new_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: in stage 2 those of the part that a further micro-batch makes, beside the sums of those before."""
+    return zero2 * KEEPS_TENSORS * Iverson(m > 1) * _kept_gradients(terms, implementation)
+
+
+def _all_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * _all(terms, "parameters")
 
 
 def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
@@ -105,7 +124,7 @@ def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     norm of gradients is that of a copy in fp64, tensor by tensor.
     """
     parameters, part = _all(terms, "parameters"), _part(terms)
-    largest = Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+    largest = _largest(implementation)
     narrow, kernel = Iverson(Eq(w, 2)), implementation.choices["optimizer_kernel"]
     group, own = Min(part, sg + CeilDiv(largest, shards)), _TEMPORARIES[kernel]
     alone = own * largest + 4 * h if kernel == "loop" else own * parameters
@@ -129,7 +148,16 @@ def _fits(terms: TermSet) -> Expr:
 
 def _kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     """Return reduced gradients of all tensors that a rank's part cuts, at most."""
-    return terms["stage.gradient"].symbol + _cut(terms, implementation)
+    return _width(implementation) * _part(terms) + _rest(terms, implementation)
+
+
+def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return sums over earlier micro-batches: in stage 1 of all parameters, in stage 2 of the rank's part."""
+    return ADDS_WHOLE * _all_gradients(terms, implementation) + _accumulated_part(terms, implementation)
+
+
+def _accumulated_part(terms: TermSet, implementation: Implementation) -> Expr:
+    return zero2 * Iverson(m > 1) * _kept_gradients(terms, implementation)
 
 
 def _tied(terms: TermSet, implementation: Implementation) -> Expr:
@@ -139,17 +167,42 @@ def _tied(terms: TermSet, implementation: Implementation) -> Expr:
 def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
 
-    A tied head's gradient waits for the embedding's.
+    A tied head's gradient waits for the embedding's, and gradients that stay are there at those moments too.
     """
     head = outside(terms, implementation, "parameters", Place.LAST) - terms["final_norm.parameters"].symbol
-    made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN))))
+    stays = STAYS * _width(implementation) * head
+    made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN)))) - stays
     inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
-    return _tied(terms, implementation) + Max(Integer(0), (1 - tied) * made - inside)
+    return _tied(terms, implementation) + (1 - tied) * (stays + Max(Integer(0), made - inside))
+
+
+def _passed(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients that stay, of the head and passed layers, less what these free; a tied head's in any case."""
+    moment, = while_passing(terms, implementation, _width(implementation), STAYS)
+    return moment
+
+
+def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the embedding's gradients, and all others where they stay."""
+    own = _width(implementation) * terms["embedding.parameters"].symbol
+    return of_both_ends(terms, implementation) + STAYS * (_all_gradients(terms, implementation) - own)
 
 
 def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:
-    """With a bucket that gets full, or a matrix that fits into none: its copy, that matrix, what is kept; at most."""
-    largest = Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+    """With a bucket that gets full, or a matrix that fits into none: its copy, that matrix, what is kept; at most.
+
+    Stage 1 lets go of other ranks' matrices of this size when the backward pass is over.
+    """
+    stays = (1 - zero2) * Iverson(Gt(_largest(implementation), bk)) * _all_gradients(terms, implementation)
+    return (1 - STAYS) * (_reduced_at_a_time(terms, implementation) + stays)
+
+
+def _largest(implementation: Implementation) -> Expr:
+    return Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+
+
+def _reduced_at_a_time(terms: TermSet, implementation: Implementation) -> Expr:
+    largest = _largest(implementation)
     waiting = Iverson(Gt(largest, bk)) * largest
     made = _width(implementation) * (Max(bk, waiting) + waiting) + _kept_gradients(terms, implementation)
     return (1 - _fits(terms)) * made
@@ -158,7 +211,8 @@ def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:
 def _in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
     """Return a copy of the bucket, or with one rank the gradients that are left; with several buckets, at most."""
     whole = _width(implementation) * Max(_all(terms, "parameters"), _part(terms))
-    return _fits(terms) * whole + _between_layers(terms, implementation)
+    unreduced = (1 - zero2) * (1 - _fits(terms)) * _all_gradients(terms, implementation)
+    return _fits(terms) * whole + unreduced + _reduced_at_a_time(terms, implementation)
 
 
 _DEEPSPEED: Any = {"data_parallel": ("deepspeed",), "peak": ("saved",)}
@@ -173,6 +227,9 @@ SIZES: tuple[Any, ...] = (
     ("lasting_bucket", "Bucket of gradients, kept", _FORWARD, _lasting_bucket, _DEEPSPEED),
     ("bucket", "Bucket of gradients", (*_BACKWARD, "last_reduce"), _bucket, _DEEPSPEED),
     ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _DEEPSPEED),
+    ("whole_gradients", "Gradients that are not reduced yet", ("layer_backward",), _whole_gradients, _DEEPSPEED),
+    ("new_gradients", "Gradients of a further micro-batch, at most", ("layer_backward", "last_reduce"), _new_gradients,
+     _DEEPSPEED),
     ("full_bucket", "Copy of a full bucket", ("layer_backward",), _reduced_before_the_end, _DEEPSPEED),
     ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
     ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), gathered, _DEEPSPEED),
@@ -182,16 +239,22 @@ SIZES: tuple[Any, ...] = (
      {**_DEEPSPEED, "zero_offload": ("none",)}),
 )
 
-#: The same of PyTorch's own step in stage 2.
+#: The same of PyTorch's own step in stages 1 and 2.
 OF_STEP: tuple[Any, ...] = (
+    ("accumulated_gradients", "Gradients of earlier micro-batches",
+     (*_FORWARD[1:], *_BACKWARD, "norm_backward", "embedding_backward"), _accumulated, _OWN_STEP),
+    ("accumulated_part", "Gradients of earlier micro-batches", ("last_reduce",), _accumulated_part, _OWN_STEP),
+    ("lasting_bucket", "Buckets of gradients, kept", (*_FORWARD[1:], "head_backward"), _lasting_bucket, _OWN_STEP),
     ("bucket", "Buckets of gradients", ("norm_backward", "layer_backward", "embedding_backward", "last_reduce"),
      _bucket, _OWN_STEP),
     ("made_before_norm", "Gradients of the head, beyond the moments of the final norm", ("norm_backward",),
      _made_with_the_first_gradient, _OWN_STEP),
     ("full_bucket", "Reduced between layers, at most", ("norm_backward", "layer_backward", "embedding_backward"),
      _between_layers, _OWN_STEP),
-    ("waiting_gradient", "Gradient of a tied head", ("layer_backward",), _tied, _OWN_STEP),
-    ("embedding_gradients", "Gradients of the embedding", ("embedding_backward",), of_both_ends, _OWN_STEP),
+    ("passed_gradients", "Gradients that are not reduced yet, less what passed layers freed", ("layer_backward",),
+     _passed, _OWN_STEP),
+    ("embedding_gradients", "Gradients of the embedding, and all that are not reduced yet", ("embedding_backward",),
+     _embedding, _OWN_STEP),
     ("last_bucket", "Copy of the last bucket, and what is left of gradients", ("last_reduce",), _in_the_end, _OWN_STEP),
     ("part_gradients", "Gradients of the rank's part, at most", ("optimizer_step",), _kept_gradients, _OWN_STEP),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,

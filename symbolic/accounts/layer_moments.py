@@ -16,6 +16,7 @@ from ..dimension import ONE
 from ..dimensions import HEADS, KV_HEADS
 from ..functions import Iverson
 from ..implementations import Implementation
+from ..parallel.deepspeed import STAYS
 from ..parameters import BY_LETTER, symbols
 from .autograd import Value, Walk
 from .layers_of_transformers import Layer
@@ -26,6 +27,8 @@ a, k, qkn, rfull = symbols("a k qkn rfull")
 
 #: Numbers of key and of query heads, which are as many or more; on one rank too.
 _MORE_HEADS = {k: a, local_shape((KV_HEADS,))[0]: local_shape((HEADS,))[0]}
+#: 1 where a gradient is gone at once, by the kind of data parallelism that can have it so: added, or in a bucket.
+_GONE: Mapping[str, Expr] = {"ddp": ACCUMULATED, "deepspeed": 1 - STAYS}
 #: Levels of one moment by the values of the switches.
 Case = tuple[int, ...]
 Levels = Mapping[Case, Mapping[Expr, int]]
@@ -39,12 +42,10 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] |
     """
     choices = implementation.choices
     is_layer = recorded is None
-    added = range(1 + (choices["data_parallel"] == "ddp" and not is_forward))
-    if choices["data_parallel"] == "deepspeed":
-        added = range(1, 2)  # a gradient is copied into a bucket at once
+    added = range(1 + (choices["data_parallel"] in _GONE and not is_forward))
     normed = range(1 + (is_layer and choices["heads"] == "grouped"))
     own = kind.switches(choices) if is_layer else ()
-    switches = (qkn, ACCUMULATED if 0 in added else ONE, rfull, *own)
+    switches = (qkn, _GONE[choices["data_parallel"]] if 1 in added else ONE, rfull, *own)
     cases: list[Case] = [*combinations(normed, added, range(1 + (is_layer and not is_forward)),
                                        *(range(2) for _ in own))]
     levels: dict[tuple[str, int], dict[Case, Mapping[Expr, int]]] = {}

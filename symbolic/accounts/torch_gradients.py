@@ -100,13 +100,16 @@ def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     return embedding if waiting == 0 else embedding + waiting + _sum_of_both(terms, embedding)
 
 
-def while_passing(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
+def while_passing(
+    terms: TermSet, implementation: Implementation, each: Expr | None = None, new: Expr = 1 - ACCUMULATED,
+) -> tuple[Expr, ...]:
     """Return, for each kind of layers, gradients of head and passed layers, less their saved tensors; no sharding.
 
     Of a kind the first or the last that goes backward is the peak's. A tied head's gradient waits for the embedding's,
-    to which it is added before those of earlier micro-batches.
+    to which it is added before those of earlier micro-batches. An element of a gradient has ``each`` bytes, or those
+    that the optimizer gets; ``new`` is 1 where gradients stay as they are made, and 0 where they do not.
     """
-    each, new = gradient_bytes(implementation.choices), 1 - ACCUMULATED
+    each = gradient_bytes(implementation.choices) if each is None else each
     passed = each * (new * outside(terms, implementation, "parameters", Place.LAST, Place.MTP) + tied_head(terms))
     moments, gone = [], held_by_whole_layers(implementation)
     for layer, number in kinds_of_layers(terms):

@@ -183,6 +183,8 @@ def _biased(weight: str) -> str:
     return f"+input.gradient_biased grad:{weight} +input.gradient_weighed"
 
 
+#: Word that adds gradients of a matrix and its bias, before there is a sum of those of the input.
+_ADDED_BIASED = "if:input.sum_biased:added"
 #: Words that free the older of such gradients of the input.
 _MADE = "-input.gradient_biased -input.gradient_weighed"
 #: Words that free their sum.
@@ -319,13 +321,14 @@ class _Layer:
     def _k_backward(self) -> str:
         if self._frozen:
             return self._later("k", _TURNED_BACK["k"])
-        return f"grad:attention.qkv.bias {_TURNED_BACK['k']} +input.sum_weighed added +input.sum_biased {_MADE} {_MADE}"
+        return (f"grad:attention.qkv.bias {_TURNED_BACK['k']} +input.sum_weighed {_ADDED_BIASED} +input.sum_biased"
+                f" {_MADE} {_MADE} added")
 
     def _q_backward(self) -> str:
         if self._frozen:
             later = self._later("q", _TURNED_BACK["q"], "free:attention_adapters.qkv.adapter_input")
             return f"{later} free:attention"
-        return f"{_TURNED_BACK['q']} free:attention added {_MADE}"
+        return f"{_TURNED_BACK['q']} free:attention {_MADE} added"
 
 
 def _scripts(names: tuple[str, ...], attention: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
@@ -415,9 +418,8 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
 
 #: Events of DeepSpeed's ZeRO at points of a step, in place of those words, or alone.
 _IN_PARTS: Mapping[str, Mapping[str, str]] = {
-    "step_begin": {"": "sum"}, "loss_backward": {"+loss.gradient_log_softmax": "=last_steps.scaled_loss"
-                                                 " +loss.gradient_log_softmax"},
-    "embedding_backward": {"added": "zero:take added -last_steps.loss -last_steps.scaled_loss"
+    "loss_backward": {"+loss.gradient_log_softmax": "=last_steps.scaled_loss +loss.gradient_log_softmax"},
+    "embedding_backward": {"added": "zero:take -last_steps.loss -last_steps.scaled_loss"
                                     " =last_steps.loss_while_part_reduced zero:reduce",
                            "-last_steps.loss": "-last_steps.loss_while_part_reduced"},
     "last_reduce": {"": "zero:widen"}, "optimizer_step": {"-all": "-all zero:end"},
@@ -425,9 +427,10 @@ _IN_PARTS: Mapping[str, Mapping[str, str]] = {
 
 
 def _partitioned(point: str, events: str) -> Script:
-    """Return the script of a point with DeepSpeed's ZeRO in stage 2, which copies each gradient into a bucket."""
-    words = {"added": "zero:take added", **_IN_PARTS.get(point, {})}
-    made = " ".join((*(words.get(word, word) for word in events.split()), words.get("", ""))).strip()
+    """Return the script of a point with DeepSpeed's ZeRO in stages 1 and 2, which has buckets of gradients."""
+    taken = {word: word.replace("added", "zero:take") for word in ("added", _ADDED_BIASED)}
+    words = {**taken, "sum": "", **_IN_PARTS.get(point, {})}
+    made = " ".join(" ".join((*(words.get(word, word) for word in events.split()), words.get("", ""))).split())
     return Script(point, made, {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["sdpa"]})
 
 

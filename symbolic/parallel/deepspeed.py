@@ -2,9 +2,9 @@
 
 Stages 1 and 2 lay all parameters into one bf16 buffer, padded so that every rank has an even number of its
 elements; its fp32 master weights and moments are those of its part. Stage 3 cuts every parameter into as many parts
-as there are ranks; parameters up to a threshold stay gathered besides. In stage 0, and in stage 1 while micro-batches
-are added up, gradients are autograd's own tensors; bf16 gradients of a part are kept as whole tensors wherever the
-part cuts through one, see ``kept_gradients``.
+as there are ranks; parameters up to a threshold stay gathered besides. In stage 0, in stage 1 while micro-batches are
+added up, and there without ``overlap_comm`` until the backward pass is over, gradients are autograd's own tensors; bf16
+gradients of a part are kept as whole tensors wherever the part cuts through one, see ``kept_gradients``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..ledger import Role
 from ..parameters import symbols
 from .weights import State, Weight, elements
 
-D, c, R, w, m, pt = symbols("D c R w m pt")
+D, c, R, w, m, pt, ovl = symbols("D c R w m pt ovl")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
 
 #: Every rank's part of the buffer of stages 1 and 2 starts at a multiple of so many elements.
@@ -27,6 +27,10 @@ START_ALIGNMENT = 2
 
 #: 1 where a rank keeps the bf16 gradients of its part of the buffer, and no more of them; in fp32 none.
 KEEPS_TENSORS = Iverson(Eq(w, 2)) * (1 - zero3) * (zero2 + zero1 * (1 - zero2) * Iverson(Eq(m, 1)))
+#: 1 in stage 1, whose gradients are added up whole while there are more micro-batches.
+ADDS_WHOLE = zero1 * (1 - zero2) * Iverson(m > 1)
+#: 1 in stage 1 where the only micro-batch's gradients stay whole, until its backward pass is over and they are reduced.
+STAYS = zero1 * (1 - zero2) * (1 - ovl) * Iverson(Eq(m, 1))
 
 
 def persisted(units: Expr) -> Expr:
@@ -45,7 +49,7 @@ def states_in(precision: str) -> tuple[State, ...]:
         State("weight", Role.WEIGHT, size, f"{word} weight", "deepspeed"),
         State("persisted", Role.WEIGHT, size * zero3, f"{word} weight that stays gathered in stage 3", "deepspeed",
               _persisted),
-        State("whole_gradient", Role.GRADIENT, size * (1 - zero1) + size * zero1 * (1 - zero2) * Iverson(m > 1),
+        State("whole_gradient", Role.GRADIENT, size * (1 - zero1 + ADDS_WHOLE),
               f"{word} gradient, whole", "deepspeed", elements),
         State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),
               "gradient, fp32 or bf16, of the rank's part", "deepspeed"),

@@ -165,15 +165,19 @@ class Rows:
 
         ``modules`` orders those of a layer. ``frozen`` ones alone, those that are trained, or with None all.
         """
+        rows = self.ordered_weights(experts, modules, frozen)
+        return [size for row in rows for size in self._parameters(row)]
+
+    def ordered_weights(self, experts: bool, modules: Sequence[str] = (), frozen: bool | None = False) -> list[Row]:
+        """List the same as rows, each as often as there are layers that have it."""
         rows = [row for row in self.every if row.role == "weight" and self._apart(row) is experts
                 and frozen in (None, row.name in self.frozen)]
         if modules:
             rows.sort(key=self.in_modules)
-        layers = {kind: [size for row in rows if row.place in places for size in self._parameters(row)]
-                  for kind, places in PLACES.items()}
-        ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
+        layers = {kind: [row for row in rows if row.place in places] for kind, places in PLACES.items()}
+        ends = {place: [row for row in rows if row.place == place and self.instances(row)]
                 for place in ("FIRST", "STAGE", "LAST")}
-        inner = [size for kind in self.layer_kinds for size in layers[kind]]
+        inner = [row for kind in self.layer_kinds for row in layers[kind]]
         return [*ends["FIRST"], *inner, *ends["STAGE"], *ends["LAST"]]
 
     def _parameters(self, row: Row) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardmath.steps.bound import Bound
-from shardmath.steps.partition import TAKE, Partition
+from shardmath.steps.partition import Partition
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
 from shardmath.steps.trace import EXCHANGE, EXPERTS, PIPELINE, TENSOR, Trace
@@ -49,7 +49,8 @@ class Player:
         self.rows, self._trace, self._states = rows, trace, states
         """Rows at work: a layer whose experts get other tokens than those of the layers before has rows of its own."""
         self.units = Units(rows, trace) if has_units(rows.scripts) else None
-        self._partition = Partition(rows, trace, states.shard)
+        self.partition = Partition(rows, trace, states.shard)
+        self._is_partitioned = rows.choices["data_parallel"] == "deepspeed"
         holds_back = rows.choices["collectives"] == "own"
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if holds_back and rows.values["tensor_parallel"] > 1 else {})}
         self._sends_tokens = holds_back and rows.values["expert_parallel"] > 1
@@ -70,7 +71,7 @@ class Player:
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
-            "later": self._later, "on": self._enter_stream, "zero": self._partition_gradients,
+            "later": self._later, "on": self._enter_stream, "zero": lambda name, point: self.partition.play(name),
             "sum": self._end_microbatch, "sent": self._send, "wait": self._wait,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
             **(self._unit_words(self.units) if self.units is not None else {}),
@@ -152,17 +153,14 @@ class Player:
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
                 if self.units is not None:
                     self.units.keep(row, key)
+                elif self._is_partitioned:
+                    self.partition.make(row, key)
                 else:
                     (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
 
     def _add(self, name: str, point: _Point) -> None:
         self._trace.free_all(self._added)
         self._added = []
-
-    def _partition_gradients(self, event: str, point: _Point) -> None:
-        """Run an event of ZeRO's buckets, which take gradients that there are."""
-        if event != TAKE or self._added:
-            self._partition.play(event)
 
     def _end_microbatch(self, name: str, point: _Point) -> None:
         self._sums = True

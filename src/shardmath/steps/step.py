@@ -168,6 +168,7 @@ class Steps:
         for kind, chunk, microbatch in actions(self._schedule, p, self._walked(), self._chunks, self._group, rank):
             is_first, is_last = rank == chunk == 0, rank == p - 1 and chunk == self._chunks - 1
             self._turn = step, microbatch
+            self._player.partition.is_last = microbatch == self._walked() - 1
             if kind == FORWARD:
                 in_flight[chunk, microbatch] = self._forward(self._kinds(chunk), chunk, is_first, is_last)
             else:

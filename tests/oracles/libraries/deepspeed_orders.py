@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from itertools import product
@@ -46,7 +46,7 @@ def count(row: Mapping[str, str]) -> dict[str, Any]:
 def _count(row: dict[str, str]) -> dict[str, Any]:
     os.dup2(2, 1)
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": row["ranks"], "DS_ACCELERATOR": "cpu"}
-    family, shape, run = described({**row, "microbatches": "1"})
+    family, shape, run = described(row)
     dist.init_process_group("fake", rank=0, world_size=int(row["ranks"]), store=FakeStore())
     deepspeed, recorder, starts = import_module("deepspeed"), InPlace(are_fake=False), list[int]()
     with pytest.MonkeyPatch.context() as patched:
@@ -58,7 +58,8 @@ def _count(row: dict[str, str]) -> dict[str, Any]:
             model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
         optimizer = torch.optim.AdamW(list(model.parameters()), fused=True)
         engine, zero, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
-            "train_micro_batch_size_per_gpu": shape["b"], "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+            "train_micro_batch_size_per_gpu": shape["b"], "gradient_accumulation_steps": run["microbatches"],
+            "bf16": {"enabled": True}, "gradient_clipping": 1.0,
             "zero_optimization": {"stage": int(row["stage"]), "reduce_bucket_size": int(row["bucket"]),
                                   "overlap_comm": row["overlap"] == "1"}})
         model.model.rotary_emb.register_forward_hook(lambda *arguments: starts.append(len(recorder.events)))
@@ -67,14 +68,15 @@ def _count(row: dict[str, str]) -> dict[str, Any]:
                 one.detach()
             for _ in range(2):
                 recorder.peak = recorder.now
-                ids = token_ids(shape)
-                output = engine(input_ids=ids, labels=ids)
-                loss = output.loss
-                if not run["holds"]:
-                    del output
-                engine.backward(loss)
-                output = loss = ids = None
-                engine.step()
+                for _ in range(run["microbatches"]):
+                    ids = token_ids(shape)
+                    output = engine(input_ids=ids, labels=ids)
+                    loss = output.loss
+                    if not run["holds"]:
+                        del output
+                    engine.backward(loss)
+                    output = loss = ids = None
+                    engine.step()
     made, digest = order(recorder.events[starts[-1]:], least(shape))
     return {"peak": recorder.peak, "made": made, "order": digest}
 
@@ -87,19 +89,37 @@ def most_parameters(shape: Shape) -> int:
 
 
 def cases() -> list[dict[str, str]]:
-    """Draw shapes and runs: of all families, with and without recompute, tied weights and overlap, on 1 to 8 ranks."""
-    draw, drawn = Random(7), list[dict[str, str]]()
-    for family, full, tied, overlap in product(("llama", "qwen3", "qwen2"), (0, 1), (0, 1), (0, 1)):
-        k, each = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
-        hidden = k * each * draw.choice((32, 64, 96))
-        sizes = (k, k * each, draw.choice((32, 64)), hidden, 32 * draw.randint(4, 60), draw.choice((1, 2)),
-                 512 * draw.choice((1, 2)), draw.choice((1, 2, 16, 64)) * hidden // 2, draw.randint(2, 5), tied)
-        drawn.append({
-            "family": family, "stage": "2", "recompute": "full" if full else "none", "overlap": str(overlap),
-            "holds": str(draw.randrange(2)), "ranks": str(draw.choice((1, 2, 4, 8))),
-            "bucket": str(draw.choice((1, 1, 2)) * most_parameters(dict(zip(SHAPE, sizes, strict=True)))),
-            **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}})
-    return drawn
+    """Draw shapes and runs: of all families, with and without recompute, tied weights and overlap, on 1 to 8 ranks.
+
+    First those of stage 2 with one micro-batch and a bucket for all gradients, then stages 1 and 2 with one to four
+    micro-batches and buckets that have all, half or a tenth of them, or no matrix of the MLP.
+    """
+    draw = Random(7)
+    plain = [_drawn(draw, kind, overlap=overlap) for *kind, overlap in product(_KINDS, (0, 1), (0, 1), (0, 1))]
+    draw = Random(11)
+    others = product((1, 2), (0, 1), ((1,), (2, 3, 4)), (1, 2, 10, 0))
+    return [*plain, *(_drawn(draw, (draw.choice(("llama", "qwen3")), draw.randrange(2), draw.randrange(2)), stage,
+                             overlap, draw.choice(batches), share) for stage, overlap, batches, share in others)]
+
+
+_KINDS = ("llama", "qwen3", "qwen2")
+
+
+def _drawn(
+    draw: Random, kind: Sequence[Any], stage: int = 2, overlap: int = 0, batches: int = 1, share: int = 1,
+) -> dict[str, str]:
+    family, full, tied = kind
+    k, each = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
+    hidden = k * each * draw.choice((32, 64, 96))
+    sizes = (k, k * each, draw.choice((32, 64)), hidden, 32 * draw.randint(4, 60), draw.choice((1, 2)),
+             512 * draw.choice((1, 2)), draw.choice((1, 2, 16, 64)) * hidden // 2, draw.randint(2, 5), tied)
+    shape = dict(zip(SHAPE, sizes, strict=True))
+    holds, ranks, most = draw.randrange(2), draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2)) * most_parameters(shape)
+    return {
+        "family": family, "stage": str(stage), "recompute": "full" if full else "none", "overlap": str(overlap),
+        "holds": str(holds), "ranks": str(ranks), "microbatches": str(batches),
+        "bucket": str(most // share if share else hidden * shape["f"] - 1),
+        **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}}
 
 
 def main() -> None:

@@ -127,7 +127,9 @@ def process_line(explanation: Explanation) -> str:
     else:
         beyond = [replay.reserved_bytes + total - reserved for total, reserved in (
             (taken.total, taken.reserved), *((end["total"], end["reserved"]) for end in (taken.low, taken.high)))]
-        line += f"reserved {gib(replay.reserved_bytes)} (replayed), process {_spread(*beyond)} GiB ({groups})."
+        less = replay.allocated_bytes < explanation.peak_bytes
+        first = f": the first rank, of {gib(replay.allocated_bytes)} allocated" if less else ""
+        line += f"reserved {gib(replay.reserved_bytes)} (replayed{first}), process {_spread(*beyond)} GiB ({groups})."
         line += f"\n{_kept_back(replay)}"
     if explanation.anchor is not None:
         known = explanation.anchor
