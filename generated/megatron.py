@@ -603,10 +603,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(attention_copies_output*(1 if (micro_batch_size > 1) else 0) + qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
-    ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
+    ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size - 2*recompute_mlp + 2)
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_aligned = 64*(ceil_div(hidden_size*local_ffn, 64) + ceil_div(hidden_size*local_gate_up_features, 64))
-    swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence*(1 - recompute_mlp))
+    swiglu_saved = 2*micro_batch_size*(1 - recompute_mlp)*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence)
     tables_buffer = 4*head_dim*local_sequence
     final_norm_parameters = hidden_size
     final_norm_aligned = 64*ceil_div(hidden_size, 64)
@@ -722,8 +722,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_input_before_loss_forward = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))*(1 if (num_microbatches > in_flight) else 0)
     stage_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))
     stage_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > in_flight) else 0) + 2)
-    stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
-    stage_recomputed_mlp_layer_backward = 2*micro_batch_size*recompute_mlp*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence)
+    stage_mlp_gradients_layer_backward = max(2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn), 2*(micro_batch_size*hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + micro_batch_size*hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*micro_batch_size*local_ffn*local_sequence + micro_batch_size*local_gate_up_features*local_sequence + hidden_size*(1 - (1 if (sequence_shards > 1) else 0))))
+    stage_recomputed_mlp_layer_backward = 2*micro_batch_size*recompute_mlp*(2*hidden_size*local_sequence_sp + 3*local_ffn*local_sequence + 2*local_sequence_sp)
     stage_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_waiting_activations_embedding_backward = (stage_inner_activations - ratio((held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved), in_flight))*(1 if (pipeline_rank == 0) else 0)
     stage_after_forward = stage_loss_after_forward + stage_sent_gradient_after_forward

@@ -265,26 +265,27 @@ def evaluate(
     x154 = 4.0*vocab_multiple
     x156 = 2.0*(2.0 + hidden_size)
     x157 = x74 + x156
-    x164 = x74 + x156 + x157
-    x166 = (-2.0)*head_dim
-    x167 = head_dim*(2.0 + qk_norm)
-    x168 = 2.0*(x167 + 2.0*(1.0 + qk_norm))
-    x169 = opposite((attention_copies_output == 0.0))
-    x170 = 2.0*(x167 + 2.0*select(x120, 0.0, 1.0))
-    x171 = (-4.0)*head_dim
-    x182 = 2.0*hidden_size*vocab_multiple
-    x184 = 4.0*select(x70, 1.0, 0.0)
-    x191 = hidden_size*x139
-    x205 = 12.0*x99
-    x210 = opposite(x98)
-    x213 = 128.0*x146
-    x214 = -(distributed_optimizer - 1.0)
-    x215 = 12.0 + x146
-    x228 = -unexplained_bytes
-    x230 = -communicator_bytes
-    x231 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
-    x233 = 1.0/reserved_per_mille
-    process_holds = gpu_memory + x228
+    x165 = x156 + x157
+    x167 = (-2.0)*head_dim
+    x168 = head_dim*(2.0 + qk_norm)
+    x169 = 2.0*(x168 + 2.0*(1.0 + qk_norm))
+    x170 = opposite((attention_copies_output == 0.0))
+    x171 = 2.0*(x168 + 2.0*select(x120, 0.0, 1.0))
+    x172 = (-4.0)*head_dim
+    x180 = 2.0*(2.0 + x74)
+    x184 = 2.0*hidden_size*vocab_multiple
+    x186 = 4.0*select(x70, 1.0, 0.0)
+    x193 = hidden_size*x139
+    x207 = 12.0*x99
+    x212 = opposite(x98)
+    x215 = 128.0*x146
+    x216 = -(distributed_optimizer - 1.0)
+    x217 = 12.0 + x146
+    x233 = -unexplained_bytes
+    x235 = -communicator_bytes
+    x236 = process_parts*floor(quotient(gpu_memory, 1000000.0, (1.0/1000000.0))) - context_bytes
+    x238 = 1.0/reserved_per_mille
+    process_holds = gpu_memory + x233
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -368,59 +369,63 @@ def evaluate(
             x160 = stage_layers*x88
             first_layer_input_activation = select(x69, 0.0, x74*(first_in_flight*x160))
             x162 = select(x67, 0.0, 1.0)
-            x163 = ((num_kv_heads < tensor_parallel) & opposite(x67))
-            x165 = select(x163, 1.0, 0.0)
-            layer_saved = 4.0*x162 + 2.0*select(x163, model_local_qkv_features*x89, 0.0) + micro_batch_size*(6.0*select(x68, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x164 + sequence_shards*((x165*x166 + x168 + x121*(recompute_core_attention + select((x149 & x169), 1.0, 0.0)) - 4.0*x162)*local_heads + (x170 + recompute_core_attention*x121 + x165*x171)*larger(1.0, x49))))
-            x173 = select(x69, stage_layers, 0.0)*layer_saved
-            x174 = first_in_flight*x173
-            x175 = (1.0 < tensor_parallel)
-            first_inner_activations = first_layer_input_activation + x174 + 9.0*select(x175, x97, 0.0)
-            x177 = micro_batch_size*(local_sequence*(x74 + x152) + x74*select(x87, local_sequence_sp, 0.0))
+            x163 = 6.0*sequence_shards*local_ffn
+            x164 = ((num_kv_heads < tensor_parallel) & opposite(x67))
+            x166 = select(x164, 1.0, 0.0)
+            layer_saved = 4.0*x162 + select(x68, x88*(x74 + x163), 0.0) + 2.0*select(x164, model_local_qkv_features*x89, 0.0) + x88*(x165 + sequence_shards*((x166*x167 + x169 + x121*(recompute_core_attention + select((x149 & x170), 1.0, 0.0)) - 4.0*x162)*local_heads + (x171 + recompute_core_attention*x121 + x166*x172)*larger(1.0, x49)) - 4.0*select(x68, 0.0, 1.0))
+            x174 = select(x69, stage_layers, 0.0)*layer_saved
+            x175 = first_in_flight*x174
+            x176 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x175 + 9.0*select(x176, x97, 0.0)
+            x178 = micro_batch_size*(local_sequence*(x74 + x152) + x74*select(x87, local_sequence_sp, 0.0))
             layer_input_saved = x74*x88
-            stage_recomputed_mlp_layer_backward = select(x68, 0.0, x88*(x74 + 6.0*sequence_shards*local_ffn))
-            stage_mlp_gradients_layer_backward = larger(larger(4.0*local_ffn*x89, micro_batch_size*(local_sequence*(x74*select(x87, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x87, hidden_size*local_sequence_sp, 0.0))), 2.0*x89*(select(x87, hidden_size, 0.0) + local_ffn))
+            stage_recomputed_mlp_layer_backward = select(x68, 0.0, x88*(x180 + x163))
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*local_ffn*x89, 2.0*x89*(select(x87, hidden_size, 0.0) + local_ffn)), x89*(x74*select(x87, 2.0, 1.0) - 2.0*local_ffn) + 2.0*(select(x87, 0.0, hidden_size) + select(x87, hidden_size*x88, 0.0)))
             stage_recomputed_layer_layer_backward = select(x69, 0.0, layer_saved)
-            embedding_embedding_backward = x182*x91 + x74*(x89 + select(x100, x88, 0.0))
-            x185 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x85, x94, 0.0) + 8.0*select(x95, x97, 0.0) + 12.0*first_shard_elements + (x143*x138 + x145)*x147 + x146*x141 + larger(larger(larger(larger(larger(select(x85, batch_loss_forward + loss_loss_forward, 0.0) + select(x85, loss_saved, 0.0) + x159 + first_inner_activations, x159 + first_inner_activations + select(x85, x177, 0.0)), first_inner_activations + select(x85, 0.0, x74*(x88*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_recomputed_mlp_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x174, first_in_flight, 1.0/first_in_flight)), x184*first_shard_elements)
-            x186 = (x85 & x102)
-            x187 = opposite(x186)
-            x188 = (x187 & x128)
-            x189 = (x85 & x128)
-            x190 = rounded_up(attention_norm_aligned + x137 + 64.0*(select(x189, x112, 0.0) + select(x188, x112, 0.0)), x115)
-            x192 = x191 + x139*(x127 + select(x186, 0.0, embedding_parameters) + select(x85, embedding_parameters, 0.0))
-            last_shard_elements = x99*(x118 + smaller(hidden_size + x127 + select(x188, embedding_parameters, 0.0) + select(x189, embedding_parameters, 0.0), 128.0*x110*x190)) + x192
+            embedding_embedding_backward = x184*x91 + x74*(x89 + select(x100, x88, 0.0))
+            x187 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x85, x94, 0.0) + 8.0*select(x95, x97, 0.0) + 12.0*first_shard_elements + (x143*x138 + x145)*x147 + x146*x141 + larger(larger(larger(larger(larger(select(x85, batch_loss_forward + loss_loss_forward, 0.0) + select(x85, loss_saved, 0.0) + x159 + first_inner_activations, x159 + first_inner_activations + select(x85, x178, 0.0)), first_inner_activations + select(x85, 0.0, x74*(x88*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_recomputed_mlp_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x175, first_in_flight, 1.0/first_in_flight)), x186*first_shard_elements)
+            x188 = (x85 & x102)
+            x189 = opposite(x188)
+            x190 = (x189 & x128)
+            x191 = (x85 & x128)
+            x192 = rounded_up(attention_norm_aligned + x137 + 64.0*(select(x191, x112, 0.0) + select(x190, x112, 0.0)), x115)
+            x194 = x193 + x139*(x127 + select(x188, 0.0, embedding_parameters) + select(x85, embedding_parameters, 0.0))
+            last_shard_elements = x99*(x118 + smaller(hidden_size + x127 + select(x190, embedding_parameters, 0.0) + select(x191, embedding_parameters, 0.0), 128.0*x110*x192)) + x194
             last_sent_gradient = select((opposite(x85) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
             last_layer_input_activation = select(x69, 0.0, x74*x160)
-            last_inner_activations = x173 + last_layer_input_activation + 9.0*select((x85 & x175), x89, 0.0)
-            x197 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x94 + 8.0*select(x148, x89, 0.0) + 12.0*last_shard_elements + (x145 + x143*x190)*x147 + x146*x192 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x158 + 2.0*last_sent_gradient + last_inner_activations, x158 + x177 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_recomputed_mlp_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x85, embedding_embedding_backward, 0.0) + select(x85, last_inner_activations - (x173 + last_layer_input_activation), 0.0)), select(x85, 0.0, x78*x88) + x184*last_shard_elements)
-            x198 = pipeline_parallel - 1.0
-            x199 = smaller(1.0, x198)
-            x200 = (x199 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x199, num_microbatches)
-            x202 = (second_in_flight < num_microbatches)
-            x203 = (x199 == x198)
-            x204 = x89*second_in_flight
-            x206 = select(x203, hidden_size, 0.0)
-            x207 = (x203 & x187 & x128)
-            x208 = (x200 & x128)
-            x209 = rounded_up(x137 + 64.0*(select(x203, x131, 0.0) + select(x208, x112, 0.0) + select(x207, x112, 0.0)), x115)
-            x211 = (x100 & x102 & x210)
-            x212 = select(x200, 1.0, 0.0) + select(x203, 1.0, 0.0)
-            x216 = larger(0.0, pipeline_parallel - 2.0)
-            x217 = (x216 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x216, num_microbatches)
-            x219 = (penultimate_in_flight < num_microbatches)
-            x220 = (x216 == x198)
-            x221 = x89*penultimate_in_flight
-            x222 = select(x220, hidden_size, 0.0)
-            x223 = (x220 & x187 & x128)
-            x224 = (x217 & x128)
-            x225 = rounded_up(x137 + 64.0*(select(x220, x131, 0.0) + select(x224, x112, 0.0) + select(x223, x112, 0.0)), x115)
-            x226 = select(x217, 1.0, 0.0) + select(x220, 1.0, 0.0)
-            x227 = larger(larger(larger(x185, x197), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x200) & x202), layer_input_saved, 0.0) + select(x203, 0.0, x74*(x88*select(x202, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*second_in_flight)) + x173*second_in_flight + 9.0*select((x175 & x200), x204, 0.0) + x205*smaller(x206 + x127 + select(x207, embedding_parameters, 0.0) + select(x208, embedding_parameters, 0.0), 128.0*x110*x209) + select(x203, x94, 0.0) + 8.0*select((x95 & x200), x204, 0.0) + (x143*x209)*x147 + select(x211, x212*x144, 0.0)*x213 + (x214*(x206 + x127 + select((x203 & x187), embedding_parameters, 0.0) + select(x200, embedding_parameters, 0.0)))*x215 + 12.0*select(x211, x212*x117, 0.0)), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x217) & x219), layer_input_saved, 0.0) + select(x220, 0.0, x74*(x88*select(x219, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*penultimate_in_flight)) + x173*penultimate_in_flight + 9.0*select((x175 & x217), x221, 0.0) + x205*smaller(x222 + x127 + select(x223, embedding_parameters, 0.0) + select(x224, embedding_parameters, 0.0), 128.0*x110*x225) + select(x220, x94, 0.0) + 8.0*select((x95 & x217), x221, 0.0) + (x143*x225)*x147 + select(x211, x226*x144, 0.0)*x213 + (x214*(x222 + x127 + select((x220 & x187), embedding_parameters, 0.0) + select(x217, embedding_parameters, 0.0)))*x215 + 12.0*select(x211, x226*x117, 0.0))
-            x229 = select(x175, 1.0, 0.0)
-            process_left = (x229 + select(x100, 1.0, 0.0) + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x41), 1.0, 0.0))*x230 + x231
-            process_share = 1065.0 - 27.0*x229 - 9.0*select((2.0 < tensor_parallel), 1.0, 0.0)
+            last_inner_activations = x174 + last_layer_input_activation + 9.0*select((x85 & x176), x89, 0.0)
+            x199 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x94 + 8.0*select(x148, x89, 0.0) + 12.0*last_shard_elements + (x145 + x143*x192)*x147 + x146*x194 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x158 + 2.0*last_sent_gradient + last_inner_activations, x158 + x178 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_recomputed_mlp_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x85, embedding_embedding_backward, 0.0) + select(x85, last_inner_activations - (x174 + last_layer_input_activation), 0.0)), select(x85, 0.0, x78*x88) + x186*last_shard_elements)
+            x200 = pipeline_parallel - 1.0
+            x201 = smaller(1.0, x200)
+            x202 = (x201 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x201, num_microbatches)
+            x204 = (second_in_flight < num_microbatches)
+            x205 = (x201 == x200)
+            x206 = x89*second_in_flight
+            x208 = select(x205, hidden_size, 0.0)
+            x209 = (x205 & x189 & x128)
+            x210 = (x202 & x128)
+            x211 = rounded_up(x137 + 64.0*(select(x205, x131, 0.0) + select(x210, x112, 0.0) + select(x209, x112, 0.0)), x115)
+            x213 = (x100 & x102 & x212)
+            x214 = select(x202, 1.0, 0.0) + select(x205, 1.0, 0.0)
+            x218 = larger(0.0, pipeline_parallel - 2.0)
+            x219 = (x218 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x218, num_microbatches)
+            x221 = (penultimate_in_flight < num_microbatches)
+            penultimate_sent_gradient = select((opposite(x219) & x221), layer_input_saved, 0.0)
+            x223 = (x218 == x200)
+            x224 = x89*penultimate_in_flight
+            penultimate_inner_activations = select(x69, 0.0, x74*(x160*penultimate_in_flight)) + x174*penultimate_in_flight + 9.0*select((x176 & x219), x224, 0.0)
+            x226 = select(x223, hidden_size, 0.0)
+            x227 = (x223 & x189 & x128)
+            x228 = (x219 & x128)
+            x229 = rounded_up(x137 + 64.0*(select(x223, x131, 0.0) + select(x228, x112, 0.0) + select(x227, x112, 0.0)), x115)
+            x230 = select(x219, 1.0, 0.0) + select(x223, 1.0, 0.0)
+            penultimate_static = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207*smaller(x226 + x127 + select(x227, embedding_parameters, 0.0) + select(x228, embedding_parameters, 0.0), 128.0*x110*x229) + select(x223, x94, 0.0) + 8.0*select((x95 & x219), x224, 0.0) + (x143*x229)*x147 + select(x213, x230*x144, 0.0)*x215 + (x216*(x226 + x127 + select((x223 & x189), embedding_parameters, 0.0) + select(x219, embedding_parameters, 0.0)))*x217 + 12.0*select(x213, x230*x117, 0.0)
+            x232 = larger(larger(larger(larger(x187, x199), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x202) & x204), layer_input_saved, 0.0) + select(x205, 0.0, x74*(x88*select(x204, 3.0, 2.0))) + select(x69, 0.0, x74*(x160*second_in_flight)) + x174*second_in_flight + 9.0*select((x176 & x202), x206, 0.0) + x207*smaller(x208 + x127 + select(x209, embedding_parameters, 0.0) + select(x210, embedding_parameters, 0.0), 128.0*x110*x211) + select(x205, x94, 0.0) + 8.0*select((x95 & x202), x206, 0.0) + (x143*x211)*x147 + select(x213, x214*x144, 0.0)*x215 + (x216*(x208 + x127 + select((x205 & x189), embedding_parameters, 0.0) + select(x202, embedding_parameters, 0.0)))*x217 + 12.0*select(x213, x214*x117, 0.0)), penultimate_sent_gradient + select(x223, 0.0, x74*(x88*select(x221, 3.0, 2.0))) + penultimate_inner_activations + penultimate_static), layer_input_saved + stage_recomputed_mlp_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + penultimate_sent_gradient + penultimate_inner_activations + penultimate_static)
+            x234 = select(x176, 1.0, 0.0)
+            process_left = (x234 + select(x100, 1.0, 0.0) + select((1.0 < context_parallel), 1.0, 0.0) + select((1.0 < expert_parallel), 1.0, 0.0) + select((1.0 < x41), 1.0, 0.0))*x235 + x236
+            process_share = 1065.0 - 27.0*x234 - 9.0*select((2.0 < tensor_parallel), 1.0, 0.0)
             broken = np.int8(0)
             broken = where(x71, broken, np.int8(16))
             broken = where(((x67 & x68) | x69), broken, np.int8(15))
@@ -440,10 +445,10 @@ def evaluate(
             broken = where(x39, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x185, 0.0)
-            out[1, row] = select(legal, x197, 0.0)
-            out[2, row] = select(legal, x227, 0.0)
+            out[0, row] = select(legal, x187, 0.0)
+            out[1, row] = select(legal, x199, 0.0)
+            out[2, row] = select(legal, x232, 0.0)
             answer = np.int8(2)
-            answer = where((x227 <= process_holds), np.int8(1), answer)
-            answer = where((x227 <= x228 + smaller(process_left, floor(quotient(1000.0*floor(quotient(1000.0*process_left, reserved_per_mille, x233)), process_share, 1.0/process_share)))), np.int8(0), answer)
+            answer = where((x232 <= process_holds), np.int8(1), answer)
+            answer = where((x232 <= x233 + smaller(process_left, floor(quotient(1000.0*floor(quotient(1000.0*process_left, reserved_per_mille, x238)), process_share, 1.0/process_share)))), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -138,6 +138,7 @@ TERMS = {
     "passing.qkv.gradient": ("bytes", "the three of them as the projection has them"),
     "passing.embedding.partial": ("bytes", "embeddings of the rank's words, before they are summed over ranks"),
     "passing.norm.gradient": ("bytes", "gradient of a norm's input"),
+    "passing.norm.scale_gradient": ("bytes", "gradient of a norm's scale"),
     "passing.gathered": ("bytes", "input of a projection, gathered over ranks"),
     "passing.o_proj.partial": ("bytes", "output of the rank's heads, before it is summed over ranks"),
     "passing.o_proj.output": ("bytes", "output of attention, before it is added to the layer's input"),
@@ -240,12 +241,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_o_proj_input_sequence_first = 2*micro_batch_size*head_dim*attention_copies_output*local_heads*local_sequence*(1 if (micro_batch_size > 1) else 0)
     ffn_norm_weight = hidden_size
     ffn_norm_input = 2*micro_batch_size*hidden_size*local_sequence_sp
-    ffn_norm_rms = 4*micro_batch_size*local_sequence_sp
+    ffn_norm_rms = 4*micro_batch_size*local_sequence_sp*(1 - recompute_mlp)
     local_gate_up_features = ratio(2*ffn_hidden_size, tensor_parallel)
     swiglu_gate_up_weight = hidden_size*local_gate_up_features
     local_ffn = ratio(ffn_hidden_size, tensor_parallel)
     swiglu_down_weight = hidden_size*local_ffn
-    swiglu_gate_up_input = 2*micro_batch_size*hidden_size*local_sequence_sp
+    swiglu_gate_up_input = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - recompute_mlp)
     swiglu_gate = 2*micro_batch_size*local_ffn*local_sequence*(1 - recompute_mlp)
     swiglu_up = 2*micro_batch_size*local_ffn*local_sequence*(1 - recompute_mlp)
     swiglu_down_input = 2*micro_batch_size*local_ffn*local_sequence*(1 - recompute_mlp)
@@ -290,6 +291,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     passing_qkv_gradient = 2*micro_batch_size*local_qkv_features*local_sequence
     passing_embedding_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_norm_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp
+    passing_norm_scale_gradient = 2*hidden_size
     passing_gathered = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_o_proj_partial = 2*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     passing_o_proj_output = 2*micro_batch_size*hidden_size*local_sequence_sp
@@ -411,6 +413,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "passing.qkv.gradient": passing_qkv_gradient,
         "passing.embedding.partial": passing_embedding_partial,
         "passing.norm.gradient": passing_norm_gradient,
+        "passing.norm.scale_gradient": passing_norm_scale_gradient,
         "passing.gathered": passing_gathered,
         "passing.o_proj.partial": passing_o_proj_partial,
         "passing.o_proj.output": passing_o_proj_output,
@@ -633,8 +636,15 @@ SCRIPTS = {
     "layer_backward": (
         "+*",
         "again",
-        "remake:swiglu",
-        "+down.remade",
+        "if:down.remade:remake:ffn_norm",
+        "if:down.remade:remake:swiglu.gate_up.input",
+        "if:down.remade:+gathered",
+        "if:down.remade:remake:swiglu.gate_up.output",
+        "if:down.remade:-gathered",
+        "if:down.remade:remake:swiglu",
+        "if:down.remade:+down.partial",
+        "if:down.remade:+down.remade",
+        "if:down.remade:-down.partial",
         "+output_gradient",
         "+down.input_gradient",
         "+down.weight_gradient",
@@ -652,6 +662,8 @@ SCRIPTS = {
         "free:swiglu.gate_up.input",
         "-gathered",
         "+norm.gradient",
+        "+norm.scale_gradient",
+        "+norm.shift_gradient",
         "-reduced",
         "use:mlp_dummies.dummy.grouped.swiglu.gate_up",
         "-input_gradient",
@@ -659,6 +671,8 @@ SCRIPTS = {
         "-gate_up.weight_gradient",
         "free:swiglu",
         "free:ffn_norm",
+        "-norm.scale_gradient",
+        "-norm.shift_gradient",
         "-norm.gradient",
         "-down.remade",
         "+output_gradient",
@@ -693,6 +707,8 @@ SCRIPTS = {
         "free:attention.qkv.input",
         "-gathered",
         "+norm.gradient",
+        "+norm.scale_gradient",
+        "+norm.shift_gradient",
         "-reduced",
         "use:attention_dummies.dummy.grouped.qkv",
         "-input_gradient",
@@ -700,6 +716,8 @@ SCRIPTS = {
         "-qkv.weight_gradient",
         "free:attention",
         "free:attention_norm",
+        "-norm.scale_gradient",
+        "-norm.shift_gradient",
         "-norm.gradient",
         "bind",
         "free",

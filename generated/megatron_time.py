@@ -183,6 +183,8 @@ TERMS = {
     "ffn_norm.kernels": ("kernels", "Norm before the MLP: kernels of a pass"),
     "ffn_norm.forward_time": ("s", "Norm before the MLP: computing of the forward pass"),
     "ffn_norm.backward_time": ("s", "Norm before the MLP: computing of the backward pass"),
+    "ffn_norm.repeated_time": ("s", "Norm before the MLP: computing that recompute of its modules repeats"),
+    "ffn_norm.repeated_flops": ("FLOP", "Norm before the MLP: products that recompute of its modules repeats"),
     "swiglu.forward_flops": ("FLOP", "SwiGLU: multiplications and additions of the forward pass"),
     "swiglu.forward_bytes": ("bytes", "SwiGLU: what memory moves outside of products in the forward pass"),
     "swiglu.backward_bytes": ("bytes", "SwiGLU: what memory moves outside of products in the backward pass"),
@@ -579,6 +581,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     ffn_norm_kernels = 1
     ffn_norm_forward_time = ratio(1000*ffn_norm_forward_bytes, hbm_bandwidth*hbm_per_mille)
     ffn_norm_backward_time = ratio(1000*ffn_norm_backward_bytes, hbm_bandwidth*hbm_per_mille)
+    ffn_norm_repeated_time = ratio(4000*micro_batch_size*hidden_size*local_sequence_sp*recompute_mlp, hbm_bandwidth*hbm_per_mille)
+    ffn_norm_repeated_flops = 0
     swiglu_forward_flops = 2*micro_batch_size*hidden_size*local_sequence*(local_ffn + local_gate_up_features)
     swiglu_forward_bytes = 6*micro_batch_size*(hidden_size*local_sequence_sp + local_ffn*local_sequence)
     swiglu_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 10*micro_batch_size*local_ffn*local_sequence
@@ -631,8 +635,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_forward_flops = attention_forward_flops + swiglu_forward_flops
     layer_weight_gradients = attention_product_time + swiglu_product_time
     layer_kernels = attention_kernels + attention_norm_kernels + ffn_norm_kernels + swiglu_kernels + 36
-    layer_repeated_time = attention_context_repeated_time + attention_repeated_time + swiglu_repeated_time + swiglu_tensor_repeated_time
-    layer_repeated_flops = attention_repeated_flops + swiglu_repeated_flops
+    layer_repeated_time = attention_context_repeated_time + attention_repeated_time + ffn_norm_repeated_time + swiglu_repeated_time + swiglu_tensor_repeated_time
+    layer_repeated_flops = attention_repeated_flops + ffn_norm_repeated_flops + swiglu_repeated_flops
     layer_tensor_forward_passes = attention_tensor_forward_passes + swiglu_tensor_forward_passes
     layer_tensor_forward_bytes = attention_tensor_forward_bytes + swiglu_tensor_forward_bytes
     layer_tensor_backward_passes = attention_tensor_backward_passes + swiglu_tensor_backward_passes
@@ -820,7 +824,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     alone_swiglu_repeated_flops = 2*alone_local_sequence*hidden_size*recompute_mlp*(alone_local_ffn + alone_local_gate_up_features)
     alone_head_forward_flops = 2*alone_local_sequence*alone_local_vocab*hidden_size
     alone_layer_forward_flops = alone_attention_forward_flops + alone_swiglu_forward_flops
-    alone_layer_repeated_flops = alone_attention_repeated_flops + alone_swiglu_repeated_flops
+    alone_layer_repeated_flops = alone_attention_repeated_flops + alone_swiglu_repeated_flops + ffn_norm_repeated_flops
     alone_output_forward_flops = alone_head_forward_flops
     alone_forward_flops = alone_dense_layers*alone_layer_forward_flops + alone_output_forward_flops + input_forward_flops
     alone_repeated_flops = alone_dense_layers*(alone_layer_forward_flops*recompute_full + alone_layer_repeated_flops*(1 - recompute_full))
@@ -944,6 +948,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "ffn_norm.kernels": ffn_norm_kernels,
         "ffn_norm.forward_time": ffn_norm_forward_time,
         "ffn_norm.backward_time": ffn_norm_backward_time,
+        "ffn_norm.repeated_time": ffn_norm_repeated_time,
+        "ffn_norm.repeated_flops": ffn_norm_repeated_flops,
         "swiglu.forward_flops": swiglu_forward_flops,
         "swiglu.forward_bytes": swiglu_forward_bytes,
         "swiglu.backward_bytes": swiglu_backward_bytes,

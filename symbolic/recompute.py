@@ -18,8 +18,8 @@ class Region:
     ``modules`` are the modules whose saved tensors are dropped; an empty tuple is the whole layer, whose
     dropped rows are counted by layers (``parallel.pipeline``) rather than by a factor in every row.
     Rows with ``checkpoint`` equal to the region's name are kept instead. ``again`` are the modules that run once
-    more, where these are not the same. ``quantised`` are modules that belong to it besides in FP8, where it begins with
-    a layer of Transformer Engine that has the norm inside.
+    more, where these are not the same. ``inside`` are modules whose saved tensors are dropped besides, and ``norm`` is
+    one that runs once more, where the region begins with a layer that has its norm inside.
     """
 
     name: str
@@ -28,16 +28,26 @@ class Region:
     meaning: str
     source: str
     again: tuple[str, ...] = ()
-    quantised: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+    norm: tuple[str, ...] = ()
 
-    @property
-    def repeated(self) -> tuple[str, ...]:
-        """The modules that run once more in the backward pass."""
-        return self.again or self.modules
+    def repeated(self, choices: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the modules that run once more in the backward pass."""
+        return (*(self.again or self.modules), *(self.norm if has_norm_inside(choices) else ()))
 
     def dropped(self, choices: Mapping[str, str]) -> tuple[str, ...]:
         """Return the modules whose saved tensors are dropped."""
-        return (*self.modules, *(self.quantised if choices["fp8"] != "none" else ()))
+        return (*self.modules, *(self.inside if has_norm_inside(choices) else ()))
+
+
+def has_norm_inside(choices: Mapping[str, str]) -> bool:
+    """Tell whether the first projection of a dense MLP normalises its input itself, as ``LayerNormLinear`` does.
+
+    Megatron-Core has it in its layers of Transformer Engine. In its local ones the norm stands alone: those are known
+    by the moments of their steps, by their core attention, or by another norm.
+    """
+    local = choices["peak"] == "megatron_local" or choices["attention"] in ("unfused", "fused_softmax")
+    return choices["data_parallel"] in ("ddp", "megatron_fsdp") and choices["norm"] == "fused" and not local
 
 
 REGIONS: tuple[Region, ...] = (
@@ -46,7 +56,7 @@ REGIONS: tuple[Region, ...] = (
            "core attention keeps its arguments", "korthikanti2022"),
     Region("mlp", "rmlp", ("activation", "down", "ffn_post_norm"), "the MLP keeps only its input", "megatron_core",
            again=("gate_up", "up", "activation", "down", "ffn_post_norm"),
-           quantised=("ffn_norm_statistics", "gate_up", "up")),
+           inside=("ffn_norm_statistics", "gate_up", "up"), norm=("ffn_norm",)),
     Region("layernorm", "rnorm", ("latent_norm", "expert_norm"),
            "norms that stand alone keep only their input; what reads their output keeps nothing", "megatron_core"),
     Region("mla_up_proj", "rup", ("latent_up",),

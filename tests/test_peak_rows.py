@@ -122,8 +122,12 @@ class Oracle:
         return self.share + (8 if self.kind.gpt else 4) * self.T // self.ts
 
     def mlp(self) -> int:
-        """What recompute of the MLP makes again: inputs of the activation and of the projection back."""
+        """Inputs of the activation and of the projection back."""
         return (4 if self.kind.gpt else 6) * self.f * self.T // self.t
+
+    def again(self) -> int:
+        """What recompute of the MLP makes again: these, and what the norm inside of its first projection made."""
+        return self.mlp() + (0 if self.local else self.norm())
 
     def layer(self) -> int:
         T, t, dropped = self.T, self.t, self.x.dropout
@@ -135,7 +139,7 @@ class Oracle:
         else:  # output, log-sum-exp, state of random numbers; a copy of the output for several sequences
             copies = 2 if self.kind.gpt and self.x.b > 1 else 1
             size += copies * 2 * self.A * T // t + 4 * HEADS * T // t + 16 * dropped
-        size += 0 if self.x.rmlp else self.mlp()
+        size += self.mlp() - self.x.rmlp * self.again()
         return size + 2 * dropped * H * T // self.ts
 
     def embedding(self) -> int:
@@ -182,10 +186,12 @@ class Oracle:
         down = self.whole * gathered + 2 * self.f * self.T // self.t + self.x.dropout * self.share // 2
         copies = 1 if self.local else 1 + gathered
         up = activation + copies * self.whole + gathered * self.share - self.mlp()
+        if not self.local and not gathered:  # the norm's weights have gradients beside that of the projection's output
+            up += 2 * H * (1 + self.kind.gpt)
         if self.separate:
             down += 2 * H * self.f // self.t
             up += 2 * wide * H // self.t
-        return max(down, activation, up) + self.x.rmlp * (self.mlp() + self.share)  # the output is made again too
+        return max(down, activation, up) + self.x.rmlp * (self.again() + self.share)  # the output is made again too
 
     def parameters(self) -> int:
         """Elements of the rank; every matrix and vector of these sizes starts at a multiple of 64."""

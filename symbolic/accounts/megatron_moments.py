@@ -30,7 +30,7 @@ from ..parallel.pipeline import (
 from ..parallel.schedules import SCHEDULES
 from ..parallel.weights import without_experts
 from ..parameters import symbols
-from ..recompute import REGIONS
+from ..recompute import REGIONS, has_norm_inside
 from ..terms import TermSet, product, total
 from . import expert_layers, quantised_moments
 from .recomputed import recomputed_layer
@@ -117,12 +117,14 @@ def exchanged(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the largest of three moments of the backward pass of a dense MLP, less what is freed by then.
+    """Return the largest of the moments of the backward pass of a dense MLP, less what is freed by then.
 
     In the down projection the gathered gradient of its output and the gradient of its input; in the activation
     the gradient of its input (that of its output takes the place of the projection's input, now freed);
     in the up projection that one, the gathered input, and the input's gradient with its sum over ranks,
-    when all that the MLP saved is freed. Before them a norm behind the MLP makes the gradients of its input and scale.
+    when all that the MLP saved is freed. A norm inside of it makes the gradients of its weights, and that of its input
+    in place of its output, which are more where nothing is gathered. Before them a norm behind the MLP makes the
+    gradients of its input and scale.
     """
     choices = implementation.choices
     largest = (_plain_gradients if choices["fp8"] == "none" else quantised_moments.mlp_gradients)(implementation)
@@ -150,6 +152,9 @@ def _plain_gradients(implementation: Implementation) -> Expr:
         down, activation = total(down, _bf16(_SHARE), -freed), total(activation, -freed)
     saved = saved_by(_MLP.modules, Place.DENSE, implementation)
     up = total(of_input, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -saved)
+    if has_norm_inside(choices):
+        vectors = 2 if choices["normalisation"] == "layer" else 1
+        up = total(up, product(1 - gathered, vectors, _bf16((HIDDEN,))))
     if choices["weight_gradient"] == "separate":
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))

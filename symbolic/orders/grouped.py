@@ -75,8 +75,9 @@ def _sent(names: str, made: str) -> str:
 def column_backward(projection: str, component: str, norm: str, dummy: str) -> str:
     """Return the words of the backward pass of a norm and the projection behind it, as ``LayerNormLinear`` runs it."""
     return (f"+gathered +input_gradient +reduced +{projection}.weight_gradient free:{component}.{projection}.input"
-            f" -gathered +norm.gradient -reduced use:{dummy} -input_gradient -{projection}.gradient"
-            f" -{projection}.weight_gradient free:{component} free:{norm} -norm.gradient")
+            f" -gathered +norm.gradient +norm.scale_gradient +norm.shift_gradient -reduced use:{dummy} -input_gradient"
+            f" -{projection}.gradient -{projection}.weight_gradient free:{component} free:{norm}"
+            " -norm.scale_gradient -norm.shift_gradient -norm.gradient")
 
 
 _PROJECTED = ("use:engine_workspace save:layer_input save:attention_norm -embedding.partial -down.output"

@@ -65,6 +65,9 @@ PASSING: tuple[Passing, ...] = (
     *latent.PASSING,
     _layers("embedding.partial", WHOLE, "embeddings of the rank's words, before they are summed over ranks", SCATTERED),
     _layers("norm.gradient", SHARE, "gradient of a norm's input"),
+    _layers("norm.scale_gradient", (HIDDEN,), "gradient of a norm's scale"),
+    _layers("norm.shift_gradient", (HIDDEN,), "gradient of a norm's shift",
+            options={**_LAYERS, "normalisation": ("layer",)}),
     _layers("gathered", WHOLE, "input of a projection, gathered over ranks", SCATTERED),
     _layers("o_proj.partial", WHOLE, "output of the rank's heads, before it is summed over ranks", SCATTERED),
     _layers("o_proj.output", SHARE, "output of attention, before it is added to the layer's input"),
@@ -157,13 +160,14 @@ def _layer_with(
     if mlp in _UNFUSED["mlp"]:
         before, behind = "+up.output +up.unbiased -gathered +up.biased -up.unbiased ", " -up.output -up.biased"
     to_mlp = grouped.column_backward(first, component, "ffn_norm", f"{dummies}.{first}")
+    inner = f"save:{component}.{first}.input +gathered {before}{kept} -gathered save:{component}{behind}"
+    again = f"save:ffn_norm {inner} +down.partial +down.remade -down.partial".replace("save:", "remake:").split()
     return (
         # The output of the layer before lives until it is added to that one's input.
-        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output save:{component}.{first}.input +gathered"
-               f" {before}{kept} -gathered save:{component}{behind} end +down.partial =down.output"
+        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output {inner} end +down.partial =down.output"
                " -down.partial", own),
-        Script("layer_backward", f"+* again remake:{component} +down.remade +output_gradient +down.input_gradient"
-               f" +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
+        Script("layer_backward", f"+* again {' '.join(f'if:down.remade:{word}' for word in again)} +output_gradient"
+               f" +down.input_gradient +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
                f" {activated} -down.input_gradient{freed} {to_mlp} -down.remade"
                f" {backward} bind free -recomputed.output -*", own),
     )

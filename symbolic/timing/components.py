@@ -65,11 +65,14 @@ def add_components(terms: TermSet, implementation: Implementation) -> None:
             count = Integer(len(products) + sum(item.kernels for item in moved))
             collectives = (item.row.kernels for item in transfers(component, implementation))
             terms.add(f"{name}.kernels", total(count, *collectives), "kernels", f"{title}: kernels of a pass")
-            _add_times(terms, component, products, moved)
+            _add_times(terms, component, implementation, products, moved)
         _add_traffic(terms, component, implementation)
 
 
-def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul], moved: Iterable[Moved]) -> None:
+def _add_times(
+    terms: TermSet, component: Component, implementation: Implementation, products: Iterable[Matmul],
+    moved: Iterable[Moved],
+) -> None:
     name, title = component.name, component.title
     linear = [matmul_time(item) for item in products if item.rate != Kernel.ATTENTION.value]
     core = [item for item in products if item.rate == Kernel.ATTENTION.value]
@@ -91,13 +94,14 @@ def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul],
             parts[way].append(stream_time(terms[f"{name}.{way}_bytes"].symbol))
         terms.add(f"{name}.{way}_time", total(*parts[way]), "s", f"{title}: computing of the {way} pass")
     again = total(*_switched(
-        *((item.module, matmul_time(item)) for item in products),
+        implementation, *((item.module, matmul_time(item)) for item in products),
         *((item.module, stream_time(item.forward)) for item in moved),
     ))
     if again != 0:
         terms.add(f"{name}.repeated_time", again, "s", f"{title}: computing that recompute of its modules repeats")
-        terms.add(f"{name}.repeated_flops", total(*_switched(*((item.module, item.flops) for item in products))),
-                  "FLOP", f"{title}: products that recompute of its modules repeats")
+        flops = _switched(implementation, *((item.module, item.flops) for item in products))
+        terms.add(f"{name}.repeated_flops", total(*flops), "FLOP",
+                  f"{title}: products that recompute of its modules repeats")
 
 
 def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
@@ -109,12 +113,12 @@ def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
     return total(*(product(Integer(item.backward), matmul_time(item)) for item in own))
 
 
-def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
+def _switched(implementation: Implementation, *parts: tuple[str, Expr]) -> Iterator[Expr]:
     """Return the seconds of recomputed modules, grouped by the switch of their region."""
     switched: dict[Expr, list[Expr]] = {}
     for module, cost in parts:
-        if repeated(module) != 0:
-            switched.setdefault(repeated(module), []).append(cost)
+        if (switch := repeated(module, implementation)) != 0:
+            switched.setdefault(switch, []).append(cost)
     return (product(switch, total(*costs)) for switch, costs in switched.items())
 
 
@@ -136,7 +140,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
             waited = ring_time(group.name, total(number, *late), size, own[0].row.sent, own[0].row.pairs)
             terms.add(f"{part}_time", _unhidden(terms, name, way, own[0].row, waited), "s",
                       f"{words}, time that nothing hides")
-        again = [(repeated(item.row.module), item) for item in own]
+        again = [(repeated(item.row.module, implementation), item) for item in own]
         if any(switch != 0 for switch, _ in again):
             part = f"{name}.{group.name}_repeated"
             words = f"{title}: of recompute of its modules among {group.meaning}"

@@ -142,11 +142,11 @@ def transfers(component: Component, implementation: Implementation) -> tuple[Sen
     )
 
 
-def repeated(module: str) -> Expr:
+def repeated(module: str, implementation: Implementation) -> Expr:
     """Return a 0/1 expression of the switches: 1 if a module runs once more for its layer's backward pass."""
     once: Expr = Integer(1)
     for region in REGIONS:
-        if module in region.repeated:
+        if module in region.repeated(implementation.choices):
             once *= 1 - symbol(region.switch)
     return Integer(1) - once
 

@@ -2,7 +2,8 @@
 
 They compute nothing. Read in ``_Linear`` and ``_LayerNormLinear`` of release 2.11 and ``prepare_forward``: an input is
 made contiguous, a rank keeps its own part of it and gathers it again behind the gradient of the output, and what a
-function made lives until it returns. Gradients of scales of norms, which are vectors, are not made.
+function made lives until it returns. Gradients of scales and shifts of norms, which are vectors, are made by
+``RmsNormLinear`` and ``LayerNormLinear`` alone.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, mode: str, normed: bool, ranks: int, separate: bool
+        ctx: Any, hidden: Tensor, weight: Tensor, mode: str, normed: bool, ranks: int, separate: bool, *vectors: Tensor
     ) -> Tensor:
-        ctx.mode, ctx.ranks, ctx.separate, ctx.shape = mode, ranks, separate, hidden.shape
+        ctx.vectors, ctx.mode, ctx.ranks, ctx.separate, ctx.shape = len(vectors), mode, ranks, separate, hidden.shape
         inputs = hidden.view(-1, hidden.shape[-1])
-        numbers = _numbers(inputs) if normed else None
+        numbers = [_numbers(inputs) for _ in range(max(1, len(vectors)))] if normed else []
         kept = torch.zeros_like(inputs) if normed else inputs
         whole = _of_all_ranks(kept, ranks) if mode == COLUMN and ranks > 1 else kept
         result = inputs.new_zeros(len(whole), len(weight))
         if mode == ROW and ranks > 1:
             result = result.new_zeros(len(whole) // ranks, len(weight))
         del whole
-        ctx.save_for_backward(inputs if normed else None, numbers, kept, weight)
+        ctx.save_for_backward(inputs if normed else None, kept, weight, *numbers)
         return result.view(-1, *hidden.shape[1:-1], len(weight))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, _, kept, weight = ctx.saved_tensors
+        inputs, kept, weight, *_ = ctx.saved_tensors
         gradient = gradient.view(-1, gradient.shape[-1])
         if ctx.mode == ROW and ctx.ranks > 1:
             gradient = _of_all_ranks(gradient, ctx.ranks)
@@ -61,29 +62,33 @@ class _Product(torch.autograd.Function):
             kept.data = kept.new_empty(0)  # cleared behind the product
         if ctx.mode == ROW and ctx.ranks > 1:
             del gradient
+        of_vectors: list[Tensor] = []
         if inputs is not None:
-            made = torch.zeros_like(inputs)
+            width = inputs.shape[-1]
+            made, *of_vectors = torch.zeros_like(inputs), *(inputs.new_zeros(width) for _ in range(ctx.vectors))
         assert product is not None  # alive until here
-        return made.view(ctx.shape), of_weight, None, None, None, None
+        return made.view(ctx.shape), of_weight, None, None, None, None, *of_vectors
 
 
 class Linear(nn.Module):
     """A projection whose input every rank has whole, of which it has columns or rows, or all."""
 
-    mode, normed = DUPLICATED, False
+    mode, normed, vectors = DUPLICATED, False, 0
 
     def __init__(self, inputs: int, outputs: int, *, config: TransformerConfig, **_: Any) -> None:
         super().__init__()
         t = config.tensor_model_parallel_size
         size = {DUPLICATED: (outputs, inputs), COLUMN: (outputs // t, inputs), ROW: (outputs, inputs // t)}[self.mode]
         self.weight = nn.Parameter(torch.zeros(size, dtype=config.params_dtype))
+        self.scales = nn.ParameterList(torch.zeros(inputs, dtype=config.params_dtype) for _ in range(self.vectors))
         self._ranks = t if config.sequence_parallel else 1
         self._separate = not config.gradient_accumulation_fusion
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, None]:
         """Return the output and no bias."""
         given = hidden.contiguous()
-        return _Product.apply(given, self.weight, self.mode, self.normed, self._ranks, self._separate), None
+        own = self.mode, self.normed, self._ranks, self._separate
+        return _Product.apply(given, self.weight, *own, *self.scales), None
 
 
 class ColumnParallelLinear(Linear):
@@ -96,6 +101,18 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
     """The same with a norm before it."""
 
     normed = True
+
+
+class RmsNormLinear(LayerNormColumnParallelLinear):
+    """The same with the gradient of RMSNorm's scale."""
+
+    vectors = 1
+
+
+class LayerNormLinear(LayerNormColumnParallelLinear):
+    """The same with the gradients of LayerNorm's scale and shift, which keeps two numbers for each token."""
+
+    vectors = 2
 
 
 class RowParallelLinear(Linear):

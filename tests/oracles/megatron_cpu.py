@@ -18,7 +18,9 @@ from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random as megatron_random
-from megatron.core.tensor_parallel.layers import RowParallelLinear
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 from oracles import fused
@@ -103,7 +105,10 @@ def _chunks(shape: Shape) -> int | None:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Which modules a layer is made of; ``None`` is Megatron-Core's own. Norms may stand ``behind`` its blocks."""
+    """Which modules a layer is made of; ``None`` is Megatron-Core's own. Norms may stand ``behind`` its blocks.
+
+    A fused norm before a dense MLP is inside of its first linear layer, as in layers of Transformer Engine.
+    """
 
     norm: type[nn.Module] | None = fused.FusedRMSNorm
     attention: type[nn.Module] | None = fused.FlashAttention
@@ -115,6 +120,18 @@ GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
 BEHIND = Kernels(attention=fused.FlashAttentionOfView, behind=True)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
+
+
+class NormedLinear(ColumnParallelLinear):
+    """A column-parallel linear layer that normalises its input, as Transformer Engine's ``LayerNormLinear`` does."""
+
+    def __init__(self, *sizes: int, config: Any, norm: type[nn.Module], **others: Any) -> None:
+        super().__init__(*sizes, config=config, **others)
+        self.layer_norm = norm(config, self.input_size)
+
+    def forward(self, hidden: Tensor, *others: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
+        """Normalise the input and project it."""
+        return super().forward(self.layer_norm(hidden), *others, **named)
 
 
 class LinearWithNorm(RowParallelLinear):
@@ -130,12 +147,19 @@ class LinearWithNorm(RowParallelLinear):
         return self.post_layernorm(output), bias
 
 
+def put_norm_inside(parts: Any, norm: type[nn.Module]) -> None:
+    """Put the norm of a dense layer's MLP into its first linear layer."""
+    parts.pre_mlp_layernorm = IdentityOp
+    parts.mlp.submodules.linear_fc1 = ModuleSpec(NormedLinear, params={"norm": norm})
+
+
 def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
-    """Megatron-Core's own specification of a layer with some modules replaced."""
+    """Megatron-Core's own specification of a dense layer with some modules replaced."""
     spec = get_gpt_layer_local_spec(normalization=normalization, qk_layernorm=qk_norm)
     parts, attention = spec.submodules, spec.submodules.self_attention.submodules
     if kernels.norm is not None:
-        parts.input_layernorm = parts.pre_mlp_layernorm = kernels.norm
+        parts.input_layernorm = kernels.norm
+        put_norm_inside(parts, kernels.norm)
         if qk_norm:
             attention.q_layernorm = attention.k_layernorm = kernels.norm
     if kernels.behind:

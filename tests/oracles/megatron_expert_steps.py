@@ -27,7 +27,7 @@ from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
 from oracles import fused
 from oracles.grouped_linear import GroupedLinear, TakenAway, Unpadded
-from oracles.megatron_cpu import BF16, Shape, config, one_rank
+from oracles.megatron_cpu import BF16, Shape, config, one_rank, put_norm_inside
 from oracles.megatron_experts import Nothing, on_host
 from torch import Tensor
 from torch.nn.functional import gelu
@@ -262,6 +262,8 @@ def recorded(
         for number, (spec, has_experts) in enumerate(zip(specs.layer_specs, kinds, strict=True), start=1):
             parts = spec.submodules
             parts.input_layernorm = parts.pre_mlp_layernorm = fused.FusedRMSNorm
+            if not has_experts:
+                put_norm_inside(parts, fused.FusedRMSNorm)
             parts.self_attention.submodules.core_attention = fused.FlashAttention
             if has_experts:
                 parts.mlp.submodules.experts = ModuleSpec(

@@ -271,5 +271,5 @@ class Player:
     def _remake(self, name: str, point: _Point) -> None:
         """Make the saved tensors of a component, or one, that a checkpoint inside of the layer has dropped."""
         for row in self.rows.dropped:
-            if name in (row.component, row.name):
+            if name in (row.component, row.name) and row.name not in point.held:
                 point.held[row.name] = self._trace.allocate(row.size, row.name)

@@ -1,21 +1,24 @@
-"""Bytes that an MLP saves, and the most in its backward pass, with Transformer Engine's own layers."""
+"""Bytes that an MLP saves, and the most in its backward pass, with Transformer Engine's own layers, in 16 bits too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib import import_module
 from random import Random
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core.tensor_parallel import get_cuda_rng_tracker
+from megatron.core.tensor_parallel import checkpoint, get_cuda_rng_tracker
 from oracles.libraries._transformer_engine import engine, quantising
 from oracles.megatron_cpu import BF16, one_rank
 from oracles.quantised_linear import bytes_of_mlp
 from torch import Tensor, nn
 
 TABLE = "quantised_mlp"
+#: Recipe of a row in 16 bits.
+PLAIN = "none"
 
 
 def has(row: Mapping[str, str]) -> bool:
@@ -41,8 +44,13 @@ class _Linear(nn.Module):
         return self.layer(hidden, is_first_microbatch=True), None
 
 
+def _plain_checkpoint(run: Any, hidden: Tensor) -> Any:
+    """Keep the input alone, as Megatron-Core does in 16 bits."""
+    return checkpoint(run, False, hidden)
+
+
 def _checkpoint(run: Any, hidden: Tensor) -> Any:
-    """Keep the input alone, as Megatron-Core asks the library. Random states of a GPU have no elements here.
+    """Keep the input alone, as Megatron-Core asks the library in FP8. Random states of a GPU have no elements here.
 
     To look for layers of its own the library would import its attention.
     """
@@ -59,7 +67,10 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     shape = {letter: int(row[letter]) for letter in "thfs"}
     ranks = shape["t"]
     shape |= {"b": 1, "a": 4, "k": 4, "d": 128, "L": 1, "u": 64, "sp": int(ranks > 1)}
-    with one_rank(shape, Random(1)), quantising(row["recipe"]):
+    recipe = row["recipe"]
+    again = _plain_checkpoint if recipe == PLAIN else _checkpoint
+    engine()
+    with one_rank(shape, Random(1)), nullcontext() if recipe == PLAIN else quantising(recipe):
         hidden = torch.zeros(shape["s"] // ranks, 1, shape["h"], dtype=BF16, requires_grad=True)
-        saved, peak = bytes_of_mlp(shape, _Linear, hidden, _checkpoint if row["recompute"] == "mlp" else None)
+        saved, peak = bytes_of_mlp(shape, _Linear, hidden, again if row["recompute"] == "mlp" else None)
     return {"saved": saved - hidden.nbytes, "peak": peak}
