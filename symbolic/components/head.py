@@ -17,6 +17,8 @@ from ..work_rows import column_parallel, over_vocabulary
 
 p, tied, ts, hbias, lcap = symbols("p tied ts hbias lcap")
 
+#: 1 where the head is the embedding itself: a tied one on one stage.
+IS_EMBEDDING = tied * Iverson(Eq(p, 1))
 _BACKWARD = ("head_backward",)
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -38,7 +40,7 @@ def _backward() -> tuple[Tensor, ...]:
                   weight_gradient=("separate",), **_PEAK),
         transient("tied_gradient", "head", (VOCAB, HIDDEN), 2, src,
                   "bf16 gradient of the tied matrix as the head has it, until the embedding has its own",
-                  ("layer_backward", "embedding_backward"), when=tied * Iverson(Eq(p, 1)),
+                  ("layer_backward", "embedding_backward"), when=IS_EMBEDDING,
                   weight_gradient=("separate",), **_PEAK),
         *(transient(name, "head", shape, 2, "nanotron", meaning, _BACKWARD, when=when, data_parallel=("torch_ddp",))
           for name, shape, meaning, when in (
@@ -56,7 +58,7 @@ COMPONENTS = (
             weight(
                 "weight", "head", (VOCAB, HIDDEN), "megatron_core",
                 "output matrix; a tied one is the embedding itself on one stage and a copy on two",
-                Integer(1) - tied * Iverson(Eq(p, 1)), loss=OF_WORDS,
+                Integer(1) - IS_EMBEDDING, loss=OF_WORDS,
             ),
             weight("score", "head", (SCORE, HIDDEN), "trl", "output matrix of one row, never tied", loss=SCORES),
             weight("score_bias", "head", (SCORE,), "verl", "bias of the one output", loss=("value",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq, Integer
+from sympy import Integer
 
 from ..choices import ADAPTED, ENDS, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
@@ -12,9 +12,10 @@ from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
+from .head import IS_EMBEDDING
 from .mlp_rows import MLP_BIAS
 
-b, p, tied, bias, lbias, obias, hbias, qkn = symbols("b p tied bias lbias obias hbias qkn")
+b, bias, lbias, obias, hbias, qkn = symbols("b bias lbias obias hbias qkn")
 fs, sgate, lq = symbols("fs sgate lq")
 #: Letters of biases: of queries, keys and values, and behind attention.
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
@@ -148,8 +149,8 @@ COMPONENTS = (
             # Once, however many micro-batches are in flight.
             _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED,
                    normalisation=(*_SCALED, *_SHIFTED), **_TRAINED),
-            _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
-                   Lifetime.SHARED, **_TRAINED),
+            _steps("head", (), "fp32 step counter of the head", Integer(1) - IS_EMBEDDING, Lifetime.SHARED,
+                   **_TRAINED),
             _steps("head_bias", (), "fp32 step counter of the bias of the logits", hbias, Lifetime.SHARED,
                    **_TRAINED),
             _steps("final_shift", (), "fp32 step counter of the final norm's shift", lifetime=Lifetime.SHARED,

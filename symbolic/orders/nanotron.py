@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr
+from sympy import Expr
 
+from ..components.head import IS_EMBEDDING
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, VOCAB
 from ..functions import Iverson
 from ..parameters import symbols
 from .words import SCATTERED, SHARE, WHOLE, Passing, Script
 
-p, tied, D, zero1 = symbols("p tied D zero1")
+p, D, zero1 = symbols("p D zero1")
 
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
 _SEVERAL = Iverson(p > 1)
-_TIED_ALONE = tied * Iverson(Eq(p, 1))
 _NANOTRON: Mapping[str, tuple[str, ...]] = {"data_parallel": ("torch_ddp",)}
 
 #: 1 where DistributedDataParallel takes gradients over into its buckets, tensor by tensor.
@@ -36,7 +36,7 @@ PASSING: tuple[Passing, ...] = (
     _nanotron("logits", _LOGITS, "16-bit logits, of which the fp32 ones are made"),
     _nanotron("logits_gradient", _LOGITS, "16-bit gradient of the logits"),
     _nanotron("tied_gradient", (VOCAB, HIDDEN), "gradient of the tied matrix as the head has it, until the embedding's",
-              _TIED_ALONE),
+              IS_EMBEDDING),
     _nanotron("embedding.raw_gradient", (VOCAB, HIDDEN), "gradient of the embedding, before DDP takes it over",
               IN_BUCKETS),
     _nanotron("sent_output", SHARE, "output of the last layer, which is sent on", _SEVERAL),
