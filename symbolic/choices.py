@@ -13,6 +13,9 @@ from .parallel.optimizers import ANY_WIDTH, DEALT, OPTIMIZERS
 from .parameters import BY_LETTER, symbol
 from .systems import SYSTEMS
 
+#: One unit of FSDP for all that is outside of the layers, where the units that Accelerate makes are not counted yet.
+_ONE_UNIT: Mapping[str, str] = {"units": "root", "reshard": "always"}
+
 AXES: tuple[Axis, ...] = (
     Axis("norm", "kernel of every norm", {
         "fused": "keeps its input and the inverse root mean square, or mean and inverse deviation (LayerNorm)",
@@ -157,7 +160,7 @@ AXES: tuple[Axis, ...] = (
         "attention": "for the projections of attention",
         "all_linear": "for the projections of attention and MLP",
     }, asked={"all_linear": "rl"},
-         needs={option: {"peak": "saved"} for option in ("q_v", "qkv", "attention", "all_linear")}),
+         needs={option: {"peak": "saved", **_ONE_UNIT} for option in ("q_v", "qkv", "attention", "all_linear")}),
     Axis("adapter_parts", "adapters of projections that read the same input, where there are adapters", {
         "joined": "one for queries, keys and values, one for gate and up (LoRA in Megatron-Bridge)",
         "apart": "one for each of them (PEFT; CanonicalLoRA in Megatron-Bridge)",
@@ -216,7 +219,7 @@ AXES: tuple[Axis, ...] = (
         "root": "embedding, final norm and head together",
         "ends": "the embedding, and final norm and head; all three together where weights are tied (Accelerate)",
         "apart": "the embedding, and final norm and head (torchtitan)",
-    }),
+    }, needs={"root": {"reshard": "always"}}),
     Axis("reshard", "parameters that FSDP frees after the forward pass", {
         "always": "those of every unit",
         "default": "those of every unit but the last",
@@ -296,7 +299,7 @@ AXES: tuple[Axis, ...] = (
         "partial": "rotary embedding of a part of every query and key head",
         "learned": "a learned table added to the embedding",
         "alibi": "scores fall with the distance of keys, by a slope of each head (ALiBi)",
-    }),
+    }, needs={"learned": _ONE_UNIT}),
     Axis("residual", "what the MLP of a layer reads", {
         "sequential": "the residual stream with the output of attention added: x + attention(x), then its MLP",
         "parallel": "what attention reads: x + attention(norm(x)) + mlp(norm(x)), two norms of one tensor (GPT-NeoX)",
@@ -305,7 +308,7 @@ AXES: tuple[Axis, ...] = (
     Axis("embedding_norm", "norm behind the word embedding", {
         "none": "none",
         "norm": "one, before the first layer (BLOOM)",
-    }, rowless=("none",)),
+    }, rowless=("none",), needs={"norm": _ONE_UNIT}),
     Axis("window", "tokens that attention reads", {
         "none": "all earlier ones in every layer",
         "sliding": "a window of the latest ones, in all layers or in all but every n-th (Mistral, Gemma 3, GPT-OSS)",

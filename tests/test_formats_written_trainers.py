@@ -21,9 +21,9 @@ FSDP = {"data_parallel": "fsdp", "precision": "mixed"}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {}, "ddp in 8 bits": {"kernels": {"optimizer": "adamw_8bit"}, "recompute": "full", "micro_batch_size": 2},
     "fp32": {"kernels": {"precision": "fp32"}},
-    "fsdp": {"kernels": {**FSDP, "units": "ends", "reshard": "default"}},
-    "fsdp without resharding": {"kernels": {**FSDP, "units": "ends", "reshard": "never"}, "global_batch_size": 32},
-    "fsdp of untied weights": {"kernels": {**FSDP, "units": "ends", "reshard": "default"}, "model": "llama-3.1-8b"},
+    "fsdp": {"kernels": FSDP},
+    "fsdp without resharding": {"kernels": {**FSDP, "reshard": "never"}, "global_batch_size": 32},
+    "fsdp of untied weights": {"kernels": FSDP, "model": "llama-3.1-8b"},
     "fsdp with adapters": {"kernels": {"data_parallel": "fsdp", "adapters": "q_v"}, "lora_rank": 8},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
     "lora": {"kernels": {"adapters": "all_linear", "precision": "bf16", "adapter_precision": "fp32"}, "lora_rank": 8},
@@ -102,10 +102,11 @@ def test_deepspeed_goes_round(name: str, tmp_path: Path) -> None:
     ("trl", {"kernels": {"attention": "flash"}}, "must be a format that can say attention = flash"),
     ("trl", {**JOBS["fsdp"], "gradients": "fp32"}, "gradients = 'fp32': must be bf16, in which Accelerate sums what it"
                                                    " gathers in bf16; nearest legal: bf16"),
-    ("trl", {"kernels": FSDP}, "kernel units = 'root': must be ends, as Accelerate 1.15 has it for this model: give"
-                               " --kernel units=ends --kernel reshard=default; nearest legal: ends"),
-    ("accelerate", {"kernels": {**FSDP, "units": "ends"}}, "kernel reshard = 'always': must be default, as Accelerate"
-                                                             " 1.15"),
+    ("trl", {"kernels": {**FSDP, "units": "root"}}, "kernel units = 'root': must be ends, as Accelerate 1.15 has it for"
+                                                    " this model: give --kernel units=ends --kernel reshard=default;"
+                                                    " nearest legal: ends"),
+    ("accelerate", {"kernels": {**FSDP, "reshard": "always"}}, "kernel reshard = 'always': must be default, as"
+                                                               " Accelerate 1.15"),
     ("trl", {**JOBS["fsdp"], "data_parallel_replicas": 2}, "must be a format that can say data_parallel_replicas = 2"),
     ("bridge", {}, "must be a format of the implementation"),
 ])

@@ -8,6 +8,8 @@ from counted import DEFAULTS, table
 from oracles.traced import evaluated
 from sympy import Integer
 
+from shardmath.configuration.choosing import evaluator_for
+from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build, kept_rows
 from shardmath.symbolic.exact import evaluate, number
 from shardmath.symbolic.implementations import HUGGINGFACE, Implementation
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.slow
 
 MODELS = {row["model"]: row for row in table("parameter_counts")}
 TORCH = HUGGINGFACE.with_choices(peak="torch", loss="huggingface_freed", optimizer_kernel="loop")
-FSDP = TORCH.with_choices(data_parallel="fsdp", precision="mixed")
+#: All that is outside of the layers is one unit.
+SHARDED = {"data_parallel": "fsdp", "units": "root", "reshard": "always"}
+FSDP = TORCH.with_choices(**SHARDED, precision="mixed")
 #: The moments of the ledger that are a row's; none for what is there between the moments.
 SITES: dict[str, tuple[str, ...]] = {
     "start": (), "peak in forward": ("loss_forward",), "after forward (logits held)": ("after_forward",),
@@ -127,11 +131,10 @@ def test_peaks_of_small_steps() -> None:
     rows = table("torch_step_peaks")
     for row in rows:
         chosen = {
-            "plain bf16": {}, "fsdp bf16": {"data_parallel": "fsdp"},
-            "fsdp mixed": {"data_parallel": "fsdp", "precision": "mixed"},
+            "plain bf16": {}, "fsdp bf16": SHARDED, "fsdp mixed": {**SHARDED, "precision": "mixed"},
         }[row["sharding"]]
         if row["reshard"]:
-            chosen["reshard"] = row["reshard"]
+            chosen = {**chosen, "reshard": row["reshard"]}
         implementation = TORCH.with_choices(optimizer_kernel=row["kernel"], **chosen)
         known = {**DEFAULTS, **NO_CUBLAS, **{letter: int(row[letter]) for letter in "hakdfLsb"}, "u": int(row["v"])}
         known |= {"tied": int(row["tied"]), "D": int(row["N"]), "rfull": int(row["recompute"] == "full")}
@@ -140,3 +143,16 @@ def test_peaks_of_small_steps() -> None:
         ours = evaluated(implementation, ["stage.total"], known)["stage.total"]
         assert ours == int(row["peak"]), row
     assert len(rows) == 60
+
+
+@pytest.mark.parametrize(("model", "kernels", "expected"), [
+    ("llama-3.1-8b", {}, ("ends", "default")), ("llama-3.2-1b", {}, ("ends", "default")),
+    ("mixtral-8x7b", {}, ("ends", "default")), ("llama-3.1-8b", {"reshard": "never"}, ("ends", "never")),
+    ("llama-3.1-8b", {"units": "root"}, ("root", "always")), ("gpt2", {}, ("root", "always")),
+    ("llama-3.1-8b", {"adapters": "all_linear"}, ("root", "always")),
+])
+def test_units_are_those_of_accelerate_where_these_are_counted(
+    model: str, kernels: dict[str, str], expected: tuple[str, str],
+) -> None:
+    choices = evaluator_for("huggingface", {"data_parallel": "fsdp", **kernels}, Model.named(model), {}).choices
+    assert (choices["units"], choices["reshard"]) == expected

@@ -26,7 +26,7 @@ def configuration(row: dict[str, str], folder: Path) -> Configuration:
     ranks = 2 if row["data_parallel"] == "ddp" else int(row["ranks"])
     kernels = {axis: row[axis] for axis in ("adapters", "attention", "base_weights")}
     if row["data_parallel"] == "fsdp":
-        kernels |= {"data_parallel": "fsdp", "reshard": row["reshard"]}
+        kernels |= {"data_parallel": "fsdp", "units": "root", "reshard": row["reshard"]}
     batch = int(row["batch"])
     return configured(
         read_config(folder, {"model_type": row["family"], **json.loads(row["config"])}), "b300",

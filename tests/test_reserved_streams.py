@@ -38,7 +38,8 @@ def of_huggingface(draw: Random) -> Configuration:
         implementation="huggingface", data_parallel=data, seq_length=1024 * draw.choice((1, 2, 4)),
         micro_batch_size=batch, global_batch_size=batch * data * count, recompute=draw.choice(("none", "full")),
         gradients=draw.choice(("bf16", {"mixed": "fp32", "bf16": "bf16"}[precision])),
-        kernels={**SHARDED, "precision": precision, "reshard": draw.choice(("always", "default", "never")),
+        kernels={**SHARDED, "precision": precision, "units": draw.choice(("root", "ends")),
+                 "reshard": draw.choice(("always", "default", "never")),
                  "loss": draw.choice(("huggingface", "huggingface_freed"))})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sympy import Expr, Ge, Integer
 
-from ..choices import TRANSFORMERS_ROUTERS
+from ..choices import ENDS, TRANSFORMERS_ROUTERS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
@@ -178,8 +178,18 @@ def _of_a_unit(terms: TermSet, implementation: Implementation) -> Expr:
     return gradient_bytes(implementation.choices) * per_layer(terms, "aligned") / SHARDS
 
 
-def _of_the_root(terms: TermSet, implementation: Implementation) -> Expr:
-    return gradient_bytes(implementation.choices) * outside(terms, implementation, "aligned") / SHARDS
+def _of_the_first_unit(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients of the embedding's unit, of which final norm and head may be a part."""
+    joined = 1 - are_apart(implementation.choices)
+    elements = (outside(terms, implementation, "aligned", Place.FIRST)
+                + joined * outside(terms, implementation, "aligned", Place.LAST, Place.MTP))
+    return gradient_bytes(implementation.choices) * elements / SHARDS
+
+
+def _of_the_last_unit(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients of final norm and head, if they are a unit."""
+    elements = are_apart(implementation.choices) * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    return gradient_bytes(implementation.choices) * elements / SHARDS
 
 
 _AFTER: Any = {"peak": ("torch",), "optimizer_step": ("after",)}
@@ -215,5 +225,7 @@ SIZES: tuple[Any, ...] = (
     ("one_gradient", "Gradient of the parameter that is updated", ("layer_backward",), _of_a_matrix, _ONE),
     ("one_gradient", "Gradient of the parameter that is updated", ("embedding_backward",), of_both_ends, _ONE),
     ("unit_gradients", "Gradients of the unit that is updated", ("layer_backward",), _of_a_unit, _UNIT),
-    ("unit_gradients", "Gradients of the unit that is updated", ("last_reduce",), _of_the_root, _UNIT),
+    ("unit_gradients", "Gradients of the unit that is updated", ("last_reduce",), _of_the_first_unit, _UNIT),
+    ("unit_gradients", "Gradients of the unit that is updated", ("head_backward",), _of_the_last_unit,
+     {**_UNIT, "units": ENDS}),
 )

@@ -6,17 +6,21 @@ from typing import Any
 
 import torch
 from oracles.huggingface import Shape, causal_lm, token_ids
+from oracles.sharded_steps import shard_outside
 from oracles.storages import storages_in
 from torch.distributed.fsdp import fully_shard
 
 
-def run(shape: Shape, shared: bool) -> dict[str, int]:
-    """Train one step; return the most bytes of gradients at an update in the layers and at one outside of them."""
+def run(shape: Shape, shared: bool, is_accelerates: bool = False) -> dict[str, int]:
+    """Train one step; return the most bytes of gradients at an update in the layers and at one outside of them.
+
+    ``is_accelerates``: with units as Accelerate makes them outside of the layers.
+    """
     model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.float32)
     if shared:
         for layer in model.model.layers:
             fully_shard(layer)
-        fully_shard(model)
+        shard_outside(model, model.model.norm, {}, is_accelerates)
     optimizers = {one: torch.optim.AdamW([one], fused=True) for one in model.parameters()}
     inner, most = {*model.model.layers.parameters()}, {"layers": 0, "ends": 0}
 
@@ -35,6 +39,6 @@ def run(shape: Shape, shared: bool) -> dict[str, int]:
     return most
 
 
-def run_all(rank: int, shapes: list[Shape]) -> list[dict[str, int]]:
-    """Run one shape after another on this rank, sharded."""
-    return [run(shape, True) for shape in shapes]
+def run_all(rank: int, shapes: list[Shape]) -> list[list[dict[str, int]]]:
+    """Run one shape after another on this rank, sharded: with one unit outside of the layers, and with Accelerate's."""
+    return [[run(shape, True, is_accelerates) for is_accelerates in (False, True)] for shape in shapes]

@@ -18,7 +18,6 @@ from oracles.public_families import FAMILIES, Draw
 
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import configured
-from shardmath.formats.trainer_sharding import units_of
 from shardmath.models.dense_families import GELU
 
 pytestmark = pytest.mark.slow
@@ -68,7 +67,7 @@ def ours(
     attention: str = "sdpa", is_sharded: bool = True, is_accelerates: bool = False,
 ) -> Any:
     model = read_config(folder, config)
-    units = units_of(model, "always", adapted=False) if is_accelerates else {"reshard": "default"}
+    units = {} if is_accelerates else {"units": "root", "reshard": "default"}
     return explanation(configured(
         model, "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",

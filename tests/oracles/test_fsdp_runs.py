@@ -69,18 +69,19 @@ def test_gradients_that_the_backward_pass_frees(draws: list[Random], tmp_path: P
     """Alone one parameter's gradient is alive when it is updated, with FSDP2 those of its unit."""
     shapes = [shape_for(draw, 2) | {"tied": 0} for draw in draws]
     sharded = on_ranks(run_freed, 2, tmp_path, shapes)[0]
-    for shape, unit in zip(shapes, sharded, strict=True):
+    for shape, units in zip(shapes, sharded, strict=True):
         alone = HUGGINGFACE.with_choices(precision="autocast", optimizer_step="backward")
         names = [f"stage.one_gradient.{site}_backward" for site in ("layer", "head", "embedding")]
         layer, *ends = ledger(alone, *names, **shape)
         assert freed(shape, False) == {"layers": layer, "ends": ends[0]}
         assert ends[0] == ends[1]
-        shared = alone.with_choices(data_parallel="fsdp")
-        names = ["unit_gradients.layer_backward", "unit_gradients.last_reduce", "static", "weight", "optimizer",
-                 "input", "buffer"]
-        terms = ledger(shared, *(f"stage.{name}" for name in names), **shape, **fixed_values(shared) | {"D": 2})
-        assert (unit["layers"], unit["ends"]) == terms[:2]
-        assert terms[2] == sum(terms[3:])  # no gradient lasts
+        for units_of, unit in zip(("root", "ends"), units, strict=True):
+            shared = alone.with_choices(data_parallel="fsdp", units=units_of)
+            names = ["unit_gradients.layer_backward", "unit_gradients.last_reduce", "static", "weight", "optimizer",
+                     "input", "buffer", *(["unit_gradients.head_backward"] if units_of == "ends" else [])]
+            terms = ledger(shared, *(f"stage.{name}" for name in names), **shape, **fixed_values(shared) | {"D": 2})
+            assert (unit["layers"], unit["ends"]) == (terms[0], max(terms[1:2] + terms[7:]))
+            assert terms[2] == sum(terms[3:7])  # no gradient lasts
 
 
 def shape_for(draw: Random, ranks: int) -> dict[str, int]:

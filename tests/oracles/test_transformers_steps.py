@@ -17,7 +17,6 @@ from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed
 from shardmath.allocator.trace import Action, replay
 from shardmath.compiler.evaluators import terms_at
-from shardmath.formats.trainer_sharding import units_of
 from shardmath.models.model import Model
 from shardmath.steps.answers import Replay
 from shardmath.steps.buckets import NAME
@@ -46,6 +45,13 @@ def model_of(family: str, shape: Shape) -> Model:
         tied_embeddings=bool(shape["tied"]), qkv_bias=family == "qwen2", qk_norm=family == "qwen3", max_seq_length=8192)
 
 
+def units_of(sharding: Sharding) -> dict[str, str]:
+    """Return kernel choices of FSDP2's units and of what stays gathered; Accelerate's own are the usual ones."""
+    if sharding.is_accelerates:
+        return {} if sharding.reshard else {"reshard": "never"}
+    return {"units": "root", "reshard": {True: "always", None: "default", False: "never"}[sharding.reshard]}
+
+
 def run_of(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1,
     sharding: Sharding | None = None, lora_rank: int = 0, kernels: dict[str, str] | None = None,
@@ -53,11 +59,9 @@ def run_of(
 ) -> Configuration:
     kernels = kernels or {} if sharding is None else {
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
-        "reshard": {True: "always", None: "default", False: "never"}[sharding.reshard]}
+        **units_of(sharding)}
     ranks = ranks if sharding is None else sharding.ranks
     model = model_of(family, shape)
-    if sharding is not None and sharding.is_accelerates:
-        kernels |= units_of(model, kernels["reshard"], adapted=False)
     return configured(
         model, "b300", implementation="huggingface", seq_length=shape["s"], micro_batch_size=shape["b"],
         global_batch_size=shape["b"] * microbatches * ranks, recompute="full" if full else "none", data_parallel=ranks,

@@ -29,6 +29,8 @@ def drawn(draw: Random) -> tuple[Model, dict[str, Any]]:
     hidden = groups * each * draw.choice((32, 64, 96))
     precision, ranks, batch = draw.choice(("mixed", "bf16")), draw.choice((2, 8)), draw.choice((1, 2))
     family = draw.choice(({}, {"qkv_bias": True}, {"qk_norm": True}))
+    units, reshard = draw.choice((*((units, "default") for units in ("root", "ends", "ends")), ("root", "always"),
+                                  ("root", "never"), ("ends", "never")))
     model = Model(**{
         "name": "drawn", "source": "", "hidden_size": hidden, "ffn_hidden_size": 32 * draw.randint(4, 40),
         "num_layers": draw.randint(2, 5), "num_attention_heads": groups * each, "num_kv_heads": groups,
@@ -39,7 +41,7 @@ def drawn(draw: Random) -> tuple[Model, dict[str, Any]]:
         "implementation": "huggingface", "num_gpus": ranks, "micro_batch_size": batch, "seq_length": 512,
         "global_batch_size": batch * ranks * draw.choice((1, 3)), "recompute": draw.choice(("none", "full")),
         "kernels": {**FSDP, "precision": precision, "loss": draw.choice(("huggingface", "huggingface_freed")),
-                    "reshard": draw.choice(("always", "default", "never"))},
+                    "units": units, "reshard": reshard},
         "gradients": draw.choice(("fp32", "bf16")) if precision == "mixed" else "bf16",
     }
 

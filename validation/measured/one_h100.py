@@ -19,7 +19,8 @@ FSDP2 = "Transformers, FSDP2"
 #: PyTorch, and the optimizer works on lists of tensors. PyTorch's RMSNorm keeps what a fused one keeps.
 _LOCAL = {"peak": "megatron_local", "optimizer_kernel": "foreach", "rope": "unfused", "value": "view",
           "weight_gradient": "separate", "norm": "fused"}
-_SHARDED = {"peak": "torch", "data_parallel": "fsdp", "precision": "mixed", "loss": "huggingface_freed"}
+_SHARDED = {"peak": "torch", "data_parallel": "fsdp", "units": "root", "precision": "mixed",
+            "loss": "huggingface_freed"}
 #: A small model with experts.
 _EXPERTS = "mixtral, 4 layers of width 2048"
 #: Models that are no model of the catalogue, with sizes as the program was given them.

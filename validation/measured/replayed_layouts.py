@@ -74,8 +74,11 @@ def _layout(implementation: str, model: str, tensor: int, batch: tuple[int, int,
 
 _MODELS = ("llama-3.2-1b", "llama-3.1-8b", "llama-3.1-70b")
 _BATCHES = ((8, 4096, 1, 1), (64, 8192, 2, 2), (256, 512, 1, 1))
-#: Kinds of data parallelism and precision of weights that are replayed in Hugging Face.
-_SHARDED = (("ddp", "bf16"), ("fsdp", "bf16"), ("fsdp", "mixed"))
+#: Kinds of data parallelism and precision of weights that are replayed in Hugging Face: FSDP2 with one unit outside of
+#: the layers.
+_ONE_UNIT = {"data_parallel": "fsdp", "units": "root"}
+_SHARDED = ({"data_parallel": "ddp", "precision": "bf16"}, {**_ONE_UNIT, "precision": "bf16"},
+            {**_ONE_UNIT, "precision": "mixed"})
 
 
 def _batch(draw: Random) -> tuple[int, int, int, int]:
@@ -95,9 +98,8 @@ def _of_torchtitan(draw: Random) -> Layout:
 def _of_hugging_face(draw: Random) -> Layout:
     models = (*_MODELS, "llama-3.2-3b", "llama-2-13b", "mistral-7b-v0.3", "qwen2.5-7b", "qwen3-0.6b", "qwen3-14b",
               "qwen3-32b")
-    sharded, precision = draw.choice((*_SHARDED, *_SHARDED[1:]))
-    return _layout("huggingface", draw.choice(models), 1, _batch(draw), draw.choice(("none", "full")),
-                   data_parallel=sharded, precision=precision)
+    sharded = draw.choice((*_SHARDED, *_SHARDED[1:]))
+    return _layout("huggingface", draw.choice(models), 1, _batch(draw), draw.choice(("none", "full")), **sharded)
 
 
 #: Implementations whose steps are replayed for a fit.
@@ -107,9 +109,8 @@ LAYOUTS: dict[str, Layouts] = {
         for model, tensor, batch, mode in product(_MODELS, (1, 2, 8), _BATCHES, ("none", "selective", "full"))
     ), _of_torchtitan),
     "huggingface": Layouts(tuple(
-        _layout("huggingface", model, 1, batch, mode, data_parallel=sharded, precision=precision)
-        for model, (sharded, precision), batch, mode in product(
-            _MODELS, _SHARDED, _BATCHES, ("none", "full"))
+        _layout("huggingface", model, 1, batch, mode, **sharded)
+        for model, sharded, batch, mode in product(_MODELS, _SHARDED, _BATCHES, ("none", "full"))
     ), _of_hugging_face, ("torch",)),
 }
 

@@ -47,7 +47,7 @@ def sharding_of(
     if half == "fp16":
         options.warnings.append(FP16)
     if options.is_on("fsdp"):
-        return _fsdp(options, model, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
+        return _fsdp(options, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
     if options.size(_SHARDS, 1) > 1:
         raise options.error(_SHARDS, "must be 1 without FSDP, which shards over a mesh", "1")
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
@@ -99,9 +99,7 @@ def _unscalable(options: Options) -> InputError:
     return options.error("fp16", rule, "false")
 
 
-def _fsdp(
-    options: Options, model: Model, num_gpus: int | None, half: str, weights: str, adapted: bool,
-) -> dict[str, Any]:
+def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapted: bool) -> dict[str, Any]:
     """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered and reduced in bf16.
 
     With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32. With
@@ -121,7 +119,7 @@ def _fsdp(
         recompute: dict[str, Any] = {"recompute": "full"}
     else:
         recompute = {}
-    kernels = {"data_parallel": "fsdp", **_units(options, model, STRATEGIES[strategy], adapted)}
+    kernels = {"data_parallel": "fsdp", **_units(options, STRATEGIES[strategy])}
     if strategy in _HYBRID:
         nodes = options.number("num_nodes")
         if nodes is None or num_gpus is None:
@@ -148,21 +146,11 @@ def is_fsdp1(options: Options) -> bool:
     return options.word("fsdp_config.fsdp_version", "2", ("1", "2")) == "1"
 
 
-def _units(options: Options, model: Model, freed: str, adapted: bool) -> dict[str, str]:
+def _units(options: Options, freed: str) -> dict[str, str]:
+    """Return what FSDP gathers at once, and what stays gathered, where it is not as Accelerate has it from 1.14 on."""
     if options.is_on("fsdp_root_unit") or is_fsdp1(options):
-        return {"reshard": freed}
-    return units_of(model, freed, adapted)
-
-
-def units_of(model: Model, freed: str, adapted: bool) -> dict[str, str]:
-    """Return what FSDP2 gathers at once, and what stays gathered, as Accelerate makes it from 1.14 on.
-
-    The unit of final norm and head stays. That is not counted yet with adapters, experts and further parameters outside
-    of the layers: one unit has all of them.
-    """
-    if adapted or model.num_experts or model.embedding_norm or model.learned_positions:
-        return {"reshard": freed}
-    return {"units": "ends", "reshard": "never" if freed == "never" else "default"}
+        return {"units": "root", "reshard": freed}
+    return {"reshard": "never"} if freed == "never" else {}
 
 
 def _mesh(options: Options, num_gpus: int | None) -> dict[str, int]:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shardmath.compiler.evaluators import with_needs
 from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, notes, title
 from shardmath.formats.trainer import LIGER, OPTIMIZERS
 from shardmath.formats.trainer_adapters import TARGETS
-from shardmath.formats.trainer_sharding import SIZES, units_of
+from shardmath.formats.trainer_sharding import SIZES
 from shardmath.generated.definitions import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _TRUTHS = ("no", "yes", "on", "off")
 #: Releases whose classes have all keys that are written.
 TRL, ACCELERATE = "1.16", "1.15"
+#: Choices of FSDP2 that Accelerate makes.
+_UNITS = ("units", "reshard")
 
 
 def trl(explanation: Explanation, layout: Sequence[int] | None) -> str:
@@ -139,15 +142,15 @@ def _resharded(explanation: Explanation) -> bool:
     if choices["precision"] == "mixed" and explanation.inputs["gradient_bytes"] == 4:
         rule = "must be bf16, in which Accelerate sums what it gathers in bf16"
         raise InputError("gradients", "fp32", rule, "bf16")
-    freed = "never" if choices["reshard"] == "never" else "always"
-    usual = IMPLEMENTATIONS["huggingface"]["choices"]["units"]
-    made = {"units": usual, **units_of(explanation.model, freed, choices["adapters"] != "none")}
+    others = {axis: option for axis, option in choices.items() if axis not in _UNITS}
+    usual = {**IMPLEMENTATIONS["huggingface"]["choices"], **with_needs(others)}
+    made = {axis: usual[axis] for axis in _UNITS} | ({"reshard": "never"} if choices["reshard"] == "never" else {})
     for axis, option in made.items():
         if choices[axis] != option:
             asked = " ".join(f"--kernel {name}={value}" for name, value in made.items() if choices[name] != value)
             rule = f"must be {option}, as Accelerate {ACCELERATE} has it for this model: give {asked}"
             raise InputError(f"kernel {axis}", choices[axis], rule, option)
-    return freed != "never"
+    return choices["reshard"] != "never"
 
 
 def _stage(explanation: Explanation) -> int:

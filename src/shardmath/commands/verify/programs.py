@@ -24,8 +24,10 @@ _STARTS: Mapping[str, str] = {"megatron": "pretrain_gpt.py", "torchtitan": "-m t
 #: Choices of kernels that the program with FSDP2 needs or has; all others are those of Transformers itself.
 _FSDP: Mapping[str, tuple[str, ...]] = {
     "data_parallel": ("fsdp",), "peak": ("torch",), "precision": ("mixed", "bf16"),
-    "loss": ("huggingface", "huggingface_freed"), "reshard": ("always", "default", "never"),
+    "loss": ("huggingface", "huggingface_freed"), "units": ("root", "ends"),
 }
+#: Parameters that are freed after the forward pass, by units: Accelerate never frees those of the last one.
+_RESHARD: Mapping[str, tuple[str, ...]] = {"root": ("always", "default", "never"), "ends": ("default", "never")}
 
 
 def program(configuration: Configuration, model: Model | str, gpu: Any, arguments: Mapping[str, Any]) -> str:
@@ -79,7 +81,7 @@ def _without_memory(account: Explanation, run: Mapping[str, Any]) -> str:
     """Return the program with FSDP2. Raises InputError for a run that it does not have yet."""
     choices, inputs = account.choices, account.inputs
     own = {axis: (option,) for axis, option in IMPLEMENTATIONS["huggingface"]["choices"].items()}
-    for axis, options in {**_FSDP, **own, **_FSDP}.items():
+    for axis, options in {**_FSDP, **own, **_FSDP, "reshard": _RESHARD[choices["units"]]}.items():
         if choices[axis] not in options:
             rule = f"must be {' or '.join(options)}: no program for others is written yet"
             raise InputError(axis, choices[axis], rule, options[0])
@@ -95,7 +97,8 @@ def _without_memory(account: Explanation, run: Mapping[str, Any]) -> str:
         "batch": inputs["micro_batch_size"], "sequence": inputs["seq_length"],
         "microbatches": inputs["global_batch_size"] // inputs["micro_batch_size"] // inputs["data_parallel"],
         "mixed": choices["precision"] == "mixed", "holds": choices["loss"] == "huggingface",
-        "reshard": {"always": True, "default": None, "never": False}[choices["reshard"]],
+        "ends": choices["units"] == "ends",
+        "reshard": {"always": True, "default": choices["units"] == "ends" or None, "never": False}[choices["reshard"]],
         "recompute": bool(inputs["recompute_full"]),
         "reduced": "torch.float32" if inputs["gradient_bytes"] == 4 else "torch.bfloat16", "sizes": {
             "hidden_size": model.hidden_size, "num_attention_heads": model.num_attention_heads,
