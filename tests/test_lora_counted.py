@@ -224,6 +224,37 @@ def test_adapters_of_later_families_with_experts(family: str, tmp_path: Path) ->
         assert sum(counted[name] for name in KEPT) - corrections + labels == int(row["saved"]), row
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted({row["family"] for row in table("lora_dense_families")}))
+def test_adapters_of_dense_families(family: str, tmp_path: Path) -> None:
+    """From a config.json to PEFT's bytes: norms behind layers, scales of one more, GeGLU, capped scores."""
+    for row in (row for row in table("lora_dense_families") if row["family"] == family):
+        model = read_config(tmp_path, json.loads(row["config"]))
+        precision = {"low": "low", "fp32": "fp32" if row["base_weights"] == "full" else "fp32_uncopied"}
+        terms = build(HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
+            "adapters": row["adapters"], "adapter_precision": precision[row["adapter_precision"]], "peak": "saved",
+            "base_weights": row["base_weights"], "attention": "eager" if family == "gemma2" else "sdpa"},
+            model, {}).choices))
+        shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
+        known = {**values(row, "s b rl", **shape), **shape}
+        counted = evaluate(terms.closure(name for name in NAMES if name in terms), known)
+        labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
+        assert counted["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"]), row
+        assert counted["stage.gradient"] == int(row["adapter_weights"]), row
+        assert sum(counted[name] for name in KEPT) + labels == int(row["saved"]), row
+
+
+@pytest.mark.parametrize("choices", [
+    {"data_parallel": "fsdp"}, {"data_parallel": "deepspeed", "precision": "mixed"}, {"adapter_kind": "dora"},
+    {"base_weights": "int8"}, {"precision": "fp32"},
+])
+def test_adapters_of_dense_families_are_counted_as_they_were_run(choices: dict[str, str]) -> None:
+    plain = {**HUGGINGFACE.choices, "adapters": "all_linear", "norms": "both"}
+    refuse_impossible({**plain, "adapter_precision": "low"})
+    with pytest.raises(ValueError, match="norms = both|8-bit|fp32|DeepSpeed"):
+        refuse_impossible({**plain, **choices})
+
+
 def test_products_of_weights_with_adapters_added() -> None:
     """The sum of weights and adapters has a gradient, and adapters are multiplied for all experts, used or not."""
     shape = {"h": 64, "a": 4, "k": 4, "d": 16, "f": 8, "fe": 32, "E": 4, "q": 2, "u": 512, "L": 2, "s": 16, "b": 1,

@@ -217,6 +217,19 @@ _WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "qk_norms": ("width",), "norm": ("eager_fp32",), "rope": ("shared_half", "repeated_fp32"),
     "sinks": ("trained",),
 }
+#: Those that are counted beside adapters of PEFT in dense models, on one GPU and with DistributedDataParallel.
+_DENSE_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
+    "normalisation": ("layer_plain",), "norms": ("post", "both"), "qk_norms": ("width",), "capping": ("tanh",),
+    "mlp": ("geglu",), "norm": ("eager_fp32", "eager_scale"),
+    "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32"),
+}
+
+
+def _of_dense_adapters(choices: Mapping[str, str]) -> bool:
+    """Tell whether adapters lie beside dense layers as they were counted in many families of Transformers."""
+    plain = {"layers": ("dense",), "precision": ("bf16",), "data_parallel": ("ddp",), "adapter_kind": ("lora",),
+             "base_weights": ("full", "nf4"), "router": TRANSFORMERS_ROUTERS}
+    return all(choices[axis] in options for axis, options in plain.items())
 
 
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -261,7 +274,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
     unknown, learned = _of_unknown_moments(choices, special), choices["positions"] == "learned"
-    of_adapters = _special(choices, _WITH_ADAPTERS if choices["layers"] == "experts" else {})
+    dense_adapters = _DENSE_WITH_ADAPTERS if _of_dense_adapters(choices) else {}
+    of_adapters = _special(choices, _WITH_ADAPTERS if choices["layers"] == "experts" else dense_adapters)
     packed, picked = choices["documents"] == "packed", choices["value"] == "picked"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
     split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
@@ -443,7 +457,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("adapters beside a head that scores, which is trained in a copy of its own",
          frozen and choices["loss"] in SCORES),
         ("adapters for latent attention or another MLP than SwiGLU",
-         frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))),
+         frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))
+         and not (choices["mlp"] == "geglu" and _of_dense_adapters(choices))),
         (f"expert_adapters = {choices['expert_adapters']} without experts: choose expert_adapters = none",
          choices["expert_adapters"] in ADDED and choices["layers"] != "experts"),
         *_of_adapted_experts(choices),

@@ -18,7 +18,7 @@ from oracles.saved import Saved
 from oracles.storages import storages_in
 from torch import Tensor, nn
 
-TABLE = "lora_quantised"
+TABLE = "loraquantised"
 
 
 def has(row: Mapping[str, str]) -> bool:
@@ -30,7 +30,7 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     """Train one step with AdamW; every matrix has tables of its own, as on a GPU."""
     peft, is_wide = import_module("peft"), row["adapter_precision"] == "fp32"
     model: Any = causal_lm(row["family"], sizes(row), "sdpa", dtype=torch.bfloat16)
-    quantised = list(_quantise(model, {"int8": _in_8_bits, "nf4": _in_4_bits}[row["base_weights"]]))
+    quantised = list(quantise(model, {"int8": in_8_bits, "nf4": in_4_bits}[row["base_weights"]]))
     setattr(model, {"int8": "is_loaded_in_8bit", "nf4": "is_loaded_in_4bit"}[row["base_weights"]], True)
     model.enable_input_require_grads()
     lora = peft.LoraConfig(r=int(row["rl"]), target_modules=list(TARGETS[row["adapters"]]), lora_dropout=0.0)
@@ -38,10 +38,9 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     adapters = [one for one in model.parameters() if one.requires_grad]
     for one in adapters:
         one.data = one.data.to(torch.float32 if is_wide else torch.bfloat16)
-    statistics, ids = [tensor for part in quantised for tensor in _statistics(part)], token_ids(sizes(row))
+    statistics, ids = [tensor for part in quantised for tensor in statistics(part)], token_ids(sizes(row))
     with pytest.MonkeyPatch.context() as patched:
-        enabled = torch.is_autocast_enabled
-        patched.setattr(torch, "is_autocast_enabled", lambda device="cpu": enabled(device))
+        as_on_gpu(patched)
         with Saved() as saved, torch.autocast("cpu", torch.bfloat16, enabled=is_wide):
             output = model(input_ids=ids, labels=ids)
     for tensor in _kept_by_functions(output.loss.grad_fn):
@@ -57,7 +56,13 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
             "saved": kept}
 
 
-def _quantise(model: nn.Module, quantised: Any) -> Iterator[Any]:
+def as_on_gpu(patched: pytest.MonkeyPatch) -> None:
+    """Let the autocast of the CPU stand for that of GPUs."""
+    enabled = torch.is_autocast_enabled
+    patched.setattr(torch, "is_autocast_enabled", lambda device="cpu": enabled(device))
+
+
+def quantise(model: nn.Module, quantised: Any) -> Iterator[Any]:
     """Replace the linear layers of transformer layers, and yield what stands there."""
     for name, part in list(model.named_modules()):
         if type(part) is nn.Linear and name != "lm_head":
@@ -67,7 +72,8 @@ def _quantise(model: nn.Module, quantised: Any) -> Iterator[Any]:
             yield layer
 
 
-def _in_8_bits(part: nn.Linear) -> Any:
+def in_8_bits(part: nn.Linear) -> Any:
+    """Return a layer of bitsandbytes in 8 bits with the weight of another one."""
     bitsandbytes = import_module("bitsandbytes")
     product = import_module("bitsandbytes.autograd._functions").MatMul8bitLt
 
@@ -84,7 +90,8 @@ def _in_8_bits(part: nn.Linear) -> Any:
                                                            has_fp16_weights=False))
 
 
-def _in_4_bits(part: nn.Linear) -> Any:
+def in_4_bits(part: nn.Linear) -> Any:
+    """Return a layer of bitsandbytes in 4 bits with the weight of another one."""
     bitsandbytes = import_module("bitsandbytes")
     layer = bitsandbytes.nn.Linear4bit(part.in_features, part.out_features, bias=part.bias is not None,
                                        compute_dtype=torch.bfloat16, quant_type="nf4")
@@ -99,7 +106,7 @@ def _filled(layer: Any, part: nn.Linear, weight: Any) -> Any:
     return layer.to("cpu")
 
 
-def _statistics(layer: Any) -> list[Tensor]:
+def statistics(layer: Any) -> list[Tensor]:
     """List what a layer keeps beside its codes."""
     if hasattr(layer, "state"):
         return [layer.weight.SCB]
