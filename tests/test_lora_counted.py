@@ -251,7 +251,7 @@ def test_adapters_of_dense_families(family: str, tmp_path: Path) -> None:
 def test_adapters_of_dense_families_are_counted_as_they_were_run(choices: dict[str, str]) -> None:
     plain = {**HUGGINGFACE.choices, "adapters": "all_linear", "norms": "both"}
     refuse_impossible({**plain, "adapter_precision": "low"})
-    with pytest.raises(ValueError, match="norms = both|8-bit|fp32|DeepSpeed"):
+    with pytest.raises(ValueError, match=r"norms = both|8-bit|fp32|DeepSpeed"):
         refuse_impossible({**plain, **choices})
 
 
