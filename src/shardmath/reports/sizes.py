@@ -33,6 +33,8 @@ _RARE: Mapping[str, int] = {"virtual_pipeline": 1, **dict.fromkeys(ABSENT_DEGREE
                             "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}
 
+#: The tensor-parallel size of experts.
+_ETP = "expert_tensor_parallel"
 #: Sizes that are on or off, and how that is said.
 _SWITCHED = ("sequence_parallel", "distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
 _ON = ("off", "on")
@@ -56,7 +58,14 @@ def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
     """Check if a size is one that nobody mentions."""
     if name not in layout or name == "pipeline_layout":
         return not layout.get(name)
+    if name == _ETP:
+        return not _tells_experts(layout)
     return layout[name] in USUAL_SCHEDULES if name == "schedule" else name in _RARE and layout[name] == _RARE[name]
+
+
+def _tells_experts(layout: Mapping[str, int | str]) -> bool:
+    """Check if the tensor-parallel size of experts must be said: without it, Megatron-LM and we take that of TP."""
+    return layout[_ETP] != 1 or (int(layout.get("expert_parallel", 1)) > 1 and layout["tensor_parallel"] != 1)
 
 
 def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]:
@@ -81,7 +90,8 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
     names = [*programs_in(layout), *(name for name in _ALL if name in layout)]
     named = [f"{title(name)} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)
-             if name in always or name not in usual or layout[name] != usual[name]]
+             if name in always or name not in usual or layout[name] != usual[name]
+             or (name == _ETP and _tells_experts(layout))]
     return ", ".join(named)
 
 
