@@ -231,13 +231,13 @@ def test_adapters_of_dense_families(family: str, tmp_path: Path) -> None:
     for row in (row for row in table("lora_dense_families") if row["family"] == family):
         model = read_config(tmp_path, json.loads(row["config"]))
         precision = {"low": "low", "fp32": "fp32" if row["base_weights"] == "full" else "fp32_uncopied"}
-        terms = build(HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
+        implementation = HUGGINGFACE.with_choices(**evaluator_for("huggingface", {
             "adapters": row["adapters"], "adapter_precision": precision[row["adapter_precision"]], "peak": "saved",
             "base_weights": row["base_weights"], "attention": "eager" if family == "gemma2" else "sdpa"},
-            model, {}).choices))
+            model, {}).choices)
         shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
         known = {**values(row, "s b rl", **shape), **shape}
-        counted = evaluate(terms.closure(name for name in NAMES if name in terms), known)
+        counted = evaluated(implementation, NAMES, known)
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert counted["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"]), row
         assert counted["stage.gradient"] == int(row["adapter_weights"]), row
