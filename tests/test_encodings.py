@@ -127,7 +127,7 @@ def test_signs_are_spelled(text: str, ascii_text: str) -> None:
 
 def test_a_formula_of_two_dimensions_is_one_line_where_its_signs_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, out, _ = printed("formula swiglu.saved --unicode", "ascii", monkeypatch)
-    assert out == b"2*s*b*(h/t_s + 3*f*(1 - mu)/t)/c\n"
+    assert out == b"2*s*b*(1 - mu)*(h/t_s + 3*f/t)/c\n"
     code, out, _ = printed(f"fit {JOB} --solve seq_length --unicode", "ascii", monkeypatch)
     assert (code, out.split(b"\n")[0][:4]) == (0, b"s = ")
 
