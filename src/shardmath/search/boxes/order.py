@@ -47,7 +47,9 @@ def settled(
             if not place and _lacks(answers):  # no order finds what is not legal, or does not fit
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
-        order = _improved(bounds, answers, order)
+        if _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)])[0] > _LARGE:
+            _begin_inside(bounds, answers, order)  # what a beam finds of a large space may be far from the best
+            order = _improved(bounds, answers, order_of(bounds, answers, sample))
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
 
@@ -93,7 +95,7 @@ def _improved(bounds: Bounds, answers: Sequence[Kept], order: list[int]) -> list
     """
     boxes, levels = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)])
     chance = np.random.default_rng(0)
-    for _ in range(_MOVES if boxes > _LARGE else 0):
+    for _ in range(_MOVES):
         old, new = chance.choice(len(levels), 2, replace=False).tolist()
         moved = order.copy()
         moved.insert(new, moved.pop(old))
@@ -152,12 +154,13 @@ def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int])
     There switches are as usual, where every switch is tried. What is found is far from the best, so it is changed on
     two axes at a time: a rule that ties two of them, as stages and their layers, lets none of them change alone.
     """
+    lacking = _lacks(answers)
     for count in range(1, len(bounds.sizes)):
         inside = bounds.root
         inside[:, -count:] = [places[0] for places in bounds.prepared.live[-count:]]
         free = [axis for axis in order if axis < len(bounds.sizes) - count]
         _descend(bounds, answers, free, _INSIDE, inside)
-        if not _lacks(answers):
+        if lacking and not _lacks(answers):
             break
     for _ in range(_DOUBLE_ROUNDS):
         _approach(bounds, answers)
