@@ -17,7 +17,7 @@ from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
 from shardmath.input.meant import MEANT, OPTIONS_MEANT, kernel_of, kernels_of, option_of, parameter_of, recompute_of
 from shardmath.input.naming import LISTED, begun_with, nearest_by_words, nearest_implementation, nearest_terms
 from shardmath.input.parameters import TYPED, meant_integer
-from shardmath.input.quantities import amount, money
+from shardmath.input.quantities import amount, length, money
 
 OPTIONS = {name: {option for item in command.params for option in (*item.opts, *item.secondary_opts)}
            for name, command in cli.commands.items()}
@@ -97,8 +97,8 @@ def test_an_option_of_kernels_is_found_with_its_axis(text: str, meant: str) -> N
 
 
 @pytest.mark.parametrize(("name", "value", "meant"), [
-    ("seq_length", "8k", 8192), ("tensor_parallel", "8k", None), ("tensor_parallel", "4", 4),
-    ("tensor_parallel", 4.0, 4),
+    ("seq_length", "8k", 8192), ("seq_length", "1M", 1048576), ("tensor_parallel", "8k", None),
+    ("tensor_parallel", "4", 4), ("tensor_parallel", 4.0, 4),
     ("sequence_parallel", "true", 1), ("sequence_parallel", "off", 0), ("tensor_parallel", "true", None),
     ("tensor_parallel", -3, 1), ("tensor_parallel", None, None),
 ])
@@ -212,3 +212,10 @@ def test_options_without_hyphens_are_told_apart(words: str, message: str, capsys
     assert exit_code(["explain", "llama-3.1-8b", "--gpu", "h100-80gb", *words.split()]) == 2
     plain, expected = (re.sub("[':.]", "", text) for text in (capsys.readouterr().err, f"error: {message}"))
     assert plain.startswith(expected)
+
+
+@pytest.mark.parametrize(("text", "tokens"), [
+    ("8k", 8192), ("128K", 131072), ("1M", 1048576), ("8192", None), ("1.5M", None), ("k", None), ("1m", None),
+])
+def test_letters_of_lengths_are_powers_of_two(text: str, tokens: int | None) -> None:
+    assert length(text) == tokens

@@ -32,6 +32,7 @@ from shardmath.generated.definitions import (
 )
 from shardmath.input.meant import kernel_of
 from shardmath.input.parameters import MACHINE, OF_GPU, OTHERS, TYPED, checked
+from shardmath.input.quantities import length
 
 Command = Callable[..., Any]
 
@@ -67,13 +68,12 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 
 
 class Tokens(Count):
-    """An integer, or one with ``k`` for 1024 tokens behind it."""
+    """An integer, or one with ``k`` or ``M`` behind it for 1024 tokens or their square."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the integer that the text says."""
-        if isinstance(value, str) and value[-1:] in ("k", "K") and value[:-1].isdecimal():
-            return int(value[:-1]) * 1024
-        return super().convert(value, param, ctx)
+        tokens = length(value) if isinstance(value, str) else None
+        return tokens if tokens is not None else super().convert(value, param, ctx)
 
 
 class Gib(click.ParamType):  # type: ignore[type-arg]

@@ -10,6 +10,7 @@ from typing import Any
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, LIBRARIES, PARAMETERS, SHORT
 from shardmath.input.meant import parameter_of, truth
+from shardmath.input.quantities import length
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
@@ -83,9 +84,9 @@ def other_values(others: Mapping[str, int]) -> dict[str, int]:
 def meant_integer(name: str, value: object) -> int | None:
     """Return the legal integer that stands for a value of the parameter ``name``: for 4.0, "4", "8k" tokens or "on"."""
     minimum, largest = limits(name)
-    thousands = re.fullmatch(r"(\d{1,7})[kK]", value) if isinstance(value, str) else None
-    if thousands and PARAMETERS[name][1] == "tokens":
-        meant = 1024 * int(thousands[1])
+    tokens = length(value) if isinstance(value, str) and PARAMETERS[name][1] == "tokens" else None
+    if tokens is not None:
+        meant = tokens
     elif (minimum, largest) == (0, 1) and (said := truth(value)) is not None:
         meant = int(said)
     else:

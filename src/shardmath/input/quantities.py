@@ -11,6 +11,8 @@ from shardmath.errors import InputError
 _SIZES: Mapping[str, int] = {
     "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12, "P": 10**15,
 }
+#: Tokens of a sequence by letter, which are powers of two.
+_LENGTHS: Mapping[str, int] = {"k": 2**10, "K": 2**10, "M": 2**20}
 #: Seconds by unit.
 _TIMES: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 #: Digits, which may stand in groups of three, with an exponent or a letter behind them.
@@ -53,6 +55,14 @@ def whole(field: str, value: object, largest: int = 10**18, least: int = 1) -> i
     if number.denominator != 1:
         raise InputError(field, value, "must be an integer", str(round(number)))
     return int(number)
+
+
+def length(text: str) -> int | None:
+    """Return the tokens of a sequence that is written as ``8k`` or ``1M``, in powers of two; None for other texts."""
+    digits, letter = text[:-1], text[-1:]
+    if letter in _LENGTHS and digits.isdecimal() and len(digits) < 10:
+        return int(digits) * _LENGTHS[letter]
+    return None
 
 
 def _read(

@@ -10,7 +10,7 @@ from math import log2
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.input.parameters import checked
-from shardmath.input.quantities import amount, duration, whole
+from shardmath.input.quantities import amount, duration, length, whole
 
 #: Failure rate that plans assume where none is named.
 USUAL_FAILURES = "llama-3"
@@ -54,12 +54,11 @@ def phases_of(tokens: object, seq_length: int, more: Sequence[str]) -> tuple[Tok
 
 
 def _phase(text: str) -> Tokens:
-    tokens, at, length = text.partition("@")
+    tokens, at, long = text.partition("@")
     if not at:
         raise InputError("phase", text, "must be written TOKENS@LENGTH", f"{text}@128k")
-    binary = length[:-1] if length[-1:] in ("k", "K") else ""
-    size = int(binary) * 1024 if binary.isdecimal() and len(binary) < 10 else whole("phase", length)
-    return Tokens(whole("phase", tokens), checked("seq_length", size))
+    size = length(long)
+    return Tokens(whole("phase", tokens), checked("seq_length", whole("phase", long) if size is None else size))
 
 
 def batch_of(batch_tokens: object, seq_length: int) -> int:
