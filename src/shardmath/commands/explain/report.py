@@ -175,7 +175,10 @@ def _spread(own: int, low: int, high: int) -> str:
 def heading(explanation: Explanation) -> str:
     """Print the question in two lines."""
     value = explanation.inputs
-    degrees = "".join(f"{SHORT[name]} {value[name]}, " for name in DEGREES if name in OTHERS and value[name] > 1)
+    named = {name for name in DEGREES if name in OTHERS and value[name] > 1}
+    if value["num_experts"] and value["tensor_parallel"] > 1:  # else experts have as many ranks
+        named.add("expert_tensor_parallel")
+    degrees = "".join(f"{SHORT[name]} {value[name]}, " for name in DEGREES if name in named)
     sequence = "on" if value["sequence_parallel"] else "off"
     return (
         f"{explanation.model.name} on {_gpus(explanation)}, "
