@@ -227,7 +227,7 @@ def test_the_command_prints_the_plan_and_its_document(
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, schema("plan"))
     cheapest = document["offers"][document["cheapest"]]
-    assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (128, 76_300)
+    assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (64, 76_300)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
     assert "Cheapest: 64 h100-80gb, 21.8 (20.3-23.6) days, 67.1k" in text
