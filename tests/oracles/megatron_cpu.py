@@ -131,7 +131,11 @@ class NormedLinear(ColumnParallelLinear):
 
     def forward(self, hidden: Tensor, *others: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
         """Normalise the input and project it."""
-        return super().forward(self.layer_norm(hidden), *others, **named)
+        return self.projected(self.layer_norm(hidden), *others, **named)
+
+    def projected(self, normed: Tensor, *others: Any, **named: Any) -> tuple[Tensor, Tensor | None]:
+        """Project what is normalised already."""
+        return super().forward(normed, *others, **named)
 
 
 class LinearWithNorm(RowParallelLinear):

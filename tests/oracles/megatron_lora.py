@@ -18,6 +18,7 @@ from megatron.core.tensor_parallel.mappings import (
     scatter_to_sequence_parallel_region,
 )
 from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
+from oracles.megatron_cpu import NormedLinear
 from torch import Tensor, nn
 
 #: Projections that have adapters, by the ledger's choice ``adapters``.
@@ -85,7 +86,10 @@ class Adapted(nn.Module):
 
     def forward(self, hidden: Tensor, *args: Any, **more: Any) -> tuple[Tensor, Any]:
         """Add the outputs of the adapters to that of the frozen layer."""
-        output, bias = self.base(hidden, *args, **more)
+        projected = self.base
+        if isinstance(self.base, NormedLinear):  # it hands out the output of its norm
+            hidden, projected = self.base.layer_norm(hidden), self.base.projected
+        output, bias = projected(hidden, *args, **more)
         if self.gathers and not self.row_parallel:
             hidden = NormOutputKept.apply(hidden) if self.with_norm else hidden
             hidden = gather_from_sequence_parallel_region(hidden)
