@@ -137,8 +137,8 @@ def test_the_new_component_shows_its_formula(changed: Path) -> None:
 def test_the_new_mlp_keeps_what_swiglu_keeps(changed: Path, tmp_path: Path) -> None:
     ours = command(changed, "formula reglu.saved")
     theirs = run(changed, "-m", "shardmath", "formula", "swiglu.saved", "--kernel", "swiglu=unfused").stdout
-    assert "2*s*b*(h/tₛ + 5*f*(1 - μ)/t)/c" in ours
-    assert "2*s*b*(h/tₛ + 5*f*(1 - μ)/t)/c" in theirs
+    assert "2*s*b*(1 - μ)*(h/tₛ + 5*f/t)/c" in ours
+    assert "2*s*b*(1 - μ)*(h/tₛ + 5*f/t)/c" in theirs
     path = tmp_path / "config.json"
     sums = []
     for activation in ("silu", "relu"):
