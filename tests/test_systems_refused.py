@@ -95,7 +95,8 @@ def test_one_line_says_what_is_legal(options: str, said: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(("options", "said"), {
-    "--cpu-offloading-num-layers 32": "cpu_offloading_num_layers = 32: must be less than num_layers *; nearest legal: 31",
+    "--cpu-offloading-num-layers 32":
+        "cpu_offloading_num_layers = 32: must be less than num_layers *; nearest legal: 31",
     "--inner-steps 100 --fragments 7 --data-parallel-replicas 2": "fragments = 7: *; nearest legal: 5 or 10",
     "--pp 4 --sequence-slices 3": "sequence_slices = 3: *; nearest legal: 2 or 4",
     "--inner-steps 100": "data_parallel_replicas = 1: *; nearest legal: 2",
