@@ -36,6 +36,7 @@ WRITE = """async (link) => {
 #: Settings and kernels of the first model that change what is written, or that no format says.
 CHANGES: tuple[dict[str, Any], ...] = (
     {}, {"kernel": "fp8=delayed"}, {"kernel": "optimizer=precision_aware"}, {"kernel": "loss=te_fused"},
+    {"kernel": "loss=liger"}, {"kernel": "attention=eager"},
     {"kernel": "attention=unfused"}, {"kernel": "precision=fp16"}, {"kernel": "optimizer=sgd"},
     {"distributed_optimizer": 0}, {"gradient_bytes": 2}, {"data_parallel_replicas": 2}, {"hidden_dropout": 1},
     {"overlap_grad_reduce": 1}, {"recompute_num_layers": 2}, {"vocab_multiple": 256}, {"microbatch_group": 8},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from shardmath.commands.page.translating import Translation
@@ -17,8 +18,7 @@ from shardmath.formats.trainer import model_of
 from shardmath.models.further_trained import untrained
 
 #: Parts of a table, for the page: sets are lists there.
-_PARTS = ("name", "title", "vocabulary", "signs", "own", "means", "opposite", "words", "defaults", "files", "idle",
-          "uncounted", "refused")
+_PARTS = tuple(part.name for part in fields(Table) if part.name not in ("release", "program"))
 
 
 def table_data() -> dict[str, Any]:
