@@ -96,7 +96,11 @@ class Player {
       again: (name, point) => this.again(name, point),
       bind: (name, point) => this.bound.bindGradient(point.here),
       unbind: () => this.bound.unbind(),
-      remake: (name, { held }) => { for (const row of rows.dropped) if (name === row.component || name === row.name) held.set(row.name, this.make(row)); },
+      remake: (name, { held }) => {
+        for (const row of rows.dropped) {
+          if ((name === row.component || name === row.name) && !held.has(row.name)) held.set(row.name, this.make(row));
+        }
+      },
       roots: () => trace.free(trace.allocate("transient", Math.floor(rows.account["stage.listed_roots.optimizer_step"] ?? 0))),
       copied: (name) => this.copy(name),
       added: () => { trace.freeAll(this.added); this.added = []; },
