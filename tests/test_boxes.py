@@ -250,7 +250,7 @@ def test_first_answers_are_looked_for_inside_once_where_nothing_fits(
 
 
 def test_places_at_which_nothing_is_legal_are_no_boxes() -> None:
-    """What is legal has live places alone; where nothing is, all places stay."""
+    """Legal configurations have live places alone; where none is legal, all places stay."""
     base, axes = KINDS["dense"]
     space = Space(axes={"tensor_parallel": (1, 2, 3, 4, 5, 64), "context_parallel": (1, 2, 3),
                         "pipeline_parallel": (2, 1, 4, 48), "first_stage_layers": axes["first_stage_layers"]},

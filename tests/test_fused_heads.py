@@ -24,8 +24,8 @@ def test_bytes_kept_behind_the_forward_pass(loss: str) -> None:
     implementation = HUGGINGFACE.with_choices(loss=loss)
     for row in rows:
         known = values(row, "h a k d f u L tied s b", **FAMILY[row["family"]])
-        found = evaluated(implementation, ["stage.activation", "stage.buffer", "stage.after_forward"], known)
-        kept = found["stage.activation"] + found["stage.buffer"] + found["stage.after_forward"]
+        counted = evaluated(implementation, ["stage.activation", "stage.buffer", "stage.after_forward"], known)
+        kept = counted["stage.activation"] + counted["stage.buffer"] + counted["stage.after_forward"]
         if loss == "liger" and row["head"] == "frozen":  # the ledger's own head is frozen with adapters alone
             kept -= 2 * known["u"] * known["h"]
         assert kept == int(row["kept"]), row

@@ -120,9 +120,9 @@ def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
             **DEFAULTS, **switches_of(variant, row), **sizes,
             "pos": sizes["s"], "t": int(row["tp"]), "u": int(row["v"]), "L": int(row["layers"]), "B": sizes["b"],
         }
-        found = evaluated(implementation, ("stage.parameters", "stage.activation"), known)
-        assert found["stage.parameters"] == int(row["params_per_rank"]), row
-        assert found["stage.activation"] == int(row["saved_bytes_per_rank"]), row
+        counted = evaluated(implementation, ("stage.parameters", "stage.activation"), known)
+        assert counted["stage.parameters"] == int(row["params_per_rank"]), row
+        assert counted["stage.activation"] == int(row["saved_bytes_per_rank"]), row
 
 
 def part(implementation: Implementation, name: str) -> list[Contribution]:

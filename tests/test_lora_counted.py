@@ -148,10 +148,10 @@ def test_magnitudes(adapters: str) -> None:
     implementation = HUGGINGFACE.with_choices(adapters=adapters, adapter_kind="dora")
     for row in rows:
         known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-        found = evaluated(implementation, ("stage.activation", "stage.buffer", "stage.parameters"), known)
+        counted = evaluated(implementation, ("stage.activation", "stage.buffer", "stage.parameters"), known)
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-        assert found["stage.parameters"] == int(row["trained"])
-        assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
+        assert counted["stage.parameters"] == int(row["trained"])
+        assert counted["stage.activation"] + counted["stage.buffer"] + labels == int(row["saved"]), row
 
 
 @pytest.mark.parametrize("adapters", ["q_v", "qkv", "attention", "all_linear"])
@@ -162,12 +162,12 @@ def test_adapters_in_fp32_under_autocast(adapters: str) -> None:
     implementation = HUGGINGFACE.with_choices(adapters=adapters, adapter_precision="fp32")
     for row in rows:
         known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-        found = evaluated(implementation, NAMES, known)
-        assert found["stage.weight"] - 2 * found["stage.frozen_parameters"] == int(row["adapter_weights"])
-        assert found["stage.gradient"] == int(row["gradients"])
-        assert found["stage.optimizer"] == int(row["states"])
+        counted = evaluated(implementation, NAMES, known)
+        assert counted["stage.weight"] - 2 * counted["stage.frozen_parameters"] == int(row["adapter_weights"])
+        assert counted["stage.gradient"] == int(row["gradients"])
+        assert counted["stage.optimizer"] == int(row["states"])
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-        assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
+        assert counted["stage.activation"] + counted["stage.buffer"] + labels == int(row["saved"]), row
 
 
 @pytest.mark.parametrize("row", table("lora_quantised"), ids=lambda row: " ".join(row.values()))
@@ -177,12 +177,12 @@ def test_adapters_on_quantised_weights(row: dict[str, str]) -> None:
     implementation = HUGGINGFACE.with_choices(adapters=row["adapters"], base_weights=row["base_weights"],
                                               adapter_precision="fp32_uncopied" if wide else "low")
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
-    found = evaluated(implementation, NAMES, known)
-    assert found["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
-    assert found["stage.gradient"] == int(row["gradients"])
-    assert found["stage.optimizer"] == int(row["states"])
+    counted = evaluated(implementation, NAMES, known)
+    assert counted["stage.weight"] == int(row["weights"]) + int(row["adapter_weights"])
+    assert counted["stage.gradient"] == int(row["gradients"])
+    assert counted["stage.optimizer"] == int(row["states"])
     labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-    assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"])
+    assert counted["stage.activation"] + counted["stage.buffer"] + labels == int(row["saved"])
 
 
 @pytest.mark.parametrize("adapters", ["q_v", "attention", "all_linear"])

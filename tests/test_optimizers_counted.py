@@ -25,9 +25,9 @@ LETTERS = "h a k d f u L tied"
 
 
 def bytes_of(implementation: Implementation, known: dict[str, int], *names: str) -> list[int]:
-    found = evaluated(implementation, names, known)
-    assert all(found[name] % 1 == 0 for name in names)
-    return [found[name] for name in names]
+    counted = evaluated(implementation, names, known)
+    assert all(counted[name] % 1 == 0 for name in names)
+    return [counted[name] for name in names]
 
 
 @pytest.mark.parametrize("row", table("optimizer_states"), ids=lambda row: " ".join(row.values()))

@@ -126,7 +126,7 @@ class Oracle:
         return (4 if self.kind.gpt else 6) * self.f * self.T // self.t
 
     def again(self) -> int:
-        """What recompute of the MLP makes again: these, and what the norm inside of its first projection made."""
+        """Bytes that recompute of the MLP makes again: these, and those of the norm inside of its first projection."""
         return self.mlp() + (0 if self.local else self.norm())
 
     def layer(self) -> int:

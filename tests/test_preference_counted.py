@@ -31,8 +31,8 @@ def test_losses(library: str, trainer: str, logits: str, reference: str) -> None
         if (row["library"], row["trainer"], row["logits"], row["reference"]) != (library, trainer, logits, reference):
             continue
         known = values(row, "h a k d f u L tied s b")
-        found = evaluated(implementation, ["stage.activation", "stage.buffer", *moments], known)
+        counted = evaluated(implementation, ["stage.activation", "stage.buffer", *moments], known)
         few = 8 + 64 * known["b"] + (160 if trainer == "kto" else 64) * known["s"] * known["b"]
         for name, column in zip(moments, ("after", "forward", "backward"), strict=True):
-            expected = found["stage.activation"] + found["stage.buffer"] + found.get(name, 0)
+            expected = counted["stage.activation"] + counted["stage.buffer"] + counted.get(name, 0)
             assert abs(int(row[column]) - expected) <= few, (row, column, int(row[column]) - expected)

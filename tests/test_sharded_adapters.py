@@ -94,15 +94,15 @@ def test_magnitudes_are_shared_out_by_their_rows(row: dict[str, str]) -> None:
                                               precision=row["precision"], peak="saved")
     known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]], D=ranks, N=ranks,
                    B=ranks * int(row["b"]), w=4 if mixed else 2, zero1=1, zero2=1, zero3=1)
-    found = evaluated(implementation, ("stage.parameters", "stage.weight", "stage.gradient", "stage.optimizer",
-                                       "stage.activation", "stage.buffer"), known)
+    numbers = evaluated(implementation, ("stage.parameters", "stage.weight", "stage.gradient", "stage.optimizer",
+                                         "stage.activation", "stage.buffer"), known)
     # Three biases are padded by themselves, and counted as one (docs/limits.md).
     features = [known[heads] * known["d"] for heads in "akk"]
     shares = sum(-(-size // ranks) for size in features) - -(-sum(features) // ranks)
     padding = (4 if mixed else 2) * known["L"] * shares if row["family"] == "qwen2" else 0
     labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
-    assert found["stage.parameters"] == int(row["trained"])
-    assert found["stage.weight"] + padding == int(row["parameters"])
-    assert found["stage.gradient"] == int(row["gradients"])
-    assert found["stage.optimizer"] == int(row["moments"])
-    assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"])
+    assert numbers["stage.parameters"] == int(row["trained"])
+    assert numbers["stage.weight"] + padding == int(row["parameters"])
+    assert numbers["stage.gradient"] == int(row["gradients"])
+    assert numbers["stage.optimizer"] == int(row["moments"])
+    assert numbers["stage.activation"] + numbers["stage.buffer"] + labels == int(row["saved"])

@@ -241,13 +241,13 @@ def test_buckets() -> None:
 def test_gradients_beyond_those_that_are_kept() -> None:
     """Stage 1 has all in the end of the backward pass unless it overlaps, stage 2 the last micro-batch's and sums."""
     shape = random_case(Random(2)) | {"D": 4, "B": 4, "w": 2}
-    found, all_gradients = terms(shape, **stage_switches(1)), 2 * sum(sizes_of(shape))
+    counted, all_gradients = terms(shape, **stage_switches(1)), 2 * sum(sizes_of(shape))
     whole = "whole_gradients.layer_backward"
-    assert sum(found[f"stage.{name}"] for name in ("gradient", "cut_gradients", whole)) == all_gradients
+    assert sum(counted[f"stage.{name}"] for name in ("gradient", "cut_gradients", whole)) == all_gradients
     assert terms(shape, **stage_switches(1), ovl=1)[f"stage.{whole}"] == 0
     assert terms(shape, **stage_switches(2))["stage.new_gradients"] == 0
-    found = terms(shape, **(stage_switches(2) | {"B": 8}))
-    assert found["stage.new_gradients"] == found["stage.gradient"] + found["stage.cut_gradients"]
+    counted = terms(shape, **(stage_switches(2) | {"B": 8}))
+    assert counted["stage.new_gradients"] == counted["stage.gradient"] + counted["stage.cut_gradients"]
 
 
 JOB: dict[str, Any] = {"seq_length": 2048, "data_parallel": 8, "implementation": "huggingface"}

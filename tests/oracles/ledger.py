@@ -32,11 +32,11 @@ def ledger(implementation: Implementation, *names: str, **letters: int) -> tuple
     module = evaluator(implementation).terms
     # Of GPU, node and job nothing here depends.
     known = {**dict.fromkeys("MNn", 1), **values({}, "", **letters), **letters}
-    found = module.terms(**{name: Fraction(known[BY_NAME[name].letter]) for name in module.INPUTS})
-    numbers = [found.get(name, 0) for name in names]
+    exact = module.terms(**{name: Fraction(known[BY_NAME[name].letter]) for name in module.INPUTS})
+    numbers = [exact.get(name, 0) for name in names]
     if any(number != int(number) for number in numbers):
         raise ValueError(f"not integers: {dict(zip(names, numbers, strict=True))}")
     if traced.ON:
-        rows = traced.traced(implementation, names, known, found)
+        rows = traced.traced(implementation, names, known, exact)
         return tuple(rows[name] for name in names)
     return tuple(int(number) for number in numbers)
