@@ -24,7 +24,7 @@ SWEEP ?= llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024 -
 INPUTS ?= 1000000
 
 # Tests that draw more where ORACLES=full.
-DRAWN := $(shell grep -lE '^from oracles.extent import|get\("ORACLES"\)' tests/test_*.py)
+DRAWN := $(shell grep -rlE --include='test_*.py' --exclude-dir=oracles '^from oracles.extent import|get\("ORACLES"\)' tests)
 
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error -output-directory=build
 LATEX_FILES := booktabs.sty lmodern.sty ptmr7t.tfm
@@ -92,15 +92,15 @@ constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes o
 	--python-version 3.11 $(LOCKED:%=--extra %) --output-file constraints.txt pyproject.toml
 
 documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ anew, after a change of constants (minutes)
-	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py tests/test_notebooks.py tests/test_mistakes.py -k 'commands_print or every_cell or every_mistake'
-	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/test_scaling.py -k document
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/pages/test_readme.py tests/pages/test_documents.py tests/pages/test_notebooks.py tests/commands/test_mistakes.py -k 'commands_print or every_cell or every_mistake'
+	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/commands/test_scaling.py -k document
 
 coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implementations, oracles that count them, and lines of rows
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/oracles/test_coverage.py
-	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_code_lines.py -k page
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/ledger/test_code_lines.py -k page
 
 counted: $(ORACLE) ## write tests/data/counted_rows.toml anew: the rows that tests compare with counted bytes, from a run of them; then `make coverage`
-	@COUNTED_ROWS=1 $(RUN) -m pytest -q -n 0 tests/oracles $$(grep -l 'import evaluated$$' tests/test_*.py)
+	@COUNTED_ROWS=1 $(RUN) -m pytest -q -n 0 tests/oracles $$(grep -rl --include='test_*.py' --exclude-dir=oracles 'import evaluated$$' tests)
 
 pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages and from the ledger
 	@$(RUN) -m validation.pictures >/dev/null

@@ -147,8 +147,8 @@ def _scripts() -> Sequence[bytes]:
 
 def _flag_lists() -> Sequence[bytes]:
     """Return the flags of the published scripts, as somebody would list them."""
-    from shardmath.formats.launch import launch_of
-    from shardmath.formats.shell import read_script
+    from shardmath.formats.scripts.launch import launch_of
+    from shardmath.formats.scripts.shell import read_script
 
     lists = []
     for content in _examples(".sh")():
@@ -198,9 +198,9 @@ def _keys_of_configs() -> Sequence[bytes]:
 
 @cache
 def _flags() -> Sequence[bytes]:
-    from shardmath.formats import megatron_flags as flags
-    from shardmath.formats.megatron_model import FLAGS_OF
-    from shardmath.formats.nemo import FLAG_OF, OPPOSITE
+    from shardmath.formats.megatron import flags
+    from shardmath.formats.megatron.model import FLAGS_OF
+    from shardmath.formats.nemo.reading import FLAG_OF, OPPOSITE
 
     known = {*flags.REFUSED, *flags.UNCOUNTED, *FLAGS_OF.values()}
     patterns = ("--moe-layer-freq ([1]*9999)*9999", "--pipeline-model-parallel-layout Et*99999*99999L", "E(t|)*99999tL",

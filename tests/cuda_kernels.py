@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import small_space
-import test_nests_counted as real
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
-from test_nests_random import THOROUGH, Made, compare, compare_random
-from test_sweep_rows import compare_rows
+from searches import test_nests_counted as real
+from searches.test_nests_random import THOROUGH, Made, compare, compare_random
+from searches.test_sweep_rows import compare_rows
 
 from shardmath.commands.explore.run import explore
 from shardmath.search.nests import answers, cuda

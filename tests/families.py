@@ -40,7 +40,7 @@ def read_config(folder: Path, config: dict[str, Any]) -> Model:
     """The model that a config.json with these keys means."""
     file = folder / "config.json"
     file.write_text(json.dumps(config))
-    with warnings.catch_warnings():  # what a key changes is the business of tests/test_config_remarks.py
+    with warnings.catch_warnings():  # what a key changes is the business of tests/models/test_config_remarks.py
         warnings.simplefilter("ignore", InputWarning)
         return Model.from_config(file)
 

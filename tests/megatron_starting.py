@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from shardmath.formats.launch import Launch, launch_of
-from shardmath.formats.shell import Script, read_script
+from shardmath.formats.scripts.launch import Launch, launch_of
+from shardmath.formats.scripts.shell import Script, read_script
 
 TABLE = Path(__file__).parent / "data" / "megatron_arguments.csv"
 

@@ -19,7 +19,7 @@ from sympy import Eq, Expr, Integer, Symbol
 
 from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError
-from shardmath.formats.trainer import LIGER
+from shardmath.formats.trainers.reading import LIGER
 from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.model import Model
 from shardmath.symbolic.axis import Axis, fits

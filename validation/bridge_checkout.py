@@ -18,7 +18,7 @@ from pathlib import Path
 
 from shardmath import formats
 from shardmath.errors import InputError
-from shardmath.formats.bridge import NOUNS
+from shardmath.formats.bridge.reading import NOUNS
 from validation.pages import settle
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,10 +14,10 @@ from typing import Any
 
 import tomli_w
 
-from shardmath.formats.bridge import CONTAINER, SECTIONS, built_outside, words_of
-from shardmath.formats.bridge_wheel import ABSENT
-from shardmath.formats.python_file import Interpreter
-from shardmath.formats.python_values import UNKNOWN, Built, Function
+from shardmath.formats.bridge.reading import CONTAINER, SECTIONS, built_outside, words_of
+from shardmath.formats.bridge.wheel import ABSENT
+from shardmath.formats.scripts.python_file import Interpreter
+from shardmath.formats.scripts.python_values import UNKNOWN, Built, Function
 from shardmath.formats.table import FOLDER
 
 RELEASE = "0.3.1"

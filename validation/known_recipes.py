@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmath.account.judged import FITS, OUT, UNCERTAIN
-from shardmath.formats.bridge_wheel import wheel
+from shardmath.formats.bridge.wheel import wheel
 from validation.measured import known_to_run as known
 from validation.measured.case import GIB, Case
 from validation.measured.estimates import Estimate, estimate, other_estimate

@@ -26,23 +26,20 @@ from ..sources import BY_KEY
 from ..systems import SYSTEMS
 from ..systems.system import Transient
 from ..terms import TermSet, product, total
-from . import (
-    balance_moments,
-    combined_moments,
-    dealt,
-    deepspeed_moments,
-    expert_layers,
-    expert_moments,
-    frozen_moments,
-    megatron_fsdp_moments,
-    megatron_moments,
-    nanotron_moments,
-    quantised_moments,
-    torch_gathered,
-    torch_gradients,
-    torch_pipeline,
-    torch_temporaries,
-)
+from . import dealt, expert_layers
+from .moments import balance as balance_moments
+from .moments import combined as combined_moments
+from .moments import deepspeed as deepspeed_moments
+from .moments import experts as expert_moments
+from .moments import frozen as frozen_moments
+from .moments import megatron as megatron_moments
+from .moments import megatron_fsdp as megatron_fsdp_moments
+from .moments import nanotron as nanotron_moments
+from .moments import quantised as quantised_moments
+from .pytorch import gathered as torch_gathered
+from .pytorch import gradients as torch_gradients
+from .pytorch import pipeline as torch_pipeline
+from .pytorch import temporaries as torch_temporaries
 from .recomputed import recomputed_layer
 
 rfull, Lr = symbols("rfull Lr")

@@ -12,9 +12,9 @@ from ..parallel.rules import local_name
 from ..parallel.schedules import SPLIT_BACKWARD
 from ..parameters import BY_LETTER
 from ..terms import TermSet
-from .moments import add_moments, add_peak, candidates
 from .options import refuse_without_rows
 from .outside import add_outside
+from .peak import add_moments, add_peak, candidates
 from .rows import chosen_size, used_dimensions
 from .servers import add_servers
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients

@@ -10,9 +10,9 @@ from ..ledger import SITES, Component, Held, Lifetime, Role
 from ..parallel.groups import GROUPS
 from ..parallel.weights import is_linear
 from .aggregates import AGGREGATES
+from .pytorch.buckets import NAME as BUCKETS
 from .rows import is_expert
 from .stage import PART, STATE_ROLES, held_until
-from .torch_buckets import NAME as BUCKETS
 from .units import COUNTED_ROLES
 
 

@@ -20,8 +20,8 @@ from ..parallel.megatron_fsdp import bucket_size
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
+from .pytorch.gathered import outside
 from .rows import kept_rows, local_shape
-from .torch_gathered import outside
 
 sbk, Lr, zero3, tied = symbols("sbk Lr zero3 tied")
 

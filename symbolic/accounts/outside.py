@@ -26,8 +26,9 @@ from ..parallel.optimizers import DEALT
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
-from . import deepspeed_moments, frozen_moments
-from .frozen_moments import units_of, weight_rows
+from .moments import deepspeed as deepspeed_moments
+from .moments import frozen as frozen_moments
+from .moments.frozen import units_of, weight_rows
 from .rows import is_expert, kept_rows
 
 b, eb, ek, s, h, L, D, shards, zero1, zero3 = symbols("b eb ek s h L D shards zero1 zero3")

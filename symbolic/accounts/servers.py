@@ -15,7 +15,7 @@ from ..functions import CeilDiv, FloorDiv, Max, Min
 from ..implementations import Implementation
 from ..parameters import symbols
 from ..terms import TermSet, product, total
-from .moments import OF_EXPERTS, candidates
+from .peak import OF_EXPERTS, candidates
 
 N, p, r, gs = symbols("N p r gs")
 

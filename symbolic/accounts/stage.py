@@ -18,8 +18,9 @@ from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
-from . import dealt, expert_layers, megatron_units, torch_buckets
+from . import dealt, expert_layers, megatron_units
 from .buffers import buffer_and_shard
+from .pytorch import buckets as torch_buckets
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input, kept_by_tensor
 

@@ -20,7 +20,7 @@ from ..parallel.weights import State, shapes, weight_of, without_experts
 from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
 from ..terms import Contribution, TermSet, product, total
-from .frozen_moments import is_packed, units_of
+from .moments.frozen import is_packed, units_of
 from .rows import components_of, is_expert, kept_rows, local_shape
 
 #: Roles whose rows stand in the components' files, with the unit term that sums them.

@@ -1,10 +1,10 @@
-"""The components of the model, one file each. A new file with ``COMPONENTS`` is a new component."""
+"""The components of the model, one file each. A new file with ``COMPONENTS``, here or in a room, is a new component."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from ..ledger import Component
 from .weight_gradients import with_dummies
@@ -16,8 +16,8 @@ def all_components() -> tuple[Component, ...]:
 
     Raises ValueError if two components or two rows of a component share a name.
     """
-    modules = sorted(info.name for info in iter_modules(__path__))
-    components = [part for name in modules for part in import_module(f"{__name__}.{name}").COMPONENTS]
+    modules = sorted(info.name for info in walk_packages(__path__, f"{__name__}.") if not info.ispkg)
+    components = [part for name in modules for part in import_module(name).COMPONENTS]
     components = list(with_dummies(tuple(components)))
     components.sort(key=lambda component: (component.order, component.name))
     _refuse_duplicates([component.name for component in components], "component")

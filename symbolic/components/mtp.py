@@ -22,7 +22,7 @@ from ..ledger import Component, Lifetime, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Product, Ranks, Stream, Transfer
 from ..work_rows import column_parallel, norm_work
-from .loss import loss_work
+from .losses.cross_entropy import loss_work
 from .norms import norm_rows
 from .quantised import quantised
 

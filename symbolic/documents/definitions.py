@@ -8,7 +8,7 @@ from typing import Any
 from sympy import Expr, fraction
 
 from ..accounts.lines import lines
-from ..accounts.moments import CANDIDATES, OF_EXPERTS
+from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..choices import ARCHITECTURE, AXES, EVERY_ABSENT
 from ..efficiencies import EFFICIENCIES, ERROR_OF_EXPERTS
 from ..implementations import IMPLEMENTATIONS, Implementation

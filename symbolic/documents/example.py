@@ -7,7 +7,7 @@ from typing import Any
 from sympy import Rational
 
 from ..accounts import build
-from ..accounts.moments import CANDIDATES
+from ..accounts.peak import CANDIDATES
 from ..accounts.stage import STATE_ROLES
 from ..accounts.units import COUNTED_ROLES
 from ..components import all_components

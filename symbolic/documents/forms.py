@@ -9,7 +9,7 @@ from sympy import Expr, Integer, Symbol
 
 from ..accounts import build, kept_rows
 from ..accounts.lines import lines
-from ..accounts.moments import CANDIDATES, OF_EXPERTS
+from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parallel.legality import fixed_values

@@ -9,7 +9,7 @@ from fractions import Fraction
 from sympy import Expr, Integer, Rational, Symbol
 
 from ..accounts.lines import lines
-from ..accounts.moments import CANDIDATES, OF_EXPERTS
+from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..algebra.assumed import KEPT
 from ..exact import number
 from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min

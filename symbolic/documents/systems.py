@@ -7,7 +7,7 @@ from typing import Any
 from sympy import Symbol
 
 from ..accounts import build
-from ..accounts.moments import CANDIDATES, OF_EXPERTS
+from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import fixed_values, rules_for

@@ -8,7 +8,7 @@ from typing import Any
 from sympy import Expr
 
 from ..accounts import build
-from ..accounts.moments import CANDIDATES, OF_EXPERTS
+from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..implementations import Implementation
 from ..parallel.legality import fixed_values
 from ..printers.mathml import MathmlPrinter

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sympy import Eq, Expr, Gt, Integer, Symbol
 
-from ..accounts.moments import candidates as ranks_of_peaks
+from ..accounts.peak import candidates as ranks_of_peaks
 from ..choices import absent_values
 from ..functions import Iverson, Max
 from ..implementations import Implementation

@@ -16,11 +16,8 @@ from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import NamedTuple
 
-import test_experts_counted
-import test_gpt_counted
-import test_latent_counted
-import test_torchtitan_experts
 from families import ALIASES, CONFIGS, DATA, read_config
+from ledger import test_experts_counted, test_gpt_counted, test_latent_counted, test_torchtitan_experts
 from oracles import (
     huggingface,
     huggingface_experts,
@@ -117,12 +114,12 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
             _parts(test_latent_counted, test_latent_counted.VARIANTS.values()),
         ),
         "torchtitan": (
-            Oracle("tests/test_torchtitan_counted.py", parts=_options([IMPLEMENTATIONS["torchtitan"]])),
+            Oracle("tests/ledger/test_torchtitan_counted.py", parts=_options([IMPLEMENTATIONS["torchtitan"]])),
             # Its rows of Qwen3 have norms of queries and keys.
             Oracle(_file(test_torchtitan_experts),
                    parts=_options(test_torchtitan_experts.counted()) | {("qk_norm", "true")}),
         ),
-        "nanotron": (Oracle("tests/test_nanotron_runs.py", parts=_options([IMPLEMENTATIONS["nanotron"]])),),
+        "nanotron": (Oracle("tests/ledger/test_nanotron_runs.py", parts=_options([IMPLEMENTATIONS["nanotron"]])),),
     }
 
 

@@ -15,17 +15,19 @@ from pathlib import Path
 from types import ModuleType
 
 import row_lines
-import test_counted_coefficients
-import test_counted_values
-import test_experts_counted
-import test_latent_counted
-import test_mtp_counted
-import test_nanotron_runs
-import test_peak_simumax
-import test_torchtitan_counted
-import test_torchtitan_experts
 import tomli_w
 from counted import HEAD_VARIANTS, LAYER_VARIANTS, MEGATRON_CPU, MEGATRON_VARIANTS, rows_of
+from ledger import (
+    test_counted_coefficients,
+    test_counted_values,
+    test_experts_counted,
+    test_latent_counted,
+    test_mtp_counted,
+    test_nanotron_runs,
+    test_peak_simumax,
+    test_torchtitan_counted,
+    test_torchtitan_experts,
+)
 from oracles import (
     megatron_layouts,
     test_huggingface_experts,

@@ -20,8 +20,8 @@ import pytest
 
 from shardmath.formats.options import Options
 from shardmath.formats.table import FOLDER, row_of, table, translated
-from shardmath.formats.trainer import weights_of
-from shardmath.formats.trainer_sharding import autocast_of
+from shardmath.formats.trainers.reading import weights_of
+from shardmath.formats.trainers.sharding import autocast_of
 from validation import bridge_recipes
 
 pytestmark = pytest.mark.oracle

@@ -18,7 +18,7 @@ from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
 from shardmath.steps.trace import REDUCE
-from shardmath.symbolic.accounts.torch_gathered import reduced_bytes
+from shardmath.symbolic.accounts.pytorch.gathered import reduced_bytes
 
 pytestmark = pytest.mark.slow
 

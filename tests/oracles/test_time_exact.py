@@ -11,11 +11,11 @@ from typing import Any
 
 import mpmath
 import pytest
+from formulas.test_evaluators_oracles import _assignments, _run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.extent import FULL
 from random_layouts import legal_rows
-from test_evaluators_oracles import _assignments, _run
 
 from shardmath.compiler.evaluators import find
 from shardmath.generated.definitions import SPENT as SHOWN

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.megatron import arguments_of
-from shardmath.formats.megatron_model import model_of
+from shardmath.formats.megatron.model import model_of
+from shardmath.formats.megatron.reading import arguments_of
 from shardmath.formats.options import Options
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model

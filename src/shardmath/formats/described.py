@@ -12,12 +12,16 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.files import nested
 from shardmath.files.reading import read_text
-from shardmath.formats import nanotron, swift_megatron, torchtitan, torchtune, trainer
-from shardmath.formats.bridge_wheel import RECIPES
+from shardmath.formats import nanotron
+from shardmath.formats.bridge.wheel import RECIPES
 from shardmath.formats.flattened import flattened
+from shardmath.formats.megatron import swift as swift_megatron
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.formats.table import FOLDER, Table, Words, table, translated
+from shardmath.formats.torchtitan import reading as torchtitan
+from shardmath.formats.trainers import reading as trainer
+from shardmath.formats.trainers import torchtune
 from shardmath.models.model import Model
 
 #: Rows about programs whose files are not read, beside the tables of formats.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from shardmath.errors import ABSENT, InputError, nearest_names
-from shardmath.formats.expansion import marked, unmarked
+from shardmath.formats.scripts.expansion import marked, unmarked
 
 Read = TypeVar("Read")
 _TRUTH = {"true": True, "false": False}

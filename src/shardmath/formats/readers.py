@@ -13,17 +13,19 @@ from typing import Any
 from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
 from shardmath.files.reading import read_text
-from shardmath.formats import bridge, nemo, torchtitan_python
+from shardmath.formats.bridge import reading as bridge
 from shardmath.formats.described import format_of, read_settings, said_twice, tables, words_of
-from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
-from shardmath.formats.launch import launch_of
-from shardmath.formats.launchers import allocation, run_of_script
-from shardmath.formats.megatron import run_of
+from shardmath.formats.megatron.reading import run_of
+from shardmath.formats.nemo import reading as nemo
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
-from shardmath.formats.shell import read_script
+from shardmath.formats.scripts.expansion import mark
+from shardmath.formats.scripts.launch import launch_of
+from shardmath.formats.scripts.launchers import allocation, run_of_script
+from shardmath.formats.scripts.shell import read_script
 from shardmath.formats.table import table
+from shardmath.formats.torchtitan import python as torchtitan_python
 from shardmath.input.arguments import typed
 
 #: Ends of the names of files that describe a run.

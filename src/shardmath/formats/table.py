@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.formats.expansion import unmarked
 from shardmath.formats.options import Options
+from shardmath.formats.scripts.expansion import unmarked
 
 FOLDER = Path(__file__).parent / "tables"
 #: Words that leave a setting at what it is without one.

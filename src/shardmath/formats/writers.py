@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.formats import bridge_written, megatron_script, nemo_written, torchtitan_written, trainer_written
+from shardmath.formats.bridge import writing as bridge_written
+from shardmath.formats.megatron import script as megatron_script
+from shardmath.formats.nemo import writing as nemo_written
 from shardmath.formats.readers import read
 from shardmath.formats.run import Run
+from shardmath.formats.torchtitan import writing as torchtitan_written
+from shardmath.formats.trainers import writing as trainer_written
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.input.parameters import OTHERS
 

@@ -11,7 +11,7 @@ from shardmath.commands.page.translating import translated
 from shardmath.configuration.settings import libraries
 from shardmath.errors import InputError
 from shardmath.formats import writers
-from shardmath.formats.torchtitan import FLAVORS, titan_model
+from shardmath.formats.torchtitan.reading import FLAVORS, titan_model
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 

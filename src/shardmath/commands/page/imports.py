@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardmath.formats import megatron_flags
-from shardmath.formats.launch import NODES, OF_LAUNCHER, PROCESSES
-from shardmath.formats.megatron import OTHER_PROGRAMS, run_of
-from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
-from shardmath.formats.megatron_model import FLAGS_OF
+from shardmath.formats.megatron import flags as megatron_flags
+from shardmath.formats.megatron.layout import MODULES, SIZES, SWITCHES
+from shardmath.formats.megatron.model import FLAGS_OF
+from shardmath.formats.megatron.reading import OTHER_PROGRAMS, run_of
 from shardmath.formats.options import Options
+from shardmath.formats.scripts.launch import NODES, OF_LAUNCHER, PROCESSES
 
 #: Flags of sizes that stand outside of the tables of layout and model.
 _SIZES = {"seq_length": "seq-length", "micro_batch_size": "micro-batch-size", "global_batch_size": "global-batch-size",

@@ -8,13 +8,17 @@ from dataclasses import fields
 from typing import Any
 
 from shardmath.commands.page.translating import Translation
-from shardmath.formats import bridge, described, launch, launchers, megatron, nemo, readers
-from shardmath.formats.bridge_wheel import wheel
-from shardmath.formats.expansion import behind_unknown, mark, marked, unmarked
+from shardmath.formats import described, readers
+from shardmath.formats.bridge import reading as bridge
+from shardmath.formats.bridge.wheel import wheel
 from shardmath.formats.flattened import flattened
+from shardmath.formats.megatron import reading as megatron
+from shardmath.formats.nemo import reading as nemo
 from shardmath.formats.options import Options
+from shardmath.formats.scripts import launch, launchers
+from shardmath.formats.scripts.expansion import behind_unknown, mark, marked, unmarked
 from shardmath.formats.table import Table, table
-from shardmath.formats.trainer import model_of
+from shardmath.formats.trainers.reading import model_of
 from shardmath.models.further_trained import untrained
 
 #: Parts of a table, for the page: sets are lists there.

@@ -93,7 +93,8 @@ class Translation:
 
     @staticmethod
     def _named(module: str, name: str) -> str:
-        return f"{module.rpartition('.')[2]}_{name.lstrip('_')}"
+        """Return a name with its module's in front, below its room: those of two rooms may be called alike."""
+        return "_".join((*(module.split(".")[2:] or [module.rpartition(".")[2]]), name.lstrip("_")))
 
 
 def translated(functions: Mapping[str, Callable[..., Any]], replaced: Mapping[Callable[..., Any], str]) -> str:

@@ -1,0 +1,1 @@
+"""Recipes of Megatron-Bridge in Python: followed, never run, and written."""

@@ -1,0 +1,1 @@
+"""Job configurations of torchtitan, TOML and Python: read as runs, and written."""

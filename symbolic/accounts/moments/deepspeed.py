@@ -1,0 +1,262 @@
+"""DeepSpeed's ZeRO: buckets of gradients, gathered parameters and copies of gradients at the moments of a step.
+
+The tensors that a rank's part cuts, and those gathered in stage 3, depend on the order of the parameters; both are
+written as the most that they can be. All else is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Eq, Expr, Ge, Gt, Integer, Le
+
+from ...dimensions import BATCH, HIDDEN, SEQUENCE
+from ...functions import CeilDiv, Iverson, Max, Min
+from ...implementations import Implementation
+from ...ledger import Place
+from ...parallel.deepspeed import ADDS_WHOLE, KEEPS_TENSORS, STAYS, compute_bytes
+from ...parallel.groups import GROUPS
+from ...parameters import symbols
+from ...terms import TermSet, product, total
+from ..pytorch.gathered import outside
+from ..pytorch.gradients import of_both_ends, tied_head, while_passing
+from ..rows import local_shape
+from .frozen import largest_matrix
+
+D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
+zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
+bk, pf, ml, mr, sg, ovl, tied = symbols("bk pf ml mr sg ovl tied")
+
+#: Bytes of an element that are alive at once in a step of PyTorch's AdamW, beside states and gradients.
+_TEMPORARIES = {"fused": 0, "foreach": 4, "loop": 8}
+#: 1 in stages 1 and 2.
+_FLAT = zero1 * (1 - zero3)
+
+
+def _width(implementation: Implementation) -> Expr:
+    """Return the bytes of a gathered element, and of one in a bucket."""
+    return compute_bytes(implementation.choices["precision"])
+
+
+def _all(terms: TermSet, kind: str) -> Expr:
+    """Return a sum over all trained parameters: those of routed experts are as the others are."""
+    names = (f"stage.{group.prefix}{kind}" for group in GROUPS if not group.frozen)
+    return total(*(terms[name].symbol for name in names if name in terms))
+
+
+def _part(terms: TermSet) -> Expr:
+    """Return elements of a rank's part, with padding."""
+    return _all(terms, "buffer_elements") / shards
+
+
+def _cut(terms: TermSet, implementation: Implementation) -> Expr:
+    return KEEPS_TENSORS * _rest(terms, implementation)
+
+
+def _rest(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
+    inner, outer = largest_matrix(implementation, True, True), largest_matrix(implementation, False, True)
+    parameters, part = _all(terms, "parameters"), _part(terms)
+    other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
+    return _width(implementation) * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
+
+
+def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return two of them if they are reduced while the next is filled, which stage 3 does with one."""
+    return _width(implementation) * bk * (_FLAT * (1 + ovl) + zero3)
+
+
+def _lasting_bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    """In the forward pass: stage 3 makes it once; stage 1 keeps it until the last micro-batch is reduced."""
+    return _width(implementation) * bk * (zero3 + ADDS_WHOLE * (1 + ovl))
+
+
+def _whole_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what stage 1 has of gradients beyond those of its part, before it reduces them."""
+    part = terms["stage.gradient"].symbol + _cut(terms, implementation)
+    return STAYS * Max(Integer(0), _all_gradients(terms, implementation) - part)
+
+
+def _new_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: in stage 2 those of the part that a further micro-batch makes, beside the sums of those before."""
+    return zero2 * KEEPS_TENSORS * Iverson(m > 1) * _kept_gradients(terms, implementation)
+
+
+def _all_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * _all(terms, "parameters")
+
+
+def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * bk * zero3
+
+
+def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return a copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
+    return _width(implementation) * zero1 * Min(bk, _all(terms, "buffer_elements"))
+
+
+def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> Expr:
+    """With a bucket that gets full, it is reduced between layers."""
+    return _width(implementation) * zero1 * bk * Iverson(Gt(_all(terms, "buffer_elements"), bk))
+
+
+def gathered(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: parameters at work, and those that stay until they are used again or were gathered ahead.
+
+    A parameter stays if its backward pass comes within the reuse distance, that is, if half of it covers what
+    follows in the forward pass; with recompute a third. Every module gathers some ahead as long as fewer are there
+    than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
+    """
+    inner, outer = largest_matrix(implementation, True), largest_matrix(implementation, False)
+    frozen = terms.terms.get("stage.frozen_buffer_elements")
+    whole = total(_all(terms, "buffer_elements"), frozen.symbol if frozen else Integer(0))
+    stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
+    ahead = Iverson(pf > 0) * (ml + inner)
+    gathered = Min(whole, Max(inner, outer) + Max(stays, ahead))
+    return _width(implementation) * zero3 * gathered
+
+
+def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
+    """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters.
+
+    The flat copy is gone when the optimizer runs, and in stages 1 and 2 the bf16 gradients are too. Then PyTorch's own
+    kernels make fp32 temporaries as large as the part or group; stage 0 has all parameters, one by one in a loop. The
+    norm of gradients is that of a copy in fp64, tensor by tensor.
+    """
+    parameters, part = _all(terms, "parameters"), _part(terms)
+    largest = _largest(implementation)
+    narrow, kernel = Iverson(Eq(w, 2)), implementation.choices["optimizer_kernel"]
+    group, own = Min(part, sg + CeilDiv(largest, shards)), _TEMPORARIES[kernel]
+    alone = own * largest + 4 * h if kernel == "loop" else own * parameters
+    flat = Max(max(6, 4 + own - 2) * part, 8 * Min(part, largest))
+    return ((1 - zero1) * (4 * parameters + alone) + _FLAT * (narrow * flat + (1 - narrow) * own * part)
+            + zero3 * Max(4 + 2 * narrow, 4 + own) * group)
+
+
+def _viewed(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gathered experts that saved tensors are views of: DeepSpeed lets go of them, the views do not.
+
+    A recomputed layer makes its views when it runs again, of what its backward pass gathers anyway.
+    """
+    return _width(implementation) * zero3 * (1 - rfull) * terms["stage.expert_parameters"].symbol
+
+
+def _fits(terms: TermSet) -> Expr:
+    """1 if one bucket has all gradients."""
+    return Iverson(Le(_all(terms, "parameters"), bk))
+
+
+def _kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return reduced gradients of all tensors that a rank's part cuts, at most."""
+    return _width(implementation) * _part(terms) + _rest(terms, implementation)
+
+
+def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return sums over earlier micro-batches: in stage 1 of all parameters, in stage 2 of the rank's part."""
+    return ADDS_WHOLE * _all_gradients(terms, implementation) + _accumulated_part(terms, implementation)
+
+
+def _accumulated_part(terms: TermSet, implementation: Implementation) -> Expr:
+    return zero2 * Iverson(m > 1) * _kept_gradients(terms, implementation)
+
+
+def _tied(terms: TermSet, implementation: Implementation) -> Expr:
+    return _width(implementation) * tied_head(terms)
+
+
+def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
+
+    A tied head's gradient waits for the embedding's, and gradients that stay are there at those moments too.
+    """
+    head = outside(terms, implementation, "parameters", Place.LAST) - terms["final_norm.parameters"].symbol
+    stays = STAYS * _width(implementation) * head
+    made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN)))) - stays
+    inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
+    return _tied(terms, implementation) + (1 - tied) * (stays + Max(Integer(0), made - inside))
+
+
+def _passed(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients that stay, of the head and passed layers, less what these free; a tied head's in any case."""
+    moment, = while_passing(terms, implementation, _width(implementation), STAYS)
+    return moment
+
+
+def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the embedding's gradients, and all others where they stay."""
+    own = _width(implementation) * terms["embedding.parameters"].symbol
+    return of_both_ends(terms, implementation) + STAYS * (_all_gradients(terms, implementation) - own)
+
+
+def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """With a bucket that gets full, or a matrix that fits into none: its copy, that matrix, what is kept; at most.
+
+    Stage 1 lets go of other ranks' matrices of this size when the backward pass is over.
+    """
+    stays = (1 - zero2) * Iverson(Gt(_largest(implementation), bk)) * _all_gradients(terms, implementation)
+    return (1 - STAYS) * (_reduced_at_a_time(terms, implementation) + stays)
+
+
+def _largest(implementation: Implementation) -> Expr:
+    return Max(*(largest_matrix(implementation, inside, True) for inside in (True, False)))
+
+
+def _reduced_at_a_time(terms: TermSet, implementation: Implementation) -> Expr:
+    largest = _largest(implementation)
+    waiting = Iverson(Gt(largest, bk)) * largest
+    made = _width(implementation) * (Max(bk, waiting) + waiting) + _kept_gradients(terms, implementation)
+    return (1 - _fits(terms)) * made
+
+
+def _in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return a copy of the bucket, or with one rank the gradients that are left; with several buckets, at most."""
+    whole = _width(implementation) * Max(_all(terms, "parameters"), _part(terms))
+    unreduced = (1 - zero2) * (1 - _fits(terms)) * _all_gradients(terms, implementation)
+    return _fits(terms) * whole + unreduced + _reduced_at_a_time(terms, implementation)
+
+
+_DEEPSPEED: Any = {"data_parallel": ("deepspeed",), "peak": ("saved",)}
+_OWN_STEP: Any = {"data_parallel": ("deepspeed",), "peak": ("torch",)}
+_FORWARD = ("after_forward", "loss_forward", "loss_backward")
+_BACKWARD = ("head_backward", "layer_backward")
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("cut_gradients", "Rest of the gradients that the rank's part cuts, at most",
+     (*_FORWARD, *_BACKWARD, "last_reduce", "optimizer_step"), _cut, _DEEPSPEED),
+    ("lasting_bucket", "Bucket of gradients, kept", _FORWARD, _lasting_bucket, _DEEPSPEED),
+    ("bucket", "Bucket of gradients", (*_BACKWARD, "last_reduce"), _bucket, _DEEPSPEED),
+    ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _DEEPSPEED),
+    ("whole_gradients", "Gradients that are not reduced yet", ("layer_backward",), _whole_gradients, _DEEPSPEED),
+    ("new_gradients", "Gradients of a further micro-batch, at most", ("layer_backward", "last_reduce"), _new_gradients,
+     _DEEPSPEED),
+    ("full_bucket", "Copy of a full bucket", ("layer_backward",), _reduced_before_the_end, _DEEPSPEED),
+    ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
+    ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), gathered, _DEEPSPEED),
+    ("viewed_experts", "Gathered experts of which views are saved", (*_FORWARD, *_BACKWARD), _viewed,
+     {**_DEEPSPEED, "layers": ("experts",)}),
+    ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
+     {**_DEEPSPEED, "zero_offload": ("none",)}),
+)
+
+#: The same of PyTorch's own step in stages 1 and 2.
+OF_STEP: tuple[Any, ...] = (
+    ("accumulated_gradients", "Gradients of earlier micro-batches",
+     (*_FORWARD[1:], *_BACKWARD, "norm_backward", "embedding_backward"), _accumulated, _OWN_STEP),
+    ("accumulated_part", "Gradients of earlier micro-batches", ("last_reduce",), _accumulated_part, _OWN_STEP),
+    ("lasting_bucket", "Buckets of gradients, kept", (*_FORWARD[1:], "head_backward"), _lasting_bucket, _OWN_STEP),
+    ("bucket", "Buckets of gradients", ("norm_backward", "layer_backward", "embedding_backward", "last_reduce"),
+     _bucket, _OWN_STEP),
+    ("made_before_norm", "Gradients of the head, beyond the moments of the final norm", ("norm_backward",),
+     _made_with_the_first_gradient, _OWN_STEP),
+    ("full_bucket", "Reduced between layers, at most", ("norm_backward", "layer_backward", "embedding_backward"),
+     _between_layers, _OWN_STEP),
+    ("passed_gradients", "Gradients that are not reduced yet, less what passed layers freed", ("layer_backward",),
+     _passed, _OWN_STEP),
+    ("embedding_gradients", "Gradients of the embedding, and all that are not reduced yet", ("embedding_backward",),
+     _embedding, _OWN_STEP),
+    ("last_bucket", "Copy of the last bucket, and what is left of gradients", ("last_reduce",), _in_the_end, _OWN_STEP),
+    ("part_gradients", "Gradients of the rank's part, at most", ("optimizer_step",), _kept_gradients, _OWN_STEP),
+    ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
+     _OWN_STEP),
+)

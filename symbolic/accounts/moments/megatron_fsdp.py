@@ -1,0 +1,167 @@
+"""Megatron-FSDP: gathered weights and unreduced gradients at the moments of a step.
+
+As read in ``AllGatherPipeline`` and ``GradReducePipeline`` of megatron-core 0.16.1, and counted by running them.
+Weights outside of the layers are gathered by the first forward pass and stay to the end of the step. A layer's are
+gathered with those of as many layers ahead as have 500 million elements, and freed behind it. The forward pass of the
+head gathers the first layers once more, which the backward pass frees before it gathers its own. Gradients of a bucket
+lie whole until they are reduced: 1000 million elements wait for it, one bucket is added to them, and one is being
+filled. The backward pass frees a layer's activations meanwhile, so that the most is alive at the first layer, at the
+one with which the queue is full, or at the one with which no more layers are left to gather.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, Integer, Le
+
+from ...functions import CeilDiv, Iverson, Max, Min
+from ...implementations import Implementation
+from ...ledger import Place, Role
+from ...parallel.data import sharing_ranks
+from ...parallel.legality import fixed_values
+from ...parallel.megatron_fsdp import bucket_size, queue_size
+from ...parameters import symbols
+from ...terms import TermSet, product
+from ..megatron_units import has, largest_matrix, units
+from ..pytorch.gathered import freed_with_a_layer
+
+w, sbk, Lr, zero2, zero3 = symbols("w sbk Lr zero2 zero3")
+#: Bytes of an element that layers compute with.
+_BF16 = Integer(2)
+
+
+def _whole_units(elements: Expr, unit: Expr) -> Expr:
+    """Return how many units fit into so many elements."""
+    return CeilDiv(elements + 1, unit) - 1
+
+
+def _queue(terms: TermSet) -> Expr:
+    return queue_size(2 * terms["layer.parameters"].symbol)
+
+
+def _ahead(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the layers that are gathered ahead of one."""
+    return CeilDiv(_queue(terms) - 1, 2 * units(terms, implementation).layer)
+
+
+def _outside(terms: TermSet, implementation: Implementation) -> Expr:
+    return product(_BF16, zero3, units(terms, implementation).outside)
+
+
+def _at_the_loss(terms: TermSet, implementation: Implementation) -> Expr:
+    parts = units(terms, implementation)
+    again = has(Place.LAST, implementation) * Min(_ahead(terms, implementation), Lr) * parts.layer
+    return product(_BF16, zero3, parts.outside + again)
+
+
+def _open(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the elements of a bucket that the head's gradient opens and the embedding's closes."""
+    parts = units(terms, implementation)
+    both = has(Place.FIRST, implementation) * has(Place.LAST, implementation)
+    return (1 - parts.apart) * both * parts.together
+
+
+def _first_queued(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the elements of the bucket that is reduced before those of the layers: that of norm and head alone."""
+    parts = units(terms, implementation)
+    alone = 1 - (1 - parts.apart) * has(Place.FIRST, implementation)
+    return has(Place.LAST, implementation) * alone * parts.last
+
+
+def _behind_the_head(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return how many layers join the queue before the head's bucket leaves it."""
+    layer, limit = units(terms, implementation).layer, _queue(terms)
+    head = _first_queued(terms, implementation)
+    return Iverson(Le(head, limit)) * (_whole_units(Max(limit - head, Integer(0)), layer) + 1)
+
+
+def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the most bytes in the backward pass of a layer, less the activations that are freed before it."""
+    layer, limit = units(terms, implementation).layer, _queue(terms)
+    ahead, freed = _ahead(terms, implementation), freed_with_a_layer(terms, implementation)
+    head, opened = _first_queued(terms, implementation), _open(terms, implementation)
+    last = Lr - 1
+    full = _whole_units(limit, layer) + 1
+    with_head = Min(_behind_the_head(terms, implementation), last)
+    nothing_ahead = Max(last - ahead, Integer(0))
+
+    def at(passed: Expr, queued: Expr) -> Expr:
+        gathered = _BF16 * Min(1 + ahead, Lr - passed) * layer
+        return gathered + w * (opened + queued + layer) - passed * freed
+
+    early = {place: head + place * layer for place in (Integer(0), with_head, Min(nothing_ahead, with_head))}
+    late = {place: Min(place, full) * layer for place in (Min(full, last), nothing_ahead)}
+    return Max(*(at(place, queued) for queues in (early, late) for place, queued in queues.items()))
+
+
+def _of_buckets(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the most bytes of unreduced gradients in the backward pass of a layer where weights are whole.
+
+    Without overlap all gradients are one bucket, which its first gradient allocates. Else the queue is taken to be as
+    full as it can be: beyond its limit by two buckets, of which each has at most one matrix more than closes it.
+    """
+    whole = terms["stage.buffer_elements"].symbol
+    freed, last = freed_with_a_layer(terms, implementation), Lr - 1
+    most = Min(whole, _most_queued(terms, implementation, Integer(0)))
+    layer, head = terms["layer.parameters"].symbol, _first_queued(terms, implementation)
+    full = Min(_whole_units(Max(most - head, Integer(0)), layer), last)
+
+    def at(passed: Expr) -> Expr:
+        return w * Min(most, head + (passed + 1) * layer) - passed * freed
+
+    return sbk * w * whole + (1 - sbk) * Max(at(Integer(0)), at(full), at(Min(full + 1, last)))
+
+
+def _most_queued(terms: TermSet, implementation: Implementation, filled: Expr) -> Expr:
+    """Return the elements of a queue beyond its limit by a bucket, or with that of the head, and of one more bucket."""
+    bucket = bucket_size() + largest_matrix(implementation)
+    head = bucket_size() + has(Place.LAST, implementation) * units(terms, implementation).last
+    return Max(queue_size(bucket_size()) + bucket, head) + Max(bucket, filled)
+
+
+def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    return (_outside(terms, implementation) + zero3 * _of_units(terms, implementation)
+            + zero2 * (1 - zero3) * _of_buckets(terms, implementation))
+
+
+def _at_the_head(terms: TermSet, implementation: Implementation) -> Expr:
+    opened = _open(terms, implementation) + _first_queued(terms, implementation)
+    whole = sbk * terms["stage.buffer_elements"].symbol + (1 - sbk) * opened
+    last = has(Place.LAST, implementation)
+    return _at_the_loss(terms, implementation) + w * last * (zero3 * opened + zero2 * (1 - zero3) * whole)
+
+
+def _at_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return what the last reduction finds: the queue of layers, the embedding's bucket, and its reduced share."""
+    parts, limit = units(terms, implementation), _queue(terms)
+    first, opened = has(Place.FIRST, implementation), _open(terms, implementation)
+    joined = (1 - parts.apart) * has(Place.LAST, implementation)
+    own = opened + first * (1 - joined) * parts.first
+    shares = 1 + 1 / sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), False)
+    head, fitting = _first_queued(terms, implementation), _whole_units(limit, parts.layer)
+
+    def queued(units: Expr, with_head: Expr) -> Expr:
+        return with_head * (head + Lr * parts.layer) + (1 - with_head) * Min(Lr, units) * parts.layer
+
+    filled = queued(fitting + 1, Iverson(Le(Lr, _behind_the_head(terms, implementation))))
+    reduced = queued(fitting, Iverson(Le(head + Lr * parts.layer, limit)))
+    whole = terms["stage.buffer_elements"].symbol
+    buckets = sbk * whole * shares + (1 - sbk) * Min(
+        whole, _most_queued(terms, implementation, first * parts.first))
+    return _outside(terms, implementation) + w * (
+        zero3 * Max(filled + own, reduced + own * shares) + zero2 * (1 - zero3) * buckets)
+
+
+_FSDP: Any = {"data_parallel": ("megatron_fsdp",)}
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("gathered", "Gathered weights", ("after_forward", "stage_exchange"), _outside, _FSDP),
+    ("gathered_last", "Gathered weights", ("loss_forward", "loss_backward"), _at_the_loss, _FSDP),
+    ("unreduced_head", "Gathered weights and unreduced gradients", ("head_backward",), _at_the_head, _FSDP),
+    ("unreduced_layers", "Gathered weights and unreduced gradients, less what is freed", ("layer_backward",),
+     _in_a_layer, _FSDP),
+    ("unreduced_embedding", "Gathered weights and unreduced gradients", ("embedding_backward",), _at_the_embedding,
+     _FSDP),
+)

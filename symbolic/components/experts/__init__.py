@@ -1,0 +1,1 @@
+"""Experts: router, dispatch, grouped and shared experts, and adapters of them."""

@@ -1,0 +1,1 @@
+"""Losses, and what a head keeps for them."""

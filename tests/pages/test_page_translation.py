@@ -1,0 +1,63 @@
+"""Writers of formats in JavaScript: all that they use of Python is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shardmath.commands.page.exports import format_data, writer_script
+from shardmath.commands.page.families import reader_script
+from shardmath.commands.page.translating import Translation
+from shardmath.files.rendering import text_of
+from shardmath.formats.writers import WRITERS
+
+#: Methods of objects that the page makes itself.
+_OF_OBJECTS = {"fullmatch", "model_dump"}
+
+
+def test_every_built_in_name_is_there() -> None:
+    runtime, script = text_of("page/python.js"), writer_script()
+    known = runtime[runtime.index("const python = {"):runtime.index("const METHODS")]
+    used = {*re.findall(r"\bpython\.(\w+)", script)}
+    assert used
+    assert not {name for name in used if not re.search(rf"\b{name}\b[:,(]", known)}
+    called = {*re.findall(r'\bmethod\("(\w+)"', script)} - _OF_OBJECTS
+    methods = runtime[runtime.index("const METHODS"):]
+    assert not {name for name in called if not re.search(rf"\b{name}: \(", methods)}
+
+
+def test_functions_of_the_page_get_arguments_by_name() -> None:
+    """Those that are translated get them by their places."""
+    assert "{ indent: 2 })" in writer_script()
+    call = "megatron_reading_run_of(translated, name, undefined, nemo_reading_gpus(words), undefined, undefined, "
+    assert call in reader_script()
+
+
+def test_every_name_is_declared_once() -> None:
+    declared = re.findall(r"^(?:function\*?|const) (\w+)", writer_script(), re.MULTILINE)
+    assert len(declared) == len({*declared})
+
+
+def added(notes: list[str]) -> None:
+    notes += ["more"]
+
+
+def test_a_list_of_a_caller_is_not_added_to_by_a_sign() -> None:
+    """Python adds to the list itself, JavaScript would to a copy."""
+    with pytest.raises(ValueError, match="no JavaScript for notes"):
+        Translation({}).of(added)
+
+
+def test_every_format_has_a_title() -> None:
+    formats = format_data()["formats"]
+    assert [*formats] == [*WRITERS]
+    assert len({item["title"] for item in formats.values()}) == len(WRITERS)
+
+
+def test_every_name_of_the_reader_is_there() -> None:
+    script = reader_script()
+    used = {*re.findall(r"\bpython\.(\w+)", script)}
+    declared = script[script.index("const python = {"):script.index("const METHODS")]
+    own = {"Launch", "Model", "Name", "Options", "RopeScaling", "Run", "Sorted", "_Started"}
+    assert not used - {*re.findall(r"\b(\w+)\b[:,(]", declared), *own}
