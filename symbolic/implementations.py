@@ -129,7 +129,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked", "picked"), "attention": FALCON, "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("joined", "complex", "cast", "cached", "shared_first", "shared_half", "shared_twice",
              "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined_held", "joined_repeated"),
-    "qk_norms": ("width",), "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
+    "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
              *PREFERENCES, "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),

@@ -32,7 +32,7 @@ BRIDGES = {
     "llama": "llama/llama_bridge.py", "qwen2": "qwen/qwen2_bridge.py", "qwen3": "qwen/qwen3_bridge.py",
     "qwen3_moe": "qwen/qwen3_moe_bridge.py", "deepseek_v2": "deepseek/deepseek_v2_bridge.py",
     "deepseek_v3": "deepseek/deepseek_v3_bridge.py", "glm45": "glm/glm45_bridge.py",
-    "gpt_oss": "gpt_oss/gpt_oss_bridge.py",
+    "gpt_oss": "gpt_oss/gpt_oss_bridge.py", "olmoe": "olmoe/olmoe_bridge.py",
 }
 #: Settings of a bridge that no tensor follows from, and those that are the model's.
 _NOT_KEPT = (

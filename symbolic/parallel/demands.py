@@ -34,7 +34,7 @@ from .walked_layers import has_experts_of_torchtitan, not_walked
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
-fe, et, fs, lq, lk, mtp = symbols("fe et fs lq lk mtp")
+a, k, fe, et, fs, lq, lk, mtp = symbols("a k fe et fs lq lk mtp")
 rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
 
 #: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as matrix products need them, and whole tiles
@@ -56,6 +56,7 @@ _ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return the rules of the choices that are not the usual ones."""
     return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_pairs(choices), *_documents(choices),
+            *_whole_norms(choices),
             *(rule for system in SYSTEMS for rule in system.rules(choices)))
 
 
@@ -92,6 +93,17 @@ def _documents(choices: Mapping[str, str]) -> tuple[Rule, ...]:
              " tokens as seq_length"),
         Rule("packed_context", "c", Eq(c, 1),
              "must be 1: packed documents with context parallelism are not counted yet"),
+    )
+
+
+def _whole_norms(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules of norms over all heads in Megatron-Bridge, whose scales are those of all queries."""
+    if choices["qk_norms"] != "width" or choices["router"] in TRANSFORMERS_ROUTERS:
+        return ()
+    return (
+        Rule("whole_norms_ranks", "t", Eq(t, 1), "must be 1 with norms of whole queries and keys (Megatron-Bridge)"),
+        Rule("whole_norms_heads", "k", Eq(k, a),
+             "must be num_attention_heads with norms of whole queries and keys (Megatron-Bridge)"),
     )
 
 
@@ -232,15 +244,19 @@ def _of_dense_adapters(choices: Mapping[str, str]) -> bool:
     return all(choices[axis] in options for axis, options in plain.items())
 
 
+#: Those that Megatron-Core has with all that it has at all.
+_AS_USUAL = (*UNGATED, "relu", "geglu", "width")
+
+
 def _special(choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> str:
     """Name the first choice beside ``counted`` that needs a plain training step; "" if there is none.
 
     Megatron-Core's fused square of ReLU keeps its input as its GELU does, with all that GELU is counted with, and its
-    ReLU its output; its GeGLU keeps what its SwiGLU keeps.
+    ReLU its output; its GeGLU keeps what its SwiGLU keeps, and norms over all heads what those of each keep.
     """
     special = (axis for axis, options in _PLAIN_ONLY.items()
                if choices[axis] in options and choices[axis] not in counted.get(axis, ())
-               and not (choices[axis] in (*UNGATED, "relu", "geglu") and choices["router"] not in TRANSFORMERS_ROUTERS))
+               and not (choices[axis] in _AS_USUAL and choices["router"] not in TRANSFORMERS_ROUTERS))
     return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 

@@ -147,7 +147,7 @@ def test_most_recipes_of_the_wheel_are_read() -> None:
             of_recipe("x", recipe, "x", {})
         except InputError:
             refused.add(recipe)
-    apart = ("_", "nemotron", "ministral", "qwen3_next", "gemma2", "olmoe", "kimi", "gpt3")
+    apart = ("_", "nemotron", "ministral", "qwen3_next", "gemma2", "kimi", "gpt3")
     assert {recipe for recipe in refused if not recipe.startswith(apart)} == {
         "moonlight_16b_sft_config", "moonlight_16b_peft_config", "gemma3_1b_pretrain_config"}  # no shape, or no kernels
 
@@ -237,6 +237,17 @@ def test_the_pattern_of_windows_is_that_of_the_class(tmp_path: Path) -> None:
     assert (made.model.attention_window, made.model.full_attention_step) == (64, 3)
     with pytest.raises(InputError, match="interleaved_attn_pattern"):
         run(tmp_path, f"{_GEMMA_3}(seq_length=4096, interleaved_attn_pattern=(2, 2))")
+
+
+def test_olmoe_has_norms_of_whole_queries_and_keys(tmp_path: Path) -> None:
+    """Of a class whose usual settings are those of the model of the catalogue, and of the wheel's recipe."""
+    apart = {"name", "source", "note", "max_seq_length"}
+    for made in (of_recipe("x", "olmoe_7b_pretrain_config", "x", {}),
+                 run(tmp_path, "from megatron.bridge.models.olmoe import OlMoEModelProvider\n"
+                               "cfg.model = OlMoEModelProvider(expert_model_parallel_size=8, seq_length=4096)")):
+        assert made.model.model_dump(exclude=apart) == Model.named("olmoe-1b-7b-0924").model_dump(exclude=apart)
+        assert made.arguments["kernels"]["balance"] == "loss"
+        assert made.unknown == ()
 
 
 @pytest.mark.parametrize(("name", "noun"), [

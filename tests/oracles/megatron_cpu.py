@@ -19,6 +19,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random as megatron_random
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer.attention import SelfAttention
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
@@ -107,17 +108,20 @@ def _chunks(shape: Shape) -> int | None:
 class Kernels:
     """Which modules a layer is made of; ``None`` is Megatron-Core's own. Norms may stand ``behind`` its blocks.
 
+    Norms of queries and keys may be over ``whole`` ones, as in Megatron-Bridge's layers of OLMoE.
     A fused norm before a dense MLP is inside of its first linear layer, as in layers of Transformer Engine.
     """
 
     norm: type[nn.Module] | None = fused.FusedRMSNorm
     attention: type[nn.Module] | None = fused.FlashAttention
     behind: bool = False
+    whole: bool = False
 
 
 FUSED = Kernels()
 GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
 BEHIND = Kernels(attention=fused.FlashAttentionOfView, behind=True)
+WHOLE = Kernels(whole=True)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
 
@@ -151,6 +155,20 @@ class LinearWithNorm(RowParallelLinear):
         return self.post_layernorm(output), bias
 
 
+class WholeNorms(SelfAttention):
+    """Attention with a norm over all heads of a query, and one over as many of a key, as OLMoE's in Megatron-Bridge."""
+
+    def __init__(self, config: Any, *others: Any, norm: type[nn.Module], **named: Any) -> None:
+        super().__init__(config, *others, **named)
+        self.norms = nn.ModuleList(norm(config, config.num_attention_heads * config.kv_channels) for _ in range(2))
+
+    def get_query_key_value_tensors(self, *others: Any, **named: Any) -> Any:
+        """Normalise queries and keys as if they had one head."""
+        query, key, value = super().get_query_key_value_tensors(*others, **named)
+        normed = (norm(each.flatten(2)).view(each.shape) for norm, each in zip(self.norms, (query, key), strict=True))
+        return *normed, value
+
+
 def put_norm_inside(parts: Any, norm: type[nn.Module]) -> None:
     """Put the norm of a dense layer's MLP into its first linear layer."""
     parts.pre_mlp_layernorm = IdentityOp
@@ -159,12 +177,15 @@ def put_norm_inside(parts: Any, norm: type[nn.Module]) -> None:
 
 def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
     """Megatron-Core's own specification of a dense layer with some modules replaced."""
-    spec = get_gpt_layer_local_spec(normalization=normalization, qk_layernorm=qk_norm)
+    spec = get_gpt_layer_local_spec(normalization=normalization, qk_layernorm=qk_norm and not kernels.whole)
     parts, attention = spec.submodules, spec.submodules.self_attention.submodules
+    if kernels.whole and qk_norm:
+        parts.self_attention.module = WholeNorms
+        parts.self_attention.params = {**parts.self_attention.params, "norm": kernels.norm}
     if kernels.norm is not None:
         parts.input_layernorm = kernels.norm
         put_norm_inside(parts, kernels.norm)
-        if qk_norm:
+        if qk_norm and not kernels.whole:
             attention.q_layernorm = attention.k_layernorm = kernels.norm
     if kernels.behind:
         attention.linear_proj = parts.mlp.submodules.linear_fc2 = LinearWithNorm

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from counted import MEGATRON_CPU, MEGATRON_VARIANTS, saved_tables, total, value
-from oracles.megatron_cpu import BEHIND, FUSED, FUSED_VIEW, LOCAL, Kernels
+from oracles.megatron_cpu import BEHIND, FUSED, FUSED_VIEW, LOCAL, WHOLE, Kernels
 
 from shardmath.symbolic.implementations import Implementation
 
@@ -15,17 +15,18 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
     "view": (FUSED_VIEW, MEGATRON_VARIANTS["fused,v view"][0]),
     "local": (LOCAL, MEGATRON_VARIANTS["local spec (unfused attn, torch RMSNorm)"][0]),
     "behind": (BEHIND, MEGATRON_CPU.with_choices(value="view", norms="both")),
+    "whole": (WHOLE, MEGATRON_CPU.with_choices(qk_norms="width")),
 }
 
 
 def random_layout(draw: Random, variant: str) -> dict[str, int]:
     """Draw sizes and degrees by letter, as legal as Megatron-Core wants them; ranks may outnumber key heads."""
-    t, p = draw.choice((1, 1, 2, 3, 4, 8)), draw.choice((1, 1, 2, 3))
+    t, p = draw.choice((1, 1, 2, 3, 4, 8)) if variant != "whole" else 1, draw.choice((1, 1, 2, 3))
     c = draw.choice((1, 1, 2, 3)) if variant != "local" else 1
     k = draw.choice((1, 2, 3, t, 2 * t))
     if k % t and t % k:
         k = t
-    a = k * draw.randint(1, 3)
+    a = k * draw.randint(1, 3) if variant != "whole" else k
     a *= 1 if a % t == 0 else t
     sp = draw.randint(0, 1) if t > 1 and variant != "local" else 0
     d = 2 * draw.randint(1, 12)
@@ -34,7 +35,7 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
         "t": t, "c": c, "p": p, "r": draw.randrange(p), "D": draw.choice((1, 1, 2)), "sp": sp, "k": k, "a": a, "d": d,
         "h": t * draw.randint(1, 40), "f": t * draw.randint(1, 40), "s": 2 * c * t * draw.randint(1, 6),
         "b": draw.randint(1, 3), "u": t * draw.randint(4, 60), "tied": draw.randint(0, 1),
-        "bias": draw.randint(0, 1), "qkn": draw.randint(0, 1),
+        "bias": draw.randint(0, 1), "qkn": draw.randint(0, 1) if variant != "whole" else 1,
     }
 
 

@@ -48,7 +48,7 @@ def test_stage(draw: Random, variant: str) -> None:
 
 
 @pytest.mark.cases(3, 20)
-@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "whole"])  # that has one rank
 def test_more_ranks_than_rows_of_keys(draw: Random, variant: str) -> None:
     """Half a row of keys for each rank: the fused projection is shared out by its own rows alone."""
     kernels, implementation = VARIANTS[variant]

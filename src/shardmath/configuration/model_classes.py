@@ -22,6 +22,8 @@ NEEDS: Mapping[str, str] = {
     "output_bias": "bias after attention without biases in the MLP",
     "mlp_bias": "biases in the MLP without one after attention",
     "qk_norm": "norms of queries and keys",
+    "whole_keys": "norms of whole keys that several heads share",
+    "whole_behind": "norms of whole queries and keys beside norms behind attention",
     "head_dim": "heads of another width than hidden_size / num_attention_heads",
     "tied": "tied embeddings",
     "dense": "model without experts",
@@ -37,7 +39,8 @@ _EXPERTS = ("dense", "experts", "shared_experts")
 
 #: Needs that each model class meets, by framework; one that is not here has classes for every family.
 MODEL_CLASSES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "megatron": {"GPTModel": tuple(need for need in NEEDS if need not in ("output_bias", "mlp_bias"))},
+    "megatron": {"GPTModel": tuple(
+        need for need in NEEDS if need not in ("output_bias", "mlp_bias", "whole_keys", "whole_behind"))},
     "torchtitan": {
         "llama3": _LLAMA,
         "llama4": ("grouped", "experts_apart", *_EXPERTS),
@@ -58,6 +61,7 @@ UNCOUNTED: Mapping[str, tuple[str, ...]] = {"torchtitan": ("gpt_oss",), "nanotro
 def needs_of(model: Model) -> list[str]:
     """Return what a model needs of its class."""
     latent, width = model.kv_lora_rank > 0, model.num_attention_heads * model.head_dim
+    whole = model.qk_norms == "width"
     shared, expert = model.shared_expert_ffn_hidden_size, max(1, model.moe_ffn_hidden_size)
     experts, behind, apart = model.num_experts > 0, model.first_dense_layers > 0, model.moe_layer_step > 1
     needed = (
@@ -67,6 +71,8 @@ def needs_of(model: Model) -> list[str]:
         ("output_bias", model.attention_output_bias and not model.mlp_bias),
         ("mlp_bias", model.mlp_bias and not model.attention_output_bias),
         ("qk_norm", model.qk_norm),
+        ("whole_keys", whole and model.num_kv_heads != model.num_attention_heads),
+        ("whole_behind", whole and model.norms != "pre"),
         ("head_dim", not latent and width != model.hidden_size),
         ("tied", model.tied_embeddings),
         ("dense", not experts),

@@ -1,4 +1,4 @@
-"""Models whose layers Megatron-Bridge makes itself: those of Gemma 3 are read, others are refused by what they have.
+"""Models whose layers Megatron-Bridge makes itself: Gemma 3 and OLMoE are read, others are refused by what they have.
 
 No flag of Megatron-LM says such a layer. Its settings are those of a Llama with the same dimensions; fields of the
 model and kernels are put in behind.
@@ -20,16 +20,17 @@ __all__ = ["GEMMA_3", "PARTS", "PATTERN", "PROVIDERS", "as_flags_say", "bridge_w
 #: The family that is read, as ``config.json`` calls it.
 GEMMA_3 = "gemma3_text"
 #: Classes of models whose usual settings are those of a model of the catalogue.
-PROVIDERS = {"Gemma3ModelProvider": "google/gemma-3-1b-pt"}
+PROVIDERS = {"Gemma3ModelProvider": "google/gemma-3-1b-pt", "OlMoEModelProvider": "allenai/OLMoE-1B-7B-0924"}
 #: Decoders of text by what of their layers is not counted.
 PARTS = (
     (re.compile(r"gemma-2-|Gemma2"), "bounded scores in FlexAttention (Gemma 2)"),
-    (re.compile(r"OlMoE|OLMoE"), "norms of whole queries and keys (OLMoE)"),
     (re.compile(r"EXAONE-4\.0"), "norms behind attention and MLP without one before (EXAONE 4)"),
     (re.compile(r"K-EXAONE"), "further predictions by layers without experts (K-EXAONE)"),
     (re.compile(r"Step-3\.5"), "gates of heads, and windows with another number of heads (Step 3.5)"),
     (re.compile(r"Gemma(?!3Model)"), "layers of this Gemma"),
 )
+#: Fields of a model that no flag says, with what all of them mean.
+_SAID = {"norms": "pre", "qk_norms": "head"}
 _WINDOW, _BASES, _ACTIVATION = "model.window_size", "model.rotary_base", "model.activation_func"
 #: Layers with a window before each number of layers without one, which flags say as one number.
 PATTERN, _STEP = "model.interleaved_attn_pattern", "model.window_attn_skip_freq"
@@ -39,7 +40,11 @@ _TWICE = {"unfused": "unfused_twice", "fused": "fused_twice"}
 
 def as_flags_say(model: Model) -> Model:
     """Return a model with the same dimensions and layers that flags can say."""
-    return model.model_copy(update={"mlp": "swiglu", "norms": "pre"}) if model.model_type == GEMMA_3 else model
+    return model.model_copy(update={"mlp": "swiglu", **_SAID}) if _has_own_layers(model) else model
+
+
+def _has_own_layers(model: Model) -> bool:
+    return model.model_type == GEMMA_3 or any(getattr(model, field) != value for field, value in _SAID.items())
 
 
 def bridge_words(words: Mapping[str, Words], model: Model | None) -> dict[str, Words]:
@@ -69,10 +74,10 @@ def bridge_words(words: Mapping[str, Words], model: Model | None) -> dict[str, W
 
 def with_own_layers(run: Run, model: Model | None) -> Run:
     """Return a run whose model has the layers of ``model``, which it was converted from, and their kernels."""
-    if model is None or model.model_type != GEMMA_3:
+    if model is None or not _has_own_layers(model):
         return run
     kernels = run.arguments["kernels"]
-    own = {"swiglu": "unfused", "rope": _TWICE[kernels.get("rope", "fused")]}
-    fields = {"mlp": model.mlp, "norms": model.norms, "model_type": model.model_type}
+    own = {"swiglu": "unfused", "rope": _TWICE[kernels.get("rope", "fused")]} if model.model_type == GEMMA_3 else {}
+    fields = {field: getattr(model, field) for field in ("mlp", "model_type", *_SAID)}
     return replace(run, model=run.model.model_copy(update=fields),
                    arguments={**run.arguments, "kernels": {**kernels, **own}})

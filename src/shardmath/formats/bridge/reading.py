@@ -56,10 +56,12 @@ _FAMILIES = {
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
     "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
-    "gemma-3": (GEMMA_3, None),
+    "gemma-3": (GEMMA_3, None), "olmoe": (None, "olmoe"),
 }
-#: Settings of bridges that are no row of the wheel: those of their classes of models.
-_OF_CLASSES: Mapping[str, Mapping[str, str]] = {GEMMA_3: {"attention_backend": "flash"}}
+#: Settings of bridges that no row of the wheel has: those of their classes of models.
+_OF_CLASSES: Mapping[str, Mapping[str, str]] = {
+    GEMMA_3: {"attention_backend": "flash"}, "olmoe": {"moe_aux_loss_coeff": "0.01"},
+}
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
                "distributed_fused_adam_with_cosine_annealing_samples": "adam"}
@@ -337,7 +339,7 @@ def _of_model(words: Mapping[str, Words | None], model: Model | None) -> dict[st
                            "max-position-embeddings"):
             section, key, value = entry(flag)
             base[f"{section}.{key}"] = (value.strip('"'),)
-    own = _OF_CLASSES.get(bridge) or wheel()["bridges"][bridge]
+    own = {**wheel()["bridges"].get(bridge, {}), **_OF_CLASSES.get(bridge, {})}
     return {**base, **{f"model.{key}": words_from(value) for key, value in own.items()}}
 
 
