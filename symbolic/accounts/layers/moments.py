@@ -80,8 +80,10 @@ def _below(low: Levels, high: Levels, cases: list[Case]) -> bool:
 
 def _at_most(low: Mapping[Expr, int], high: Mapping[Expr, int]) -> bool:
     """Tell whether one sum of products is at most another: each product has a larger one of its own."""
-    spare = {key: value for key in {*low, *high} if (value := high.get(key, 0) - low.get(key, 0)) > 0}
-    needed = {key: value for key in {*low, *high} if (value := low.get(key, 0) - high.get(key, 0)) > 0}
+    more = {key: value - low.get(key, 0) for key, value in high.items()}
+    more |= {key: -value for key, value in low.items() if key not in high}
+    needed = {key: -value for key, value in more.items() if value < 0}
+    spare = {key: value for key, value in more.items() if value > 0}
     for small, number in needed.items():
         missing = number
         for large, left in spare.items():
@@ -114,13 +116,11 @@ def _is_switch(letter: Symbol) -> bool:
 
 def _written(levels: Levels, cases: list[Case], switches: tuple[Expr, ...]) -> Expr:
     """Return a moment as one sum, in which every switch, and all switches together, add what they change."""
-    summands = []
-    for case in cases:
-        change = Counter[Expr]()
-        for part in cases:
-            if all(map(int.__le__, part, case)):
-                sign = (-1) ** sum(map(int.__sub__, case, part))
-                change.update({key: sign * number for key, number in levels.get(part, {}).items()})
-        switched = Mul(*(switch for switch, is_on in zip(switches, case, strict=True) if is_on))
-        summands.append(switched * Add(*(number * key for key, number in change.items())))
-    return Add(*summands)
+    changes = {case: Counter(levels.get(case, {})) for case in cases}
+    for place in range(len(switches)):
+        for case in (case for case in cases if case[place]):
+            changes[case].subtract(changes[*case[:place], 0, *case[place + 1:]])
+    return Add(*(
+        Mul(*(switch for switch, is_on in zip(switches, case, strict=True) if is_on))
+        * Add(*(number * key for key, number in change.items() if number))
+        for case, change in changes.items()))
