@@ -1795,6 +1795,14 @@ MEASURED: dict[str, str] = {
     "blackwell_ultra": "10.3",
 }
 
+#: GPUs of the catalogue whose steps were measured, by generation.
+MEASURED_GPUS: dict[str, tuple[str, ...]] = {
+    "ampere": ("a100-40gb", "a100-80gb",),
+    "hopper": ("h100-80gb",),
+    "blackwell": ("b200-180gb", "gb200-186gb",),
+    "blackwell_ultra": ("b300-270gb", "gb300-279gb",),
+}
+
 #: The error of models with experts, on all generations together; constants are fitted to none of their steps.
 ERROR_OF_EXPERTS = 233
 

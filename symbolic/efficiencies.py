@@ -19,11 +19,13 @@ class Efficiencies:
 
     ``error_per_mille``: nine of ten predicted steps were within it, runs of the same model on the same GPUs left out
     of the fit. ``measured``: compute capability of the GPUs of those runs; others of the generation have no error.
+    ``gpus``: the GPUs themselves by their names in the catalogue, those of models with experts too.
     """
 
     values: Mapping[str, int]
     error_per_mille: int
     measured: str
+    gpus: tuple[str, ...]
     meaning: str
     date: str
     sources: tuple[str, ...]
@@ -57,20 +59,23 @@ def _fitted(
 
 EFFICIENCIES: dict[str, Efficiencies] = {
     "ampere": Efficiencies(
-        _fitted(808, 489, 778, 726, 515, 4_044, "flash"), 111, "8.0", "compute capability below 9", "2026-11",
+        _fitted(808, 489, 778, 726, 515, 4_044, "flash"), 111, "8.0", ("a100-40gb", "a100-80gb"),
+        "compute capability below 9", "2026-11",
         ("fujii2024", "hagemann2023", "korthikanti2022", "torchtitan", "dao2023"),
     ),
     "hopper": Efficiencies(
-        _fitted(670, 368, 736, 679, 584, 4_991, "flash"), 76, "9.0", "compute capability 9.0", "2026-11",
+        _fitted(670, 368, 736, 679, 584, 4_991, "flash"), 76, "9.0", ("h100-80gb",),
+        "compute capability 9.0", "2026-11",
         ("nvidia_throughput", "torchtitan", "shah2024"),
     ),
     "blackwell": Efficiencies(
         {**_fitted(555, 424, 601, 641, 770, 3_931, "flash4"), **_COLLECTIVE_OF_B200}, 102, "10.0",
-        "compute capability 10.0", "2026-11",
+        ("b200-180gb", "gb200-186gb"), "compute capability 10.0", "2026-11",
         ("nvidia_throughput", "simumax", "flash_attention"),
     ),
     "blackwell_ultra": Efficiencies(
-        _fitted(780, 324, 817, 694, 700, 3_863, "flash4"), 134, "10.3", "compute capability 10.3", "2026-11",
+        _fitted(780, 324, 817, 694, 700, 3_863, "flash4"), 134, "10.3", ("b300-270gb", "gb300-279gb"),
+        "compute capability 10.3", "2026-11",
         ("nvidia_throughput", "flash_attention"),
     ),
 }

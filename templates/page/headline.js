@@ -44,10 +44,10 @@ function untimedBecause(why) {
 
 function timeTiles(time) {
   if (time.unknown) return [tile("tile-time", "Step time", "–", "", note(`Step time is not computed: ${untimedBecause(time.unknown)}.`))];
-  const { error, measured } = time;
+  const { error, measured, unmeasured } = time;
   const band = error === null ? "No run on such GPUs was measured."
     : `${seconds(time.seconds * (1 - error))} to ${seconds(time.seconds * (1 + error))} s: of ten measured steps `
-      + `${measured} nine were within ${percent(error)}.`;
+      + `${measured} nine were within ${percent(error)}${unmeasured && `; on ${unmeasured} none was measured`}.`;
   const cost = time.costPerToken
     ? [tile("tile-cost", "Cost", termButton("step.cost_per_token", millionCost(time.costPerToken)), "",
       element("p", { class: "line" }, "for a million tokens"),

@@ -29,8 +29,11 @@ function timeOf(state, values, accounts) {
 }
 
 // The share that nine of ten predicted steps were within, and which steps: models with experts have an error of their own.
-const errorOf = (gpu, values) => values.num_experts
-  ? { error: gpu.error_of_experts, measured: "of models with experts" } : { error: gpu.error, measured: "on such GPUs" };
+const errorOf = (gpu, values) => ({
+  ...(values.num_experts ? { error: gpu.error_of_experts, measured: "of models with experts" }
+    : { error: gpu.error, measured: gpu.has_measured_steps ? "on such GPUs" : "on GPUs of that generation" }),
+  unmeasured: gpu.has_measured_steps ? "" : gpu.name,
+});
 
 // Everything that is known of a layout: its accounts and its time, or the rule that it breaks. Numbers that doubles do not
 // hold exactly are refused like a layout that breaks a rule.

@@ -16,6 +16,7 @@ from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERROR_OF_EXP
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
+from shardmath.reports.time import within
 
 #: Parameters of the machine that a cluster has defaults for.
 USUAL = {name: value for name, value in DEFAULTS.items() if PARAMETERS[name][4] == "machine"}
@@ -140,6 +141,11 @@ def test_times_have_the_error_of_their_generation_of_gpus() -> None:
         assert cluster.model_copy(update={"parameters": {"context_bytes": 7}}).error(with_experts) == error / 1000
         assert all(Cluster.named(name).error(with_experts) is None
                    for name in ("mi300x-192gb", "rtx-4090-24gb", "l40s-48gb", "v100-32gb", "rtx-5090-32gb"))
+        for name in ("h20-96gb", "h100-pcie-80gb", "gh200-96gb", "h800-80gb"):  # as an H100, but never measured
+            like = Cluster.named(name)
+            assert like.error(with_experts) == error / 1000
+            assert not like.gpu.has_measured_steps
+            assert within(error / 1000, with_experts, like).endswith(f"time; on {name} none was measured.")
         faster = cluster.gpu.model_copy(update={"hbm_mb_per_s": 2 * 3_350_000})
         larger = cluster.gpu.model_copy(update={"memory_bytes": 2**37})
         assert cluster.model_copy(update={"gpu": faster}).error(with_experts) is None

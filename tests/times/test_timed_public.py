@@ -7,11 +7,12 @@ from hashlib import sha256
 
 import pytest
 
-from shardmath.generated.definitions import EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS
+from shardmath.catalogue import read
+from shardmath.generated.definitions import EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, MEASURED_GPUS
 from validation.measured.reading import DATA
 from validation.report import PAGE
 from validation.timed.generations import band_of_experts
-from validation.timed.presets import FITTED, generations
+from validation.timed.presets import FITTED, generations, with_experts
 from validation.timed.public import TABLE, is_shown, public_runs
 from validation.timed.simumax import simumax_runs
 
@@ -66,6 +67,16 @@ def test_a_row_of_the_page(place: int) -> None:
 def test_the_page_has_the_shipped_bands() -> None:
     for name, error in ERRORS.items():
         assert cells(name.replace("_", " "), "band")[2] == f"{error / 10:.1f}% ({error / 10:.1f}%)"
+
+
+def test_gpus_with_measured_steps_are_those_of_the_runs() -> None:
+    """The H100 of 96 GB with a limit of power is in no catalogue."""
+    ran: dict[str, set[str]] = {}
+    for runs in (*generations(), *with_experts()):
+        ran.setdefault(runs.generation, set()).update(item.cluster.gpu.name for item in runs.items)
+    catalogue = read("gpus")
+    assert {name: {*gpus} for name, gpus in MEASURED_GPUS.items()} == {
+        name: {gpu for gpu in gpus if gpu in catalogue} for name, gpus in ran.items()}
 
 
 def test_the_band_of_experts_is_of_runs_that_nothing_was_fitted_to() -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import MEASURED
+from shardmath.generated.definitions import MEASURED, MEASURED_GPUS
 from shardmath.input.arguments import typed
 from shardmath.input.naming import by_name
 from shardmath.input.records import Record
@@ -23,6 +23,8 @@ GIB = 2**30
 GIVEN = "given by the user"
 #: Speeds that most of a step's time depends on.
 _SPEEDS = ("bf16_gflops", "hbm_mb_per_s")
+#: With the links between GPUs, which tell exported and PCIe boards from those that steps were measured on.
+_LIKENESS = (*_SPEEDS, "link_mb_per_s")
 
 _LARGEST_GIB = 100 * 1024
 """100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
@@ -107,9 +109,17 @@ class Gpu(Record):
         """True if steps were measured on GPUs of this compute capability, and the speeds are those of such a GPU."""
         if self.compute_capability != MEASURED.get(self.generation):
             return False
-        return any(self.compute_capability == known.compute_capability
-                   and all(getattr(self, speed) == getattr(known, speed) for speed in _SPEEDS)
+        return any(self.compute_capability == known.compute_capability and self._is_as_fast(known, _SPEEDS)
                    for known in _catalogue().values())
+
+    @property
+    def has_measured_steps(self) -> bool:
+        """True if steps were measured on this very kind of GPU, not on others of its compute capability alone."""
+        known = (_catalogue()[name] for name in MEASURED_GPUS.get(self.generation, ()))
+        return any(self._is_as_fast(gpu, _LIKENESS) for gpu in known)
+
+    def _is_as_fast(self, known: Self, speeds: tuple[str, ...]) -> bool:
+        return all(getattr(self, speed) == getattr(known, speed) for speed in speeds)
 
     @property
     def domain_size(self) -> int:

@@ -12,6 +12,7 @@ from shardmath.account.slicing import Slicing
 from shardmath.account.time import StepTime
 from shardmath.configuration.defaults import OVERLAPS
 from shardmath.generated.definitions import PARAMETERS, SPENT
+from shardmath.machines import Cluster
 from shardmath.reports.placement import show_placement
 from shardmath.reports.tables import table
 
@@ -24,7 +25,7 @@ def show_rates(out: Console, explanation: Explanation) -> None:
         return
     out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
     if time.error is not None:
-        out.print(within(time.error, bool(explanation.inputs["num_experts"])), markup=False)
+        out.print(within(time.error, bool(explanation.inputs["num_experts"]), explanation.cluster), markup=False)
     show_overlapped(out, time.machine, [explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"]])
 
 
@@ -82,10 +83,13 @@ def show_overlapped(out: Console, values: Mapping[str, int], copies: Iterable[in
         out.print(line, markup=False)
 
 
-def within(error: float, with_experts: bool) -> str:
-    """Return the sentence about the error of predicted times."""
-    of = "of models with experts" if with_experts else "on such GPUs"
-    return f"Of ten measured steps {of} nine were within {error:.1%} of the predicted time."
+def within(error: float, with_experts: bool, cluster: Cluster) -> str:
+    """Return the sentence about the error of predicted times, which says on which GPUs no step was measured."""
+    unmeasured = [gpu.name for _, gpu in cluster.machines(1) if not gpu.has_measured_steps]
+    on = "on GPUs of that generation" if unmeasured else "on such GPUs"
+    of = "of models with experts" if with_experts else on
+    none = f"; on {' and '.join(unmeasured)} none was measured" if unmeasured else ""
+    return f"Of ten measured steps {of} nine were within {error:.1%} of the predicted time{none}."
 
 
 def cost(per_token: float | None) -> str:

@@ -71,6 +71,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     return {"name": gpu.name, "source": gpu.source, "values": {**memory, **inside},
             "machine": machine_of(gpu),
             "error": cluster.error(with_experts=False), "error_of_experts": cluster.error(with_experts=True),
+            "has_measured_steps": gpu.has_measured_steps,
             "fp8": _fp8(cluster), "networks": _networks(gpu, {**memory, **inside}),
             "timed": "everywhere" if figures else "in a node" if inside else "nowhere", "unknown": unknown}
 

@@ -63,7 +63,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     if advice.cluster.links is not None:
         out.print(_LINKS, markup=False)
     _show_replay(out, advice.choices)
-    _show_error(out, advice.choices, bool(advice.model.num_experts))
+    _show_error(out, advice)
     _show_excluded(out, advice)
     out.print()
     if best.neighbours:
@@ -116,11 +116,12 @@ def _show_replay(out: Console, choices: Sequence[Choice]) -> None:
         out.print(f"Reserved memory{of} is {how}.", markup=False)
 
 
-def _show_error(out: Console, choices: Sequence[Choice], with_experts: bool) -> None:
+def _show_error(out: Console, advice: Advice) -> None:
     """Say how far times err, and which choices are as fast as the first."""
+    choices = advice.choices
     first = choices[0].time
     if first.error is not None:
-        out.print(within(first.error, with_experts), markup=False)
+        out.print(within(first.error, bool(advice.model.num_experts), advice.cluster), markup=False)
     show_overlapped(out, first.machine, (
         item.explanation.inputs["data_parallel"] * item.explanation.inputs["context_parallel"] for item in choices))
     equal = [place for place, item in enumerate(choices, 1)

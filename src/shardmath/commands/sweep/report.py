@@ -84,7 +84,7 @@ def _verdict(best: Layout) -> str:
 def _show_error(out: Console, result: SweepResult) -> None:
     """Say how far times err, and which of the best are as fast as the first."""
     if result.error is not None:
-        out.print(within(result.error, bool(result.model.num_experts)), markup=False)
+        out.print(within(result.error, bool(result.model.num_experts), result.cluster), markup=False)
     show_overlapped(out, result.values, (item.data_parallel * item.context_parallel for item in result.best))
     if result.equally_fast > 1:
         simplest = min(map(_sizes, result.best[: result.equally_fast]), key=model_parallel)
