@@ -375,6 +375,8 @@ PARAMETERS: tuple[Parameter, ...] = (
                 700),
     _efficiency("ex", "network_per_mille", "inter-node collective efficiency (per mille of bandwidth)",
                 r"\eta_{x}", 700),
+    _efficiency("ed", "flex_network_per_mille", "share of a network adapter that DeepEP and HybridEP reach (per mille"
+                " of bandwidth)", r"\eta_{d}", 875),
     Parameter("kx", "network_contention_per_mille", "per mille", 0,
               "further flows on the slowest link of the network in a job of many nodes, per 1000 flows", Kind.MACHINE,
               latex=r"\kappa_{x}", default=0),
@@ -391,6 +393,8 @@ PARAMETERS: tuple[Parameter, ...] = (
             Kind.MACHINE, r"\omega_{t}", default=0),
     _switch("oe", "expert_overlap", "tokens go to experts beside computing of another micro-batch, in time"
             " alone", Kind.MACHINE, r"\omega_{e}", default=0),
+    _switch("o8", "fp8_dispatch", "DeepEP or HybridEP sends tokens, and gradients of experts' results, in FP8, in time"
+            " alone", Kind.MACHINE, r"\omega_{8}", default=0),
     _switch("oh", "overlap_cpu_optimizer_d2h_h2d", "gradients are copied to the host while it updates other"
             " parameters", Kind.MACHINE, r"\omega_{h}", default=0),
     Parameter("pw", "power_milliwatts", "mW", 0, "power of one GPU at full load, with its share of the building",

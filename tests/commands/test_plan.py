@@ -13,8 +13,10 @@ import pytest
 from shardmath import Cluster, Explanation, InputError, explain, plan
 from shardmath.account.time import StepTime
 from shardmath.cli.main import exit_code
+from shardmath.commands.calibrate.runs import asked
 from shardmath.commands.plan import Offer, Plan
 from shardmath.commands.scale import scale
+from shardmath.compiler.evaluators import times_at
 from shardmath.generated.definitions import ERRORS
 from shardmath.input.quantities import amount, duration, money, whole
 from shardmath.schemas.documents import schema
@@ -159,24 +161,34 @@ def test_gpu_hours_beside_published_ones(
 
 def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
     """Its seconds, hours and bytes in FP8, as the table says them."""
-    page = DOCUMENT.read_text(encoding="utf-8")
+    page, plain = DOCUMENT.read_text(encoding="utf-8"), Cluster.named("h800-80gb")
+    layout: dict[str, Any] = {
+        "num_gpus": 2048, "pipeline_parallel": 16, "expert_parallel": 64, "global_batch_size": 15360,
+        "seq_length": 4096, "micro_batch_size": 1, "pipeline_layout": (*[4] * 15, 1),
+        "kernels": {"fp8": "block", "fp8_weights": "primary", "dispatch": "deepep"},
+    }
 
-    def trained(cluster: Cluster) -> tuple[Explanation, StepTime, str]:
-        account = explain("deepseek-v3", cluster, num_gpus=2048, pipeline_parallel=16, expert_parallel=64,
-                          global_batch_size=15360, seq_length=4096, micro_batch_size=1, pipeline_layout=(*[4] * 15, 1),
-                          kernels={"fp8": "block", "fp8_weights": "primary", "dispatch": "deepep"})
+    def trained(**switches: int) -> tuple[Explanation, StepTime, str]:
+        account = explain("deepseek-v3", plain.model_copy(update={"parameters": switches}), **layout)
         time = account.time
         assert time is not None
         hours = 14.8e12 / time.tokens_per_second * 2048 / 3600
         return account, time, f"{hours / 1e6:.2f} M hours"
 
-    plain = Cluster.named("h800-80gb")
-    account, time, hours = trained(plain)
-    assert (f"takes {time.seconds:.1f} s a step here, {hours}: {time.spent['expert_all']:.1f} s of it are tokens sent"
-            f" to experts, to four servers at most, and {time.spent['idle']:.1f} s an idle pipeline.") in page
+    account, time, hours = trained()
+    assert (f"takes {time.seconds:.1f} s a step here, {hours}: {time.spent['expert_all']:.1f} s of the slowest stage"
+            f" are tokens sent to experts, to four servers at most, and {time.spent['idle']:.1f} s an idle pipeline."
+            ) in page
     assert f"Megatron-Core keeps {account.peak.total / 2**30:.0f} GiB on a GPU" in page
-    _, time, hours = trained(plain.model_copy(update={"parameters": {"expert_overlap": 1}}))
-    assert f"beside computing (`expert_overlap`), as DualPipe does, it takes {time.seconds:.1f} s, {hours}." in page
+    _, time, hours = trained(expert_overlap=1)
+    assert f"beside computing (`expert_overlap`), as DualPipe does, it takes {time.seconds:.1f} s, {hours};" in page
+    _, time, hours = trained(expert_overlap=1, fp8_dispatch=1)
+    assert f"with tokens in FP8 too (`fp8_dispatch`), as theirs were, {time.seconds:.1f} s, {hours}." in page
+    job = asked("deepseek-v3", plain.gpu, **layout)
+    first, inner, last = (
+        1000 * times_at(job.evaluator.times, {**job.on_rank(rank), **time.machine})["stage.microbatch_time"]
+        for rank in (0, 7, 15))
+    assert f"takes {last:.0f} ms for a micro-batch where others take {first:.0f} to {inner:.0f};" in page
 
 
 @pytest.mark.parametrize(("changes", "field", "nearest"), [

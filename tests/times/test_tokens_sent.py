@@ -55,7 +55,7 @@ def test_parts_go_over_their_own_links(dispatch: str, ranks: int, tensor: int) -
     group, number = ("expert_all", ranks * tensor) if flex else ("expert", ranks)
     places = [place * (1 if flex else tensor) for place in range(number)]
     node = found["node_bandwidth"] * found["node_per_mille"] / 1000
-    adapter = found["network_bandwidth"] * found["network_per_mille"] / 1000
+    adapter = found["network_bandwidth"] * found["flex_network_per_mille" if flex else "network_per_mille"] / 1000
     tokens = Fraction(4096, tensor)
     copies = min(8, ranks) * tensor if flex else 8
     size, once = copies * tokens * 2048 * 2, tokens * 2048 * 2
@@ -75,10 +75,23 @@ def test_a_token_goes_to_the_servers_of_its_groups(ranks: int) -> None:
     size = 8 * 4096 * 7168 * 2
     sent = size * Fraction(ranks - 1, ranks) / module.terms(**inputs)["expert_all.pair_bandwidth"]
     node = inputs["node_bandwidth"] * inputs["node_per_mille"] / 1000
-    adapter = inputs["network_bandwidth"] * inputs["network_per_mille"] / 1000
+    adapter = inputs["network_bandwidth"] * inputs["flex_network_per_mille"] / 1000
     reached = {1: 1, 2: 2, 4: 4, 8: 4, 16: 8}[servers]
     near, far = 7 * Fraction(size, 8), Fraction(size, 8) * reached * Fraction(servers - 1, servers)
     assert sent == max(near / node, far / adapter)
+
+
+@pytest.mark.parametrize("dispatch", ["deepep", "hybridep"])
+def test_tokens_in_fp8_are_sent_with_a_scale_for_128_elements(dispatch: str) -> None:
+    """Of each token 2048 bytes and 16 scales of 4 bytes go to experts; sums of results return in 16 bits."""
+    sixteen, eight = (terms({"dispatch": dispatch}, 16, micro_batch_size=1, fp8_dispatch=switch) for switch in (0, 1))
+    tokens = 8 * sixteen["seq_length"]  # that arrived on a rank: of 16 ranks half of all
+    for way in ("forward", "backward"):
+        part = f"expert_layer.expert_all_{way}"
+        assert sixteen[f"{part}_bytes"] - eight[f"{part}_bytes"] == tokens * (2 * 2048 - (2048 + 4 * 16))
+        assert sixteen[f"{part}_passes"] == eight[f"{part}_passes"]
+    assert sixteen["expert_layer.kernels"] - eight["expert_layer.kernels"] == -1
+    assert eight["step.time"] < sixteen["step.time"]
 
 
 def test_a_network_is_no_ring_for_them() -> None:

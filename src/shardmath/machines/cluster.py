@@ -255,7 +255,7 @@ class Cluster(Record):
         """Return defaults of the machine's parameters: those of the GPU's generation, and usual ones elsewhere."""
         usual = {name: DEFAULTS[name] for name in OTHERS
                  if PARAMETERS[name][4] == "machine" and name in DEFAULTS and name not in OF_HOST}
-        reached = {"network_per_mille": 1000} if self.links else {}
+        reached = {"network_per_mille": 1000, "flex_network_per_mille": 1000} if self.links else {}
         inner = {"node_per_mille": 1000} if self.links and self.links.inside() else {}
         return {**usual, **EFFICIENCIES.get(self.gpu.generation, {}), **reached, **inner}
 

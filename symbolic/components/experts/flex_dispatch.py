@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Gt, Integer
+from sympy import Expr, Gt
 
 from ...choices import BY_NAME
 from ...dimension import ONE, Dimension
@@ -23,6 +23,7 @@ from ...dimensions import (
     EXPERT_RANKS,
     EXPERTS,
     HIDDEN,
+    HIDDEN_SCALES,
     LOCAL_ROW_MAP,
     RECEIVED,
     ROUTED,
@@ -35,7 +36,7 @@ from ...parameters import symbols
 from ...work import NONE, Ranks, Stream, Transfer, Work
 from ..quantised import EVERY as QUANTISED
 
-E, e, et = symbols("E e et")
+E, e, et, o8 = symbols("E e et o8")
 
 _AT = "dispatch"
 _TOKENS = (SEQUENCE_SP, BATCH)
@@ -140,8 +141,12 @@ def _work() -> tuple[Work, ...]:
     return (
         Stream("arrived", _AT, (RECEIVED, HIDDEN), 8, 8, core, "arrived tokens sorted by expert, and results summed",
                2),
-        Transfer("tokens", _AT, Ranks.EXPERT_ALL, (ARRIVED, HIDDEN), 2, Integer(2), Integer(2), "deepep",
-                 "tokens sent once to each rank, and sums of results sent back", pairs=True),
+        Transfer("tokens", _AT, Ranks.EXPERT_ALL, (ARRIVED, HIDDEN), 2, 2 - o8, 2 - o8, "deepep",
+                 "tokens sent once to each rank, and sums of results sent back; with FP8 the sums alone", pairs=True),
+        # 128 elements have 128 bytes and an fp32 scale: for each byte of scales 33 are sent.
+        Transfer("tokens_fp8", _AT, Ranks.EXPERT_ALL, (ARRIVED, HIDDEN_SCALES), 33, o8, o8, "deepep",
+                 "tokens, and gradients of the results, in FP8 with fp32 scales of 128 elements", pairs=True,
+                 kernels=o8),
         Transfer("indices", _AT, Ranks.EXPERT_ALL, (ARRIVED, ALL_CHOICES), 8, ONE, NONE, "deepep",
                  "int64 numbers of every token's experts", pairs=True, options=_DEEPEP),
         Transfer("weights", _AT, Ranks.EXPERT_ALL, (ARRIVED, ALL_CHOICES), 4, ONE, ONE, "deepep",
