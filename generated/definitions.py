@@ -219,6 +219,22 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "arrived_tokens": ("xr", "tokens", 0, None, "derived", "tokens that arrive at a rank, once for all of its experts, at most"),
 }
 
+#: Letter, unit and meaning of every input of published formulas that no configuration has, by name.
+QUANTITIES: dict[str, tuple[str, str, str]] = {
+    "total_parameters": ("Psi", "elements", "parameters of the whole model"),
+    "largest_layer_parameters": ("Psil", "elements", "parameters of the largest layer"),
+    "training_tokens": ("T", "tokens", "tokens of the whole training"),
+    "achieved_flops": ("X", "FLOP/s", "FLOP/s that one GPU achieves"),
+    "achieved_tokens": ("Xt", "tokens/s", "tokens that all GPUs together train in a second"),
+    "forward_chunk_time": ("yf", "s", "forward pass of one chunk of layers"),
+    "backward_chunk_time": ("yb", "s", "whole backward pass of one chunk"),
+    "weight_chunk_time": ("yw", "s", "gradients of the weights of one chunk"),
+    "turning_time": ("yt", "s", "from the forward to the backward pass of a micro-batch, on the last stage"),
+    "stage_gradient_bytes": ("Yg", "bytes", "gradients of the stage that has most of them"),
+    "overlapped_chunk_time": ("yo", "s", "forward pass of one chunk beside the backward pass of another"),
+    "copied_chunk_time": ("yc", "s", "saved tensors of one chunk copied to the host, or back"),
+}
+
 #: Version, title, choices, the options that it has where not all, values that cannot be changed, defaults, and
 #: whether its steps are replayed, and with which choices moments are counted for some values alone, by name.
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,10 @@ from ..printers.latex import LatexPrinter
 from ..published import Counterpart, PublishedSet, all_published
 from ..published.beside import ledger_of
 from ..terms import operations
+from . import dense, display, variants
 from .case import grouped
 from .comparison import assumed
+from .legend import legend, letters_in
 from .tex import broken, cite, code, escape
 
 #: Terms of one set at most; the supplement and the documentation have all.
@@ -28,7 +30,15 @@ def beside() -> dict[str, Any]:
              "rows": [row_of(item, pair) for pair in chosen(item)]}
             for item in all_published() if chosen(item)
         ],
+        "letters": legend(letters()),
     }
+
+
+def letters() -> set[str]:
+    """Return the letters of the differences that no section before has."""
+    differences = (pair.difference for item in all_published() for pair in chosen(item))
+    used = letters_in(difference for difference in differences if difference is not None)
+    return used - dense.letters() - display.letters() - variants.letters()
 
 
 def chosen(item: PublishedSet) -> list[Counterpart]:

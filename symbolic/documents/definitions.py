@@ -18,7 +18,7 @@ from ..parallel.derived import MICROBATCHES, MODEL_RANKS, SEQUENCES
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import fixed_values
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
-from ..parameters import BY_LETTER, PARAMETERS
+from ..parameters import BY_LETTER, PARAMETERS, QUANTITIES
 from ..printers.python import PythonPrinter
 from ..published import memory_estimates
 from ..recompute import MODES, REGIONS
@@ -34,6 +34,7 @@ def definitions() -> dict[str, Any]:
     switches = [BY_LETTER[region.switch].name for region in REGIONS]
     return {
         "parameters": PARAMETERS,
+        "quantities": QUANTITIES,
         "implementations": [_implementation(item) for item in IMPLEMENTATIONS.values()],
         "axes": AXES,
         "asked": {BY_LETTER[letter].name: (axis.name, option)

@@ -15,6 +15,7 @@ from ..parameters import BY_LETTER, symbol, symbols
 from ..printers.latex import LatexPrinter
 from ..terms import operations
 from .case import OFF, Case
+from .legend import legend, letters_in
 from .tex import broken, code, digits, escape, fixed_point, gib, math
 from .worked import STAGED, Layout
 
@@ -96,10 +97,7 @@ def dense() -> dict[str, Any]:
             {"symbol": printer.doprint(DENSE.terms[name].symbol), "form": " ".join(printer.pieces(form))}
             for name, form in forms.items()
         ],
-        "letters": [
-            {"letter": printer.doprint(part), "meaning": escape(BY_LETTER[str(part)].meaning)}
-            for part in sorted(_letters(), key=lambda part: list(BY_LETTER).index(str(part)))
-        ],
+        "letters": legend(letters()),
         "operations": sum(operations(form) for form in forms.values()),
         "of_ledger": sum(operations(term.expression) for term in DENSE.terms.closure(["first.total"])),
         "assumed": [math(condition) for condition in DENSE.conditions],
@@ -129,11 +127,9 @@ def _row(layout: Layout) -> dict[str, str]:
     }
 
 
-def _letters() -> set[Symbol]:
-    """Return the parameters in the formula and in what it assumes."""
-    forms = formula()
-    used = set().union(*(form.free_symbols for form in (*forms.values(), *DENSE.conditions)))
-    return {part for part in used if str(part) in BY_LETTER}
+def letters() -> set[str]:
+    """Return the letters of the formula and of what it assumes."""
+    return letters_in((*formula().values(), *DENSE.conditions))
 
 
 def _in_letters(expression: Expr) -> Expr:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from sympy import Gt
+from sympy import Expr, Gt
 
 from ..parameters import symbols
 from ..printers.latex import LatexPrinter
 from ..terms import term_symbol
+from . import dense
 from .case import Case
 from .dense import DENSE
+from .legend import legend, letters_in
 from .tex import broken, code, escape
 
 p, r, c = symbols("p r c")
@@ -36,10 +39,21 @@ KEPT = (
 )
 
 
+@cache
+def shown() -> dict[str, Expr]:
+    """Return the terms of the display over the letters and the terms that stay symbols."""
+    return {name: TIMED.written_out(name, [part for part in KEPT if part != name]) for name in NAMES}
+
+
+def letters() -> set[str]:
+    """Return the letters of the display that the section on a dense model has not."""
+    return letters_in(shown().values()) - dense.letters()
+
+
 def display() -> dict[str, Any]:
     """Prepare the terms of the display, and the words for symbols that stay in it."""
     printer = LatexPrinter(TIMED.terms.terms.values())
-    forms = {name: TIMED.written_out(name, [part for part in KEPT if part != name]) for name in NAMES}
+    forms = shown()
     used = {part for form in forms.values() for part in form.free_symbols}
     return {
         "rows": [
@@ -47,6 +61,7 @@ def display() -> dict[str, Any]:
              "form": broken(f"{printer.doprint(TIMED.terms[name].symbol)} =", printer.pieces(form))}
             for name, form in forms.items()
         ],
+        "letters": legend(letters()),
         "symbols": [
             {"symbol": printer.doprint(TIMED.terms[name].symbol), "words": escape(TIMED.terms[name].meaning)}
             for name in KEPT if name not in NAMES and TIMED.terms[name].symbol in used

@@ -78,8 +78,9 @@ def record_of(
 
 
 def of_source(item: PublishedSet, name: str) -> dict[str, Any]:
-    """Return the numbers that a publication prints for its term ``name``, and the ledger's counterparts of the term."""
+    """Return the source of a published set, the numbers that it prints for ``name``, and the ledger's counterparts."""
     return {
+        "publication": item.source if item.terms[name] in item.own else "",
         "numbers": [_number(item, figure) for figure in item.figures if figure.term == name],
         "counterparts": [_counted(item, pair) for pair in item.correspondence if pair.term == name],
     }

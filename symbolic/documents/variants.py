@@ -7,9 +7,10 @@ from typing import Any
 from sympy import Expr, Rational
 
 from ..exact import evaluate
-from ..parameters import BY_LETTER
 from ..printers.latex import LatexPrinter
+from . import dense
 from .case import OFF
+from .legend import legend, letters_in
 from .matrix import EXPERTS
 from .tex import broken, code, digits, escape, gib
 from .worked import Layout
@@ -42,17 +43,17 @@ def numbers() -> dict[str, Rational]:
     return evaluate(EXPERTS.terms.closure(forms()), values)
 
 
+def letters() -> set[str]:
+    """Return the letters of the terms that the section on a dense model has not."""
+    return letters_in(forms().values()) - dense.letters()
+
+
 def variants() -> dict[str, Any]:
     """Prepare a row for every term."""
     printer, values, layout = LatexPrinter(EXPERTS.terms.terms.values()), numbers(), LAYOUT.values()
-    letters = sorted(
-        {str(part) for form in forms().values() for part in form.free_symbols} & BY_LETTER.keys() - {*"sbhctpLAKadv"},
-        key=list(BY_LETTER).index,
-    )
     return {
         "title": escape(LAYOUT.title), "layout": ", ".join(f"${letter} = {layout[letter]}$" for letter in "tcebs"),
-        "letters": [{"letter": printer.doprint(BY_LETTER[letter].symbol), "meaning": escape(BY_LETTER[letter].meaning)}
-                    for letter in letters],
+        "letters": legend(letters()),
         "rows": [
             {"name": code(name), "words": escape(EXPERTS.terms[name].meaning),
              "form": broken(f"{printer.doprint(EXPERTS.terms[name].symbol)} =", printer.pieces(form)),

@@ -11,21 +11,9 @@ from sympy.printing.pretty.pretty_symbology import pretty_use_unicode
 from sympy.printing.pretty.stringpict import prettyForm
 from sympy.printing.str import StrPrinter
 
+from .letters import PRINTED
 from .order import cases_in_words, in_reading_order, needs_brackets, numbers_last, over_and_under, quotient, signed
 
-_GREEK = {
-    "tied": "θ", "bias": "β", "qkn": "ν", "w": "γ", "zero1": "ω", "sp": "σ", "rfull": "φ", "rcore": "κ",
-    "rmlp": "μ", "rnorm": "μₙ", "rup": "μᵤ", "ract": "μₐ", "rshared": "μₛ", "rmoe": "μₑ",
-    "ts": "tₛ", "kt": "kₜ", "Lr": "Lᵣ", "nr": "nᵣ", "shards": "z", "lbias": "λ", "pos": "π",
-    "fe": "fₑ", "fs": "fₛ", "ld": "L_d", "step": "ℓ", "lq": "r_q", "lk": "rₖ", "dr": "dᵣ", "dv": "d_v",
-    "gshards": "z_g", "wshards": "z_w", "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ",
-    "load": "η", "et": "tₑ", "rn": "ρ", "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ",
-    "nf": "n_f", "nl": "nₗ", "ns": "nₛ", "Ldr": "L_rd", "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c",
-    "we": "wₑ", "wt": "wₜ", "fcopy": "κ_c", "extra": "x₀",
-    "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ", "Psi": "Ψ", "Psil": "Ψₗ",
-    "obias": "λₒ", "mbias": "λₘ", "hbias": "λₕ", "acap": "χₐ", "lcap": "χₗ", "win": "wₐ", "wstep": "ℓ_w", "Lw": "L_rw",
-    "Xt": "Xₜ", "yf": "y_f", "yb": "y_b", "yw": "y_w", "yc": "y_c", "yo": "yₒ",
-}
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
 
 
@@ -211,4 +199,4 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
 
 def letter(symbol: Symbol) -> str:
     """Name a symbol in text: by the letter of the papers, or by the name of the term."""
-    return _GREEK.get(symbol.name, str(symbol.name))
+    return PRINTED.get(symbol.name, str(symbol.name))

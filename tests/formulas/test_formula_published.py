@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from shardmath.commands.formula.report import show
 from shardmath.commands.formula.run import formula
 from shardmath.errors import InputError
 from shardmath.symbolic.published import all_published
@@ -66,3 +67,30 @@ def test_every_number_and_counterpart_is_shown_once() -> None:
         shown = [formula(term.name) for term in item.own]
         assert sum(len(term.numbers) for term in shown) == len(item.figures)
         assert sum(len(term.counterparts) for term in shown) == len(item.correspondence)
+
+
+@pytest.mark.parametrize(("term", "names"), [
+    ("rajbhandari2020.zero1", ["data_parallel", "total_parameters"]),
+    ("fujii2024.layer_activations",
+     ["hidden_size", "num_attention_heads", "num_kv_heads", "ffn_hidden_size", "seq_length", "micro_batch_size"]),
+])
+def test_letters_of_a_formula_have_their_names(term: str, names: list[str]) -> None:
+    assert [letter.name for letter in formula(term).letters] == names
+
+
+@pytest.mark.slow
+def test_every_symbol_of_a_published_formula_is_a_letter_or_a_term() -> None:
+    for item in all_published():
+        for own in item.own:
+            shown = formula(own.name)
+            letters = {shown.symbol(letter.name) for letter in shown.letters}
+            assert shown.expr.free_symbols <= letters | item.terms.by_symbol.keys(), own.name
+
+
+def test_a_published_term_names_its_publication(capsys: pytest.CaptureFixture[str]) -> None:
+    for item in all_published():
+        shown = formula(item.own[0].name)
+        assert shown.publication is not None
+        assert shown.publication.key == item.source
+    show(formula("um2024.sending"))
+    assert "Heterogeneous GPUs. USENIX ATC 2024.\n" in capsys.readouterr().out

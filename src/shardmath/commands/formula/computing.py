@@ -65,8 +65,10 @@ class Symbolic:
     @cached_property
     def symbols(self) -> Mapping[str, Symbol]:
         """The symbols of the formulas by long name and by letter; those of ``expr`` are among them."""
-        names = symbols_by_name()
-        return {**names, **{str(part): part for part in self.expr.free_symbols}}
+        from shardmath.symbolic.parameters import QUANTITIES
+
+        published = {name: item.symbol for item in QUANTITIES for name in (item.name, item.letter)}
+        return {**symbols_by_name(), **published, **{str(part): part for part in self.expr.free_symbols}}
 
     @cached_property
     def terms(self) -> Mapping[str, Expr]:

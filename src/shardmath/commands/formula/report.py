@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 
 from shardmath.catalogue.code import UNCOUNTED, UNKNOWN
+from shardmath.commands.formula.legend import letters_of
 from shardmath.commands.formula.run import Formula, Listed, Row, Step, forms_of
 from shardmath.reports.folding import Formula as Folded
 from shardmath.reports.tables import console, table
@@ -29,6 +30,13 @@ def show(formula: Formula) -> None:
         out.print(Folded(f"    {step.form}"))
     for name, definition in formula.uses.items():
         out.print(Folded(f"where {name} = {definition}"))
+    if formula.letters:
+        out.print(Folded(f"letters: {', '.join(f'{item.letter}={item.name}' for item in formula.letters)}"))
+    if formula.publication is not None:
+        paper = formula.publication
+        year = "" if str(paper.year) in paper.where else f", {paper.year}"
+        out.print(f"source: {paper.authors.rstrip('.')}. {paper.title}. {paper.where}{year}.", markup=False)
+        out.print(f"    {paper.url}", markup=False, soft_wrap=True)
     if formula.numbers:
         numbers = [
             (", ".join(f"{letter} = {_digits(value)}" for letter, value in number.values.items()), number.printed,
@@ -97,5 +105,6 @@ def in_parts(formula: Formula) -> Formula:
     *parts, (_, last) = parts_of(formulas, formulas.terms[formula.name]).items()
     total = sum(operations(value) for _, value in parts) + operations(last)
     step = Step(f"of {len(parts)} named parts, {total} operations in all", line.doprint(last), operations(last))
-    return replace(formula, steps=(*formula.steps, step), forms=forms_of(last, formulas.terms),
-                   uses={line.doprint(part): line.doprint(value) for part, value in parts})
+    uses = {line.doprint(part): line.doprint(value) for part, value in parts}
+    return replace(formula, steps=(*formula.steps, step), forms=forms_of(last, formulas.terms), uses=uses,
+                   letters=letters_of([step.form, *uses.values()]))

@@ -11,6 +11,7 @@ from shardmath.answers import Answer
 from shardmath.catalogue.code import oracle_of
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
+from shardmath.commands.formula.legend import Letter, Publication, letters_of, publication_of
 from shardmath.commands.formula.lines import CodeLine, lines_of
 from shardmath.commands.formula.published import CountedTerms, SourceNumber, source_numbers
 from shardmath.commands.formula.stored import stored
@@ -119,6 +120,10 @@ class Formula(Answer, Symbolic):
     """Numbers that a publication prints for its own formula; none for a counted term."""
     counterparts: tuple[CountedTerms, ...]
     """Terms of the ledger that mean the same as a published term; none for a counted term."""
+    letters: tuple[Letter, ...]
+    """Parameters in the simplified form and in the definitions of ``uses``."""
+    publication: Publication | None
+    """Source of a published term; null for a counted term, whose rows have one each."""
 
     @cached_property
     def _formulas(self) -> Assumed:  # type: ignore[override]
@@ -168,6 +173,7 @@ def formula(
         tuple(Step(*step) for step in record["steps"]),
         dict(record["uses"]), LaterForms(*question), source_numbers(record.get("numbers", ())),
         tuple(CountedTerms(**terms) for terms in record.get("counterparts", ())),
+        letters_of([record["steps"][-1][1], *record["uses"].values()]), publication_of(record.get("publication", "")),
     )
 
 
