@@ -21,6 +21,8 @@ PAGES = {
 }
 #: Page whose rows can be filtered, and the script that does so.
 FILTERED, FILTER = "formulas.md", "filter.js"
+#: Files of the site that stand beside this one.
+OWN = (FILTER, "site.css")
 #: Notebooks by the name of their page.
 NOTEBOOKS = {f"notebooks/{path.stem}.md": path for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))}
 #: The page of `shardmath page`, which takes a minute where its formulas are not kept yet: `make docs` asks for it.
@@ -41,7 +43,8 @@ def on_files(files: Files, config: Any) -> Files:
     for path in _linked():
         files.append(File.generated(config, f"files/{path}.txt", content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "reference.md", content=reference()))
-    files.append(File.generated(config, FILTER, content=(ROOT / "website" / FILTER).read_text(encoding="utf-8")))
+    for name in OWN:
+        files.append(File.generated(config, name, content=(ROOT / "website" / name).read_text(encoding="utf-8")))
     for name, path in NOTEBOOKS.items():
         files.append(File.generated(config, name, content=page_of(path)))
     if WITH_LIVE:

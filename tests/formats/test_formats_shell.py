@@ -74,6 +74,8 @@ def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> Non
     ("A=(--tp 2 # two\n  --pp 3)\npython p.py ${A[@]}", ["--tp", "2", "--pp", "3"]),
     ('A=("--fp8 x")\npython p.py ${A[@]}', ["--fp8", "x"]),
     ('A=("--fp8 x")\npython p.py "${A[@]}"', ["--fp8 x"]),
+    ('A=(--a 1)\nsrun bash -c "python p.py ${A[*]} --b 2"', ["--a", "1", "--b", "2"]),
+    ("A=(--a --b)\nI=1\npython p.py ${A[$I]} ${A[$((I - 1))]} ${A[-1]}", ["--b", "--a", "--b"]),
     ('O=" --a 1 \\\n  --b 2"\npython p.py $O', ["--a", "1", "--b", "2"]),
     ('A=(--a 1); B=(--b 2)\nC="python p.py ${A[@]} \\\n  ${B[@]} \\\n  --c $((1+2)) \\\n  $((3+4))"\nsrun bash -c "$C"',
      ["--a", "1", "--b", "2", "--c", "3", "7"]),

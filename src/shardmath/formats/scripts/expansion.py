@@ -12,7 +12,7 @@ from shardmath.formats.scripts.arithmetic import UnknownError, Value, expr, numb
 #: Around the name of what has no value; no script has these characters (private use, taken out before it is parsed).
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
-#: Between words of an array inside of double quotes.
+#: Between words of an array; in double quotes ${NAME[*]} is one word, with spaces between them.
 _BREAK = None
 _SPACES = re.compile(r"[ \t\n]+")
 #: Characters, and parts, of one argument; a few references to long values could ask for more than there is memory.
@@ -192,9 +192,13 @@ def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[P
         return
     target, operator = named[0], next((c.type for c in node.children[2:] if not c.is_named and c.type != "}"), "")
     name, index = _name_and_index(target)
-    if index and index not in "@*" and not index.isdecimal():
-        yield unknown
-        return
+    if index and index not in "@*":
+        try:
+            place = number(target.child_by_field_name("index"), known, lambda part: text(part, known))
+        except UnknownError:
+            yield unknown
+            return
+        index = str(place)
     elements = _elements(known.get(name), index)
     absent = not elements or (operator.startswith(":") and not any(elements))
     if (operator in _DEFAULTS and absent) or (operator in _ALTERNATIVES and not absent):
@@ -210,7 +214,7 @@ def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[P
     else:
         for place, element in enumerate(elements):
             if place:
-                yield _BREAK, True
+                yield " " if quoted and index == "*" else _BREAK, True
             yield element, quoted
 
 
@@ -220,7 +224,7 @@ def _elements(value: Value | None, index: str) -> list[str]:
     if index and index in "@*":
         return elements
     place = int(index[:9] or 0)
-    return elements[place:place + 1]
+    return elements[place:][:1]
 
 
 #: ${NAME:-default}, ${NAME:+alternative} and ${NAME:?message}, with and without the colon.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardmath.errors import InputError
+from shardmath.formats.scripts.expansion import marked
 from shardmath.formats.scripts.shell import Script
 
 #: Flags without which no program of Megatron-LM trains; a command with one of them is a training command.
@@ -15,6 +16,8 @@ NODES = ("nnodes",)
 PROCESSES = ("nproc_per_node", "nproc-per-node")
 OF_LAUNCHER = (*NODES, *PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
                 "rdzv_endpoint", "node-rank", "master-addr", "master-port")
+#: Endings of files with the settings of a training.
+_CONFIGURATIONS = (".json", ".toml", ".yaml", ".yml")
 
 Flags = Mapping[str, tuple[str, ...]]
 
@@ -39,7 +42,7 @@ def launch_of(path: str, script: Script) -> Launch:
     if not trainings:
         rule = ("must start a training program with its settings: flags of Megatron-LM, such as --hidden-size, or the"
                 " file of another trainer; give that file itself where the script is told its name")
-        raise InputError("script", path, rule)
+        raise InputError("script", path, rule, _configured_by(script))
     if trainings[-1] in bare:
         return Launch("", flags_of([word for command in bare for word in command]), None)
     command = trainings[-1]
@@ -50,6 +53,13 @@ def launch_of(path: str, script: Script) -> Launch:
     launcher = flags_of(command[:place]) if place >= 0 else flags
     return Launch(program, {name: words for name, words in flags.items() if name not in OF_LAUNCHER},
                   _gpus(launcher), notes)
+
+
+def _configured_by(script: Script) -> str | None:
+    """Return the last file of settings that a flag such as ``--job.config_file`` names; None if there is none."""
+    named = (words[0] for command in script.commands for flag, words in flags_of(command).items()
+             if words and "config" in flag.lower() and words[0].endswith(_CONFIGURATIONS) and not marked(words[0]))
+    return next(reversed([*named]), None)
 
 
 def flags_of(words: Sequence[str]) -> Flags:
