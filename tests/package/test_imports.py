@@ -111,7 +111,7 @@ SHOW_FORMULAS = {
     "shardmath.commands.compare.causes", "shardmath.commands.compare.changes", "shardmath.commands.compare.comparison",
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
     "shardmath.commands.fit.formula", "shardmath.commands.formula.assuming", "shardmath.commands.formula.calling",
-    "shardmath.commands.formula.citing", "shardmath.commands.formula.computing",
+    "shardmath.commands.formula.citing", "shardmath.commands.formula.computing", "shardmath.commands.formula.legend",
     "shardmath.commands.formula.report", "shardmath.commands.formula.run",
     "shardmath.commands.moves.formulas", "shardmath.commands.page.typesetting", "shardmath.commands.phases.change",
     "shardmath.commands.phases.run", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
