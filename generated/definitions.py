@@ -747,10 +747,11 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "one": "one: the columns, then the rows of two projections (Megatron-LM)",
         "three": "three: rows, columns and shares of every weight (AxoNN's 4D algorithm)",
     }),
-    "zero_offload": ("what DeepSpeed's stage 3 keeps on the host", {
+    "zero_offload": ("what ZeRO-3 of DeepSpeed, or FSDP2, keeps on the host", {
         "none": "nothing",
         "optimizer": "optimizer states and gradients, which the host updates (offload_optimizer)",
         "parameters": "the parts of all parameters too (offload_param)",
+        "fsdp": "shards of parameters, their gradients and optimizer states, which it updates (FSDP2's offload)",
     }),
 }
 
@@ -778,7 +779,7 @@ HOSTS: dict[str, dict[str, tuple[str, str]]] = {
     "activation_offload": {'layers': ('cpu_offloading_num_layers', 'none'), 'karma': ('cpu_offloading_num_layers', 'none')},
     "local_updates": {'average': ('', 'none'), 'diloco': ('', 'none'), 'diloco_host': ('', 'diloco')},
     "optimizer_offload": {'cpu': ('optimizer_offload_percent', 'none'), 'cpu_moments': ('optimizer_offload_percent', 'none'), 'interleaved': ('', 'none')},
-    "zero_offload": {'optimizer': ('', 'none'), 'parameters': ('', 'none')},
+    "zero_offload": {'optimizer': ('', 'none'), 'parameters': ('', 'none'), 'fsdp': ('', 'none')},
 }
 
 #: Choices that go with an option of an axis unless they are made otherwise: nobody has counted it with others.
@@ -796,7 +797,7 @@ NEEDED: dict[str, dict[str, dict[str, str]]] = {
     "slices": {'tokens': {'peak': 'saved'}, '1f1b': {'peak': 'saved'}},
     "shared_batches": {'shared': {'layers': 'experts', 'dispatch': 'huggingface_sent'}},
     "tensor_axes": {'three': {'peak': 'saved', 'weight_gradient': 'separate'}},
-    "zero_offload": {'optimizer': {'data_parallel': 'deepspeed', 'precision': 'mixed'}, 'parameters': {'data_parallel': 'deepspeed', 'precision': 'mixed'}},
+    "zero_offload": {'optimizer': {'data_parallel': 'deepspeed', 'precision': 'mixed'}, 'parameters': {'data_parallel': 'deepspeed', 'precision': 'mixed'}, 'fsdp': {'data_parallel': 'fsdp'}},
 }
 
 #: Work of options of kernel choices that has no formula of its time, by choice and option.
@@ -1046,7 +1047,7 @@ SPENT: dict[str, str] = {
     "host": "the optimizer on the host, and copies for it",
     "slices": "slices that attend to more than others",
     "depth": "gradients over the third tensor axis, at the end of a step",
-    "zero": "DeepSpeed's optimizer and parameters on the host",
+    "zero": "optimizer and parameters on the host",
     "idle": "pipeline bubbles, and waits for slower stages",
 }
 

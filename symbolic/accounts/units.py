@@ -12,7 +12,7 @@ from ..choices import absent_values
 from ..dimensions import BATCH, OF_EXPERTS, SCORE, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role, Tensor
-from ..parallel.data import aligned, shard_shape, sharing_ranks, states
+from ..parallel.data import aligned, shard_shape, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import instances
@@ -110,7 +110,8 @@ def kept_by_tensor(
     for state in states(implementation.choices, group):
         name = f"{component.name}.{group.prefix}{state.name}"
         if state.role is role and state.count is not None and not state.of_part and name in terms:
-            yield product(instances(component.place, implementation.choices), terms[name].symbol)
+            share = Integer(1) if state.attached else share_on_gpu(role, implementation.choices)
+            yield product(share, instances(component.place, implementation.choices), terms[name].symbol)
 
 
 def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:

@@ -21,8 +21,8 @@ fs, sgate, lq = symbols("fs sgate lq")
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
 _TORCH: Any = {"peak": ("torch",)}
-#: Where the optimizer has a counter for every parameter.
-_APART_STATES: Any = {**_TORCH, "data_parallel": ("ddp", "fsdp")}
+#: Where the optimizer has a counter for every parameter, on the GPU.
+_APART_STATES: Any = {**_TORCH, "data_parallel": ("ddp", "fsdp"), "zero_offload": ("none",)}
 _IN_PARTS: Any = {**_TORCH, "data_parallel": ("deepspeed",)}
 #: Rows of weights that are frozen beside adapters.
 _TRAINED: Any = {"adapters": ("none",)}

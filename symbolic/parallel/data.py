@@ -261,6 +261,11 @@ def share_on_gpu(role: Role, choices: Mapping[str, str]) -> Expr:
     return prod((system.share(role, choices) for system in SYSTEMS), start=Integer(1))
 
 
+def gradients_stay(choices: Mapping[str, str]) -> bool:
+    """Return True if reduced gradients wait on the GPU for the optimizer step."""
+    return not gradients_are_freed(choices) and share_on_gpu(Role.GRADIENT, choices) != 0
+
+
 def bytes_per_element(kept: tuple[State, ...], role: Role) -> Expr:
     """Bytes kept for every element in one role, before they are shared out."""
     return sum((state.bytes for state in kept if state.role is role and state.count is None), Integer(0))

@@ -48,7 +48,7 @@ def states_in(precision: str) -> tuple[State, ...]:
     return (
         State("weight", Role.WEIGHT, size, f"{word} weight", "deepspeed"),
         State("persisted", Role.WEIGHT, size * zero3, f"{word} weight that stays gathered in stage 3", "deepspeed",
-              _persisted),
+              _persisted, attached=True),
         State("whole_gradient", Role.GRADIENT, size * (1 - zero1 + ADDS_WHOLE),
               f"{word} gradient, whole", "deepspeed", elements),
         State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),

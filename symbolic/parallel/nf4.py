@@ -88,20 +88,24 @@ def nf4_states(
                      count=_others(state.count or elements)) for state in whole),)
     persisted = () if gathered is None else (
         State("nf4_persisted", Role.WEIGHT, 2 * zero3, "4-bit weights that stay gathered in stage 3", "deepspeed",
-              linears(lambda weight: gathered(packed(weight)))),
+              linears(lambda weight: gathered(packed(weight))), attached=True),
     )
     return (
         *own,
         _state("codes", size, "two 4-bit weights of a linear layer in a byte", codes),
         *persisted,
-        _state("scales", Integer(1), "8-bit scales of 64 weights each", _scales),
-        _state("scales_of_scales", Integer(4), "fp32 scales of 256 scales each", _scales_of_scales),
-        _state("tables", TABLES, "fp32 tables of both kinds of codes, and the mean of the scales", _one),
+        _attached("scales", Integer(1), "8-bit scales of 64 weights each", _scales),
+        _attached("scales_of_scales", Integer(4), "fp32 scales of 256 scales each", _scales_of_scales),
+        _attached("tables", TABLES, "fp32 tables of both kinds of codes, and the mean of the scales", _one),
     )
 
 
 def _state(name: str, size: Expr, meaning: str, count: Callable[[Weight], Expr]) -> State:
     return State(f"nf4_{name}", Role.WEIGHT, size, meaning, "bitsandbytes", linears(count))
+
+
+def _attached(name: str, size: Expr, meaning: str, count: Callable[[Weight], Expr]) -> State:
+    return replace(_state(name, size, meaning, count), attached=True)
 
 
 def scales_bytes(elements: Expr) -> Expr:

@@ -58,7 +58,8 @@ class State:
     Without ``count`` a unit is an element of any parameter, and the state is shared out and padded as the
     buffers of data parallelism are. With it, ``count`` gives the units for one parameter, whole or as FSDP
     shards it, and 0 for a parameter that has none; such a state is not shared out any further. With ``of_part`` it
-    gives those of the rank's part of all parameters. ``resting`` are states that the optimizer step leaves alone.
+    gives those of the rank's part of all parameters. ``resting`` are states that the optimizer step leaves alone,
+    ``attached`` ones stay on the GPU where a parameter rests on the host.
     """
 
     name: str
@@ -69,6 +70,7 @@ class State:
     count: Callable[[Weight], Expr] | None = None
     of_part: bool = False
     resting: bool = False
+    attached: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a state that cites nothing."""

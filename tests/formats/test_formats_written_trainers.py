@@ -23,6 +23,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "fp32": {"kernels": {"precision": "fp32"}},
     "fsdp": {"kernels": FSDP},
     "fsdp without resharding": {"kernels": {**FSDP, "reshard": "never"}, "global_batch_size": 32},
+    "fsdp with shards on the host": {"kernels": {**FSDP, "zero_offload": "fsdp"}},
     "fsdp of untied weights": {"kernels": FSDP, "model": "llama-3.1-8b"},
     "fsdp with adapters": {"kernels": {"data_parallel": "fsdp", "adapters": "q_v"}, "lora_rank": 8},
     "autocast": {"kernels": {"precision": "autocast"}, "model": "qwen3-0.6b"},
@@ -35,6 +36,9 @@ JOBS: dict[str, dict[str, Any]] = {
     "dora": {"kernels": {"adapters": "all_linear", "adapter_kind": "dora", "precision": "bf16"}, "lora_rank": 8},
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }
+#: The same of TRL, which makes bf16 of adapters beside quantised weights.
+OF_TRL = {name: {**JOBS[name], "kernels": {**JOBS[name]["kernels"], "adapter_precision": "low"}}
+          for name in ("qlora", "8 bits")}
 ZERO: dict[str, dict[str, Any]] = {
     "zero 1": {"zero_stage": 1, "reduce_bucket_size": 10**8}, "zero 2": {"zero_stage": 2},
     "zero 2 with one bucket": {"zero_stage": 2, "overlap_comm": 0},
@@ -59,7 +63,7 @@ def read_back(text: str, file: Path, values: dict[str, str]) -> shardmath.Explan
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*JOBS, *ZERO])
 def test_trl_goes_round(name: str, tmp_path: Path) -> None:
-    found = account({**JOBS, **ZERO}[name])
+    found = account({**JOBS, **ZERO, **OF_TRL}[name])
     text = written("trl", found)
     again = read_back(text, tmp_path / "run.yaml", {})
     assert (again.ranks, again.choices, again.inputs) == (found.ranks, found.choices, found.inputs)

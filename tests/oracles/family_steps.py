@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from oracles.public_families import RESIDUAL_DROPOUT
-from oracles.sharded_steps import Recorder, instrument, shard_outside
+from oracles.sharded_steps import Recorder, instrument, keep_shards_on_the_host, shard_outside
 from oracles.transformers_steps import one_rank
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM
@@ -102,12 +102,13 @@ def _narrow(model: Any) -> None:
 
 @contextmanager
 def _sharded_over(
-    recorder: OnGpu, ranks: int, reshard: bool | None, is_accelerates: bool,
+    recorder: OnGpu, ranks: int, reshard: bool | None, is_accelerates: bool, is_offloaded: bool,
 ) -> Iterator[Callable[[Any], None]]:
     """Have what makes layers and model units of FSDP2, in a group of ranks that do not exist; of one rank nothing.
 
     ``reshard`` is ``reshard_after_forward``, whose default lets go of all but what is outside of the layers.
     ``is_accelerates``: what is outside of the layers has units as Accelerate makes them from 1.14 on.
+    ``is_offloaded``: shards are on the host.
     """
     if ranks < 2:
         yield lambda model: None
@@ -116,6 +117,8 @@ def _sharded_over(
     def shard(model: Any) -> None:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         units = {"mesh": mesh, "reshard_after_forward": reshard}
+        if is_offloaded:
+            units["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
         for layer in base.model.layers:
             fully_shard(layer, **units)
         shard_outside(model, getattr(base.model, "norm", None), units, is_accelerates)
@@ -124,6 +127,8 @@ def _sharded_over(
     try:
         with pytest.MonkeyPatch.context() as patched:
             instrument(recorder, patched)
+            if is_offloaded:
+                keep_shards_on_the_host(recorder, patched)
             mesh = init_device_mesh("cpu", (ranks,))
             yield shard
     finally:
@@ -133,19 +138,21 @@ def _sharded_over(
 def recorded(
     config: dict[str, Any], sequence: int, batch: int, *, full: bool, microbatches: int, ranks: int = 1,
     attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] | None = None,
-    reshard: bool | None = None, is_accelerates: bool = False,
+    reshard: bool | None = None, is_accelerates: bool = False, is_offloaded: bool = False,
 ) -> OnGpu:
     """Record two steps in bf16 with fused AdamW; peaks begin when the model is there.
 
     Of several ranks the first one's, whose layers are units of FSDP2. ``is_shared``: in DistributedDataParallel as
     Transformers' trainer makes it, on tensors with memory in a group of one rank. ``adapted`` adds adapters to a model.
+    ``is_offloaded``: shards, their gradients and optimizer states are on the host, and not recorded.
     """
     recorder = OnGpu(are_fake=not is_shared)
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
         **keys, attention_dropout=0.0, use_cache=False, pad_token_id=None, bos_token_id=None, eos_token_id=None,
         **{name: 0.0 for family, name in RESIDUAL_DROPOUT.items() if family == config["model_type"]})
-    with (one_rank() if is_shared else nullcontext(), _sharded_over(recorder, ranks, reshard, is_accelerates) as shard,
+    with (one_rank() if is_shared else nullcontext(),
+          _sharded_over(recorder, ranks, reshard, is_accelerates, is_offloaded) as shard,
           pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder):
         with _bf16():
             model: Any = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16)
@@ -177,6 +184,8 @@ def recorded(
                     loss.backward()
                 recorder.end()
                 loss = tokens = None
+            recorder.paused += is_offloaded
             optimizer.step()
+            recorder.paused -= is_offloaded
             optimizer.zero_grad()
     return recorder

@@ -99,6 +99,16 @@ class Recorder(TorchDispatchMode):
             self.now += size
             self.peak = max(self.peak, self.now)
 
+    def leave(self, tensor: torch.Tensor) -> None:
+        """Leave out a storage, for as long as it lives: it is on the host."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        self._alive[key] = ref(storage, lambda _: self._alive.pop(key) and None), storage.nbytes(), 0
+
+    def is_left(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the storage of a tensor is left out."""
+        return self._alive.get(tensor.untyped_storage()._cdata, (None, 0, 1))[2] == 0
+
     def _free(self, number: int, size: int) -> None:
         if size:
             self.events.append(Event(Action.FREE, number))
@@ -300,6 +310,27 @@ def instrument(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
             recorder.paused -= 1
 
     patched.setattr(ShardingPropagator, "_propagate_tensor_meta_non_cached", unseen)
+
+
+def keep_shards_on_the_host(recorder: Recorder, patched: pytest.MonkeyPatch) -> None:
+    """Let FSDP2's copies between host and GPU make tensors on a CPU too; those on the host are left out."""
+    unpatched = torch.Tensor.to
+
+    def copied(tensor: torch.Tensor, to_host: bool) -> torch.Tensor:
+        recorder.paused += to_host
+        copy = tensor.clone()
+        recorder.paused -= to_host
+        if to_host:
+            recorder.leave(copy)
+        return copy
+
+    def moved(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+        if not (arguments and isinstance(arguments[0], torch.device) and "non_blocking" in options):
+            return unpatched(tensor, *arguments, **options)
+        return copied(tensor, not recorder.is_left(tensor))
+
+    patched.setattr(torch.Tensor, "cpu", lambda tensor: copied(tensor, True))
+    patched.setattr(torch.Tensor, "to", moved)
 
 
 def _resized(recorder: Recorder, resize: Any) -> Any:

@@ -64,10 +64,11 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(
     folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
-    attention: str = "sdpa", is_sharded: bool = True, is_accelerates: bool = False,
+    attention: str = "sdpa", is_sharded: bool = True, is_accelerates: bool = False, is_offloaded: bool = False,
 ) -> Any:
     model = read_config(folder, config)
     units = {} if is_accelerates else {"units": "root", "reshard": "default"}
+    units |= {"zero_offload": "fsdp"} if is_offloaded else {}
     return explanation(configured(
         model, "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
@@ -113,6 +114,19 @@ def test_peak_with_units_of_accelerate(draw: Random, family: str, tmp_path: Path
     config["vocab_size"] = draw.choice((4, 8, 32)) * config["hidden_size"]
     run |= {"ranks": draw.choice((2, 4)), "is_accelerates": True}
     assert_peak(ours(tmp_path, config, **run), recorded(config, **run, reshard=True), config, run)
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "glm4", "qwen3"])
+def test_peak_with_shards_on_the_host(draw: Random, family: str, tmp_path: Path) -> None:
+    """Gradients leave the GPU when they are reduced, shards come there to be gathered, and states never do."""
+    config, run = drawn(draw, family)
+    config["vocab_size"] = draw.choice((4, 8, 32)) * config["hidden_size"]
+    is_accelerates = draw.random() < 0.5
+    run |= {"ranks": draw.choice((2, 4)), "is_accelerates": is_accelerates, "is_offloaded": True}
+    counted, record = ours(tmp_path, config, **run), recorded(config, **run, reshard=True if is_accelerates else None)
+    assert counted.peak.host == 4 * 2 * counted.peak.parameters / run["ranks"]
+    assert_peak(counted, record, config, run)
 
 
 #: Families whose queries, keys and values have projections of their own, and those whose scores are bounded.

@@ -64,6 +64,28 @@ def test_a_7b_model_and_its_host() -> None:
 
 
 @pytest.mark.slow
+def test_shards_of_fsdp_on_the_host() -> None:
+    """Weight, gradient and both moments of a trained element lie there; scales of 4-bit weights stay on the GPU."""
+    run: dict[str, Any] = {"num_gpus": 4, "implementation": "huggingface", "recompute": "full", "seq_length": 512}
+    fsdp = {"data_parallel": "fsdp", "units": "root", "reshard": "always"}
+    parameters = 6_738_415_616
+    for precision, width in (("bf16", 2), ("mixed", 4)):
+        kernels = {**fsdp, "precision": precision, "zero_offload": "fsdp"}
+        there = explain("llama-2-7b", "a100-40gb", kernels=kernels, **run)
+        assert there.peak.host == 4 * width * parameters // 4
+        assert {there.peak.by_role[role] for role in ("weight", "gradient", "optimizer")} == {0}
+    adapted = {**fsdp, "adapters": "all_linear", "base_weights": "nf4"}
+    here, there = (explain("llama-2-7b", "a100-40gb", lora_rank=8, kernels={**adapted, **kernels}, **run)
+                   for kernels in ({}, {"zero_offload": "fsdp"}))
+    linear, trained = 32 * 4096 * (4 * 4096 + 3 * 11008), 32 * 8 * (4 * 2 * 4096 + 3 * (4096 + 11008))
+    codes, others = linear // 2, 2 * (parameters - linear)
+    scales = linear // 64 + 4 * (linear // 64 // 256) + 32 * 7 * 4 * (16 + 256 + 1)
+    assert there.peak.by_role["weight"] == scales
+    assert here.peak.by_role["weight"] == scales + (codes + others + 2 * trained) // 4
+    assert there.peak.host == (codes + others + 4 * 2 * trained) // 4
+
+
+@pytest.mark.slow
 def test_a_host_that_is_too_small() -> None:
     with pytest.raises(InputError, match="must keep what the GPUs of a server offload"):
         explain("llama-3.1-405b", "a100-40gb", num_gpus=8, implementation="huggingface",
@@ -79,6 +101,9 @@ def test_a_host_that_is_too_small() -> None:
      "zero_offload with optimizer sgd"),
     ({"zero_offload": "parameters", "data_parallel": "deepspeed", "precision": "mixed", "adapters": "qkv",
       "base_weights": "nf4"}, "4-bit weights on the host"),
+    ({"zero_offload": "fsdp"}, "zero_offload = fsdp without FSDP2"),
+    ({"zero_offload": "fsdp", "data_parallel": "fsdp", "precision": "mixed", "reshard": "never"}, "reshard = never"),
+    ({"zero_offload": "fsdp", "data_parallel": "fsdp", "optimizer": "sgd"}, "zero_offload with optimizer sgd"),
 ])
 def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):

@@ -23,7 +23,7 @@ from ...dimensions import BATCH, HEAD_DIM, HIDDEN, HIDDEN_FEATURES, KV_FEATURES,
 from ...functions import Iverson, Max
 from ...implementations import Implementation
 from ...ledger import IN_LAYER, Lifetime, Place, Role
-from ...parallel.data import are_apart, bytes_per_element, gradients_are_freed, states
+from ...parallel.data import are_apart, bytes_per_element, gradients_stay, states
 from ...parallel.pipeline import instances
 from ...parameters import symbols
 from ...terms import TermSet, product, total
@@ -262,7 +262,7 @@ def _kinds(terms: TermSet, implementation: Implementation) -> list[_Kind]:
 
 def _kept(choices: Mapping[str, str]) -> Expr:
     """Return bytes of one element of a reduced gradient that stays until the optimizer step."""
-    return REDUCING * Integer(not gradients_are_freed(choices)) * gradient_bytes(choices)
+    return REDUCING * Integer(gradients_stay(choices)) * gradient_bytes(choices)
 
 
 def if_any(number: Expr, some: Expr, none: Expr) -> Expr:

@@ -15,7 +15,7 @@ from ...dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ...functions import Iverson, Max
 from ...implementations import Implementation
 from ...ledger import Place
-from ...parallel.data import TIED, WIDE, are_apart
+from ...parallel.data import TIED, WIDE, are_apart, gradients_stay
 from ...parameters import symbols
 from ...terms import TermSet, product, total
 from ..moments.frozen import largest_matrix
@@ -89,7 +89,7 @@ def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
     """Return gradients of all that has been reduced before the embedding's are made."""
     layers = total(*(product(number, sum_of(terms, layer, "aligned")) for layer, number in kinds_of_layers(terms)))
     elements = OWN_MEMORY * layers + reduced_ends(terms, implementation)
-    made = gradient_bytes(implementation.choices) * elements / SHARDS
+    made = Integer(gradients_stay(implementation.choices)) * gradient_bytes(implementation.choices) * elements / SHARDS
     return REDUCING * (ACCUMULATED * terms["stage.gradient"].symbol + made)
 
 

@@ -14,7 +14,7 @@ from sympy import Add, Expr, Ge, Gt, Integer, Symbol
 from ...functions import FloorDiv, Iverson, Max
 from ...implementations import Implementation
 from ...ledger import Place, Role
-from ...parallel.data import are_apart, bytes_per_element, gradients_are_freed, states
+from ...parallel.data import are_apart, bytes_per_element, gradients_are_freed, gradients_stay, share_on_gpu, states
 from ...parameters import symbols
 from ...reserved import BEYOND
 from ...terms import TermSet, in_place, product, total
@@ -92,14 +92,17 @@ def _of_kinds(terms: TermSet, elements: Callable[[str], Expr]) -> tuple[tuple[Ex
 def _gathers(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the buffer of a unit that a forward pass gathers, beside the buffer of the unit before.
 
-    A share of another precision than that of the buffer is cast first, into memory of its own.
+    A share of another precision than that of the buffer is cast first, into memory of its own, and one on the host is
+    copied.
     """
     of_layers = _of_kinds(terms, partial(gathered_of, terms))
     before, layers, last = _units(implementation, of_layers, partial(gathered_outside, terms, implementation))
-    is_cast = bytes_per_element(states(implementation.choices), Role.WEIGHT) != COMPUTE
+    choices = implementation.choices
+    is_copied = (bytes_per_element(states(choices), Role.WEIGHT) != COMPUTE
+                 or share_on_gpu(Role.WEIGHT, choices) == 0)
 
     def gathered(unit: Expr) -> Expr:
-        return unit + Integer(is_cast) * _shared(unit)
+        return unit + Integer(is_copied) * _shared(unit)
 
     moments = [gathered(before)]
     for number, layer in layers:
@@ -128,8 +131,8 @@ def _reduces(terms: TermSet, implementation: Implementation) -> Expr:
     """
     of_layers = _of_kinds(terms, lambda layer: sum_of(terms, layer, "aligned"))
     first, layers, last = _units(implementation, of_layers, partial(outside, terms, implementation, "aligned"))
-    kept = gradient_bytes(implementation.choices)
-    made = reduced_bytes(w, kept)
+    own = gradient_bytes(implementation.choices)
+    kept, made = Integer(gradients_stay(implementation.choices)) * own, reduced_bytes(w, own)
     whole, each, passed = terms["stage.gradient"].symbol, [made * last], kept * last
     step = [made * last]
     for number, layer in reversed(layers):

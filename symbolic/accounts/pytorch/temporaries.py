@@ -214,6 +214,7 @@ def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 _STEP = ("optimizer_step",)
+_ON_GPU: Any = {"zero_offload": ("none",)}
 
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
@@ -227,6 +228,8 @@ SIZES: tuple[Any, ...] = (
      _in_frozen_layers, {**LAYER_UNITS, "layers": ("dense",), "adapters": ADAPTED}),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
-    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
-    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
+    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each,
+     {**_ON_GPU, "optimizer_kernel": ("foreach",)}),
+    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest,
+     {**_ON_GPU, "optimizer_kernel": ("loop",)}),
 )

@@ -63,9 +63,11 @@ def _are_fused(options: Options) -> bool:
 def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
     """Return the choices for adapters, which PEFT makes fp32; warn where these are not counted.
 
-    ``half`` is a trainer's autocast to 16 bits. DeepSpeed makes bf16 of all.
+    ``half`` is a trainer's autocast to 16 bits. DeepSpeed makes bf16 of all, and TRL of those beside quantised weights.
     """
     if options.word("lora_dtype", "float32", ("float32", "bfloat16", "float16", "none")) != "float32":
+        return {}
+    if options.is_on("bf16_beside_quantised") and "base_weights" in kernels and "adapter_kind" not in kernels:
         return {}
     whole = kernels.get("data_parallel") == "deepspeed" or kernels.get("precision") == "fp32"
     if "adapters" not in kernels or whole:
@@ -82,7 +84,12 @@ def _targets(options: Options) -> str:
     """Get the choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
     words = options.all("lora_target_modules", ("q_proj", "v_proj"))
     asked = {part for word in words for part in word.strip("[]'\" ").replace(",", " ").split()}
+    if options.is_on("lora_all_linear"):
+        asked.add(_ALL[0])
     if asked & set(_ALL):
+        if others := asked - {*_ALL, *_ATTENTION, *_MLP}:
+            rule = f"must not have {', '.join(sorted(others))} beside all linear layers: not counted yet"
+            raise options.error("lora_target_modules", rule, _ALL[0])
         return "all_linear"
     if frozenset(asked) not in TARGETS:
         rule = "must be all-linear, or {}: others are not counted yet".format(

@@ -85,6 +85,9 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     if options.is_on("logits_of_labels") and kernels.get("loss", "") in _OF_LABELS:
         options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
     adapted = adapters_of(options)
+    if options.is_on("host_activations"):
+        _refuse_on_host(options, bool(adapted))
+        options.warnings.append(f"{options.shown('host_activations')} {_ON_HOST}")
     if options.is_on("reference") and not (adapted or _has_reference(options)):
         kernels["reference"] = "copy"
     sharded = sharding_of(options, model, arguments.get("num_gpus"), weights_of(options), bool(adapted))
@@ -94,6 +97,15 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     half = bool(autocast_of(options))
     kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
+
+
+def _refuse_on_host(options: Options, is_adapted: bool) -> None:
+    """Raise InputError for saved tensors on the host that are no inputs of recomputed layers."""
+    if not options.is_on("gradient_checkpointing"):
+        raise options.error("host_activations", "must not be given without gradient_checkpointing", "false")
+    if is_adapted:
+        raise options.error("host_activations", "must be false with adapters: beside them it takes the place of"
+                            " recompute, which is not counted yet", "false")
 
 
 def _passes(options: Options) -> int:

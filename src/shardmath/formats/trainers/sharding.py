@@ -105,8 +105,6 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
     With ``fsdp2_as_loaded`` FSDP2's shards have the type of the loaded weights: only FSDP1 makes them fp32. With
     ``fsdp2_widens_frozen`` weights beside adapters are fp32 shards too, but for those in 4 bits.
     """
-    if options.is_on("fsdp_config.offload_params"):
-        raise options.error("fsdp_config.offload_params", "must be false: FSDP's offload is not counted yet", "false")
     strategy = options.word("fsdp_config.reshard_after_forward", "full_shard").lower()
     if strategy not in STRATEGIES:
         rule = f"must be one of {', '.join(STRATEGIES)}"
@@ -120,6 +118,11 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
     else:
         recompute = {}
     kernels = {"data_parallel": "fsdp", **_units(options, STRATEGIES[strategy])}
+    if options.is_on("fsdp_config.offload_params"):
+        if STRATEGIES[strategy] == "never":
+            rule = "must be full_shard with offload_params: parameters that stay gathered are not counted yet with it"
+            raise options.error("fsdp_config.reshard_after_forward", rule, "full_shard")
+        kernels["zero_offload"] = "fsdp"
     if strategy in _HYBRID:
         nodes = options.number("num_nodes")
         if nodes is None or num_gpus is None:

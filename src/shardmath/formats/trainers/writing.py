@@ -29,7 +29,9 @@ def trl(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """Return settings for ``trl sft --config``, with those of FSDP or DeepSpeed."""
     settings = dict(_settings(explanation))
     if explanation.choices["data_parallel"] == "fsdp":
-        settings |= {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": _resharded(explanation)}}
+        offload = {"cpu_offload": True} if explanation.choices["zero_offload"] != "none" else {}
+        settings |= {"fsdp": True,
+                     "fsdp_config": {"version": 2, "reshard_after_forward": _resharded(explanation), **offload}}
     if explanation.choices["data_parallel"] == "deepspeed":
         settings["deepspeed"] = _zero(explanation)
     gpus = explanation.inputs["num_gpus"]
@@ -61,6 +63,7 @@ def accelerate(explanation: Explanation, layout: Sequence[int] | None) -> str:
         settings["fsdp_config"] = {
             "fsdp_version": 2, "fsdp_reshard_after_forward": _resharded(explanation),
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            **({"fsdp_offload_params": True} if explanation.choices["zero_offload"] != "none" else {}),
         }
     if (replicas := inputs["data_parallel_replicas"]) > 1:
         settings["parallelism_config"] = {f"parallelism_config_dp_{name}_size": size for name, size in (
