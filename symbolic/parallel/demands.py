@@ -419,7 +419,8 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("Transformer Engine without its fused optimizer: choose optimizer_kernel = fused or peak = megatron_local",
          choices["peak"] == "megatron_te" and choices["optimizer_kernel"] != "fused"),
         (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
-         optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS),
+         optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] in TRANSFORMERS_ROUTERS
+         and (choices["adapters"] == "none" or choices["expert_adapters"] in ADDED)),
     )
 
 

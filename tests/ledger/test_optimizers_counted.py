@@ -41,6 +41,18 @@ def test_8_bit_states(row: dict[str, str]) -> None:
         assert bytes_of(implementation, known, "stage.optimizer_tables.buffer") == [int(row["tables"])]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("adapters", "rank", "states"), [
+    ("q_v", 8, 159744), ("q_v", 16, 99456), ("all_linear", 8, 663744), ("all_linear", 16, 374016)])
+def test_8_bit_states_of_adapters_beside_experts(adapters: str, rank: int, states: int) -> None:
+    """States of the matrices that PEFT 0.21 adds to a Qwen2-MoE: in fp32 below 4096 elements, as in bitsandbytes."""
+    implementation = HUGGINGFACE.with_choices(layers="experts", adapters=adapters, expert_adapters="none",
+                                              router_precision="bf16", optimizer="adamw_8bit")
+    known = {**DEFAULTS, "h": 256, "a": 8, "k": 2, "d": 32, "f": 512, "fe": 128, "fs": 256, "sgate": 1, "bias": 1,
+             "E": 8, "q": 2, "u": 1024, "L": 3, "s": 4, "rl": rank, "tied": 0}
+    assert bytes_of(implementation, known, "stage.optimizer") == [states]
+
+
 def test_every_option_has_states_and_some_implementation() -> None:
     assert set(OPTIMIZERS) == set(BY_NAME["optimizer"].options)
     assert set(OPTIMIZERS) == {option for item in IMPLEMENTATIONS.values() for option in item.options("optimizer")}
@@ -148,6 +160,7 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
     {"optimizer": "precision_aware", "precision": "bf16"}, {"optimizer": "muon", "precision": "fp16"},
     {"peak": "torch", "optimizer_kernel": "loop", "optimizer": "sgd"},
     {"peak": "torch", "optimizer_kernel": "foreach", "optimizer": "adamw_8bit"},
+    {"layers": "experts", "optimizer": "adamw_8bit", "router": "huggingface"},
     {"optimizer_kernel": "foreach"}, {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer": "sgd"},
     {"peak": "megatron_local", "optimizer_kernel": "foreach", "optimizer_offload": "cpu"},
     {"optimizer": "dist_muon", "adapters": "qkv"}, {"optimizer": "dist_muon", "precision": "fp16"},
