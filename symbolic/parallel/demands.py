@@ -565,7 +565,8 @@ def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...
         "heads": ("grouped",), "norms": ("pre",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
         "recompute_method": ("each",),
     }
-    return _only("Megatron-FSDP", choices["data_parallel"] == "megatron_fsdp", choices, counted)
+    chosen = choices["data_parallel"] == "megatron_fsdp"
+    return _only("Megatron-FSDP", chosen, choices, counted, ("data_parallel", "megatron_fsdp"))
 
 
 def _of_compiled(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
@@ -574,11 +575,16 @@ def _of_compiled(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 
 
 def _only(
-    words: str, chosen: bool, choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]]
+    words: str, chosen: bool, choices: Mapping[str, str], counted: Mapping[str, tuple[str, ...]],
+    own: tuple[str, str] = ("", ""),
 ) -> tuple[tuple[str, bool], ...]:
-    """Refuse all but some options of some axes, and every system that changes more than links and machines."""
+    """Refuse all but some options of some axes, and systems that change more than links and machines.
+
+    Not those that name ``own``, an axis and its option, among what they were counted with.
+    """
     machines = {Aspect.LINKS, Aspect.MACHINES}
-    others = {system.axis.name: (system.absent,) for system in SYSTEMS if not machines.issuperset(system.changes)}
+    others = {system.axis.name: (system.absent,) for system in SYSTEMS if not machines.issuperset(system.changes)
+              and own[1] not in system.counted.get(own[0], ())}
     return _among(words, chosen, choices, {**counted, **others})
 
 

@@ -61,8 +61,9 @@ def _rules(choices: Choices) -> Sequence[Rule]:
 
 
 def _refused(choices: Choices) -> Sequence[Refusal]:
-    return (Refusal(f"karma with recompute_method = {choices['recompute_method']}: choose recompute_method = block",
-                    choices[NAME] == "karma" and choices["recompute_method"] != "block"),)
+    needed = {"recompute_method": "block", "data_parallel": "ddp"}
+    return tuple(Refusal(f"karma with {axis} = {choices[axis]}: choose {axis} = {option}",
+                         choices[NAME] == "karma" and choices[axis] != option) for axis, option in needed.items())
 
 
 def _moved(elements: Expr, place: Place, choices: Choices) -> Expr:
@@ -124,7 +125,8 @@ SYSTEM = System(
        needs={"layers": {"peak": "saved"}, "karma": {"peak": "saved", "recompute_method": "block"}}),
     ("megatron",),
     words="activation offload", changes=(Aspect.SAVED,),
-    counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",), "fp8": ("none",)},
+    counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",), "fp8": ("none",),
+             "data_parallel": ("ddp", "megatron_fsdp")},
     rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from counted import DEFAULTS, values
+from oracles.host_streams import layers_on_gpu
 
 from shardmath import explain
 from shardmath.errors import InputError
@@ -45,22 +46,6 @@ def test_states_leave_in_proportion() -> None:
             assert host * 12 * 100 == whole * 16 * percent
 
 
-def offloaded_layers(layers: int, moved: int) -> int:
-    """The most layers that are on the GPU at once, if layer i leaves and comes back as the program plans it."""
-    here: set[int] = set()
-    most = 0
-    for layer in range(layers):  # forward: a layer has left when another one starts
-        here -= {one for one in range(moved) if layers - moved + one == layer}
-        here.add(layer)
-        most = max(most, len(here))
-    for layer in reversed(range(layers)):  # backward: the layer before is freed, then one comes back
-        here.discard(layer + 1)
-        here |= {one for one in range(moved) if layers - 1 - moved + one == layer}
-        assert layer in here
-        most = max(most, len(here))
-    return most
-
-
 def test_large_saved_tensors_of_some_layers_leave() -> None:
     draw = Random(2)
     for _ in range(20):
@@ -69,7 +54,9 @@ def test_large_saved_tensors_of_some_layers_leave() -> None:
         whole, a_layer = numbers(SAVED, known, "stage.activation", "layer.saved")
         kept, large, host = numbers(LAYERS, {**known, "ol": moved}, "stage.activation", "layer.moved", "stage.host")
         assert large <= a_layer
-        assert offloaded_layers(known["L"], moved) == known["L"] - moved
+        forward, backward = layers_on_gpu(known["L"], moved)
+        assert max(map(len, (*forward, *backward.values()))) == known["L"] - moved
+        assert all(layer in here for layer, here in backward.items())
         assert kept == whole - moved * large
         assert host == moved * large
 

@@ -78,6 +78,22 @@ def offloaded_pass(layers: int, moved: int, forward: Seconds, backward: Seconds,
     return middle, current.idle - middle
 
 
+def layers_on_gpu(layers: int, moved: int) -> tuple[list[set[int]], dict[int, set[int]]]:
+    """Layers whose saved tensors are on the GPU in the forward pass of each layer, and by layer in its backward pass.
+
+    Layer i of the first ``moved`` leaves and comes back as Transformer Engine's default offload plans it.
+    """
+    here: set[int] = set()
+    forward, backward = [], {}
+    for layer in range(layers):  # a layer has left when another one starts
+        here = here - {one for one in range(moved) if layers - moved + one == layer} | {layer}
+        forward.append(here)
+    for layer in reversed(range(layers)):  # the layer before is freed, then one comes back
+        here = here - {layer + 1} | {one for one in range(moved) if layers - 1 - moved + one == layer}
+        backward[layer] = here
+    return forward, backward
+
+
 def interleaved_step(
     groups: int, stride: int, update: Seconds, moved: Seconds, sent: Seconds, own: Seconds,
 ) -> Seconds:

@@ -6,6 +6,7 @@ from math import lcm
 from random import Random
 
 import pytest
+from oracles.host_streams import layers_on_gpu
 from oracles.ledger import ledger
 from oracles.megatron_cpu import config, gpt_model, one_rank
 from oracles.megatron_fsdp import buffers, step, wrapped
@@ -14,6 +15,7 @@ from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.legality import fixed_values
 
 FSDP = MEGATRON.with_choices(data_parallel="megatron_fsdp", peak="saved")
+OFFLOADED = FSDP.with_choices(activation_offload="layers")
 
 
 def random_shape(draw: Random, stage: int) -> dict[str, int]:
@@ -35,6 +37,21 @@ def gap(shape: dict[str, int]) -> int:
     """The padding of a bucket, in elements of all ranks, that gaps inside of it may add."""
     rows = lcm(shape["h"], shape["f"] // shape["t"], shape["a"] * shape["d"] // shape["t"])
     return rows * shape["D"] * shape["c"]
+
+
+def check_offloaded(shape: dict[str, int], asked: list[tuple[int | None, int]], moved: int) -> None:
+    """Compare the most bytes in the backward pass of a layer with the first layers on the host.
+
+    Their sequences are long, for tensors that leave; buckets do not know how long they are.
+    """
+    a_layer, large, kept, buckets = ledger(
+        OFFLOADED, "layer.saved", "layer.moved", "stage.inner_activations", "stage.unreduced_layers.layer_backward",
+        **{**shape, "s": 2**18, "ol": moved})
+    _, here = layers_on_gpu(shape["L"], moved)
+    alive = {layer: (layer + 1) * (a_layer - large) + len(here[layer]) * large for layer in here}
+    outside = kept - shape["L"] * a_layer + moved * large
+    assert 0 < large < a_layer
+    assert max(size + alive[unit] + outside for unit, size in asked if unit is not None) == kept + buckets
 
 
 @pytest.mark.cases(12, 200)
@@ -62,6 +79,7 @@ def test_buffers_and_buckets(draw: Random, stage: int) -> None:
         assert asked[0][1] == terms["unreduced_head.head_backward"]
         layers = [size - (shape["L"] - 1 - unit) * saved for unit, size in asked if unit is not None]
         assert max(layers) == terms["unreduced_layers.layer_backward"]
+        check_offloaded(shape, asked, draw.randrange(shape["L"]))
         behind = 1 + max(place for place, (unit, _) in enumerate(asked) if unit is not None)
         largest = max(*(size for _, size in asked[behind:]), asked[-1][1] + shape["w"] * own // ranks)
         assert largest == terms["unreduced_embedding.embedding_backward"]

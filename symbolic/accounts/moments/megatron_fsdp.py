@@ -6,7 +6,8 @@ gathered with those of as many layers ahead as have 500 million elements, and fr
 head gathers the first layers once more, which the backward pass frees before it gathers its own. Gradients of a bucket
 lie whole until they are reduced: 1000 million elements wait for it, one bucket is added to them, and one is being
 filled. The backward pass frees a layer's activations meanwhile, so that the most is alive at the first layer, at the
-one with which the queue is full, or at the one with which no more layers are left to gather.
+one with which the queue is full, or at the one with which no more layers are left to gather. With saved tensors on the
+host those of one layer come back for each that is freed, up to the one with which all are back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...terms import TermSet, product
 from ..megatron_units import has, largest_matrix, units
 from ..pytorch.gathered import freed_with_a_layer
 
-w, sbk, Lr, zero2, zero3 = symbols("w sbk Lr zero2 zero3")
+w, sbk, Lr, ol, zero2, zero3 = symbols("w sbk Lr ol zero2 zero3")
 #: Bytes of an element that layers compute with.
 _BF16 = Integer(2)
 
@@ -76,10 +77,21 @@ def _behind_the_head(terms: TermSet, implementation: Implementation) -> Expr:
     return Iverson(Le(head, limit)) * (_whole_units(Max(limit - head, Integer(0)), layer) + 1)
 
 
+def _freed(terms: TermSet, implementation: Implementation, passed: Expr) -> Expr:
+    """Return saved bytes that the backward pass of so many layers has freed, less those that came from the host."""
+    freed = passed * freed_with_a_layer(terms, implementation)
+    return freed - Min(passed, ol) * terms["layer.moved"].symbol if "layer.moved" in terms else freed
+
+
+def _all_back(terms: TermSet) -> tuple[Expr, ...]:
+    """Return the layers with which the last saved tensors are back from the host; nothing where none are there."""
+    return (ol,) if "layer.moved" in terms else ()
+
+
 def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the most bytes in the backward pass of a layer, less the activations that are freed before it."""
     layer, limit = units(terms, implementation).layer, _queue(terms)
-    ahead, freed = _ahead(terms, implementation), freed_with_a_layer(terms, implementation)
+    ahead, back = _ahead(terms, implementation), _all_back(terms)
     head, opened = _first_queued(terms, implementation), _open(terms, implementation)
     last = Lr - 1
     full = _whole_units(limit, layer) + 1
@@ -88,10 +100,12 @@ def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
 
     def at(passed: Expr, queued: Expr) -> Expr:
         gathered = _BF16 * Min(1 + ahead, Lr - passed) * layer
-        return gathered + w * (opened + queued + layer) - passed * freed
+        return gathered + w * (opened + queued + layer) - _freed(terms, implementation, passed)
 
-    early = {place: head + place * layer for place in (Integer(0), with_head, Min(nothing_ahead, with_head))}
-    late = {place: Min(place, full) * layer for place in (Min(full, last), nothing_ahead)}
+    turns = (nothing_ahead, *back)
+    with_it = (Integer(0), with_head, *(Min(turn, with_head) for turn in turns))
+    early = {place: head + place * layer for place in with_it}
+    late = {place: Min(place, full) * layer for place in (Min(full, last), *turns)}
     return Max(*(at(place, queued) for queues in (early, late) for place, queued in queues.items()))
 
 
@@ -102,15 +116,16 @@ def _of_buckets(terms: TermSet, implementation: Implementation) -> Expr:
     full as it can be: beyond its limit by two buckets, of which each has at most one matrix more than closes it.
     """
     whole = terms["stage.buffer_elements"].symbol
-    freed, last = freed_with_a_layer(terms, implementation), Lr - 1
+    last = Lr - 1
     most = Min(whole, _most_queued(terms, implementation, Integer(0)))
     layer, head = terms["layer.parameters"].symbol, _first_queued(terms, implementation)
     full = Min(_whole_units(Max(most - head, Integer(0)), layer), last)
 
     def at(passed: Expr) -> Expr:
-        return w * Min(most, head + (passed + 1) * layer) - passed * freed
+        return w * Min(most, head + (passed + 1) * layer) - _freed(terms, implementation, passed)
 
-    return sbk * w * whole + (1 - sbk) * Max(at(Integer(0)), at(full), at(Min(full + 1, last)))
+    return sbk * w * whole + (1 - sbk) * Max(
+        *map(at, (Integer(0), full, Min(full + 1, last), *_all_back(terms))))
 
 
 def _most_queued(terms: TermSet, implementation: Implementation, filled: Expr) -> Expr:
