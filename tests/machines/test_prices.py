@@ -126,3 +126,5 @@ def test_two_prices_for_one_thing_are_refused() -> None:
         prices_of(2, [H100, H200])
     result = CliRunner().invoke(cli, ["explain", MODEL, *JOB[:2], "--price", "2", "--price", f"{GPU}=3"])
     assert "must be written GPU=PRICE where there are several" in str(result.exception)
+    result = CliRunner().invoke(cli, ["explain", MODEL, *JOB[:2], "--price", f"{GPU}=2,h200-141gb=3"])
+    assert "price = 'h200-141gb': must be of a GPU of the job" in str(result.exception)

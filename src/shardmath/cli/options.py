@@ -162,6 +162,7 @@ def pairs(
 
 def _prices(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | dict[str, str] | None:
     """Prices from the texts of ``--price``: one number, or numbers by kind of GPU. Raises InputError for both."""
+    texts = tuple(part for text in texts for part in (text.split(",") if "=" in text else [text]))
     alone = [text for text in texts if "=" not in text]
     if alone and len(texts) > 1:
         raise InputError("price", alone[0], "must be written GPU=PRICE where there are several", "h100-80gb=2.50")

@@ -10,6 +10,8 @@ from shardmath.errors import InputError
 
 #: Bytes of a file, opcodes in it, and bytes of one integer: beyond all that PyTorch writes.
 LARGEST, MOST, LONGEST = 2**30, 10**8, 16
+#: Byte that every pickle of protocol 2 or later begins with, and the function that writes those read here.
+_PICKLE, _WRITER = b"\x80", "that torch.cuda.memory._dump_snapshot wrote"
 _MARK = object()
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _CONSTANTS: dict[int, Any] = {ord("N"): None, 0x88: True, 0x89: False}
@@ -30,7 +32,7 @@ def read_plain(field: str, path: str | os.PathLike[str]) -> Any:
     """
     text = os.fspath(path)
     if not os.path.isfile(text):
-        raise InputError(field, text, "must be the path of a pickle that torch.cuda.memory._dump_snapshot wrote")
+        raise InputError(field, text, f"must be the path of a pickle {_WRITER}")
     try:
         if os.path.getsize(text) > LARGEST:
             raise InputError(field, text, f"must be a pickle of at most {LARGEST} bytes")
@@ -38,6 +40,8 @@ def read_plain(field: str, path: str | os.PathLike[str]) -> Any:
             content = file.read(LARGEST + 1)
     except OSError as error:
         raise InputError(field, text, f"must be readable: {error.strerror}") from None
+    if content[:1] != _PICKLE:
+        raise InputError(field, text, f"must be a pickle {_WRITER}: it is another kind of file")
     try:
         return _run(content)
     except _ForeignError as error:

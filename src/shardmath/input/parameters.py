@@ -66,8 +66,7 @@ def checked(name: str, value: object) -> int:
     if isinstance(value, bool) and (minimum, largest) == (0, 1):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        meant = meant_integer(name, value)
-        raise InputError(name, value, rule, None if meant is None else str(meant))
+        raise InputError(name, value, rule, _nearest_integer(name, value))
     if not minimum <= value <= largest:
         raise InputError(name, value, rule, str(min(max(value, minimum), largest)))
     return value
@@ -79,6 +78,14 @@ def other_values(others: Mapping[str, int]) -> dict[str, int]:
         if name not in OTHERS:
             raise InputError("parameter", name, "must be a parameter of the job", nearest_parameter(name, OTHERS))
     return {name: checked(name, value) for name, value in others.items()}
+
+
+def _nearest_integer(name: str, value: object) -> str | None:
+    """Return the integer that a value stands for, the first of several, or how to find one that is left open."""
+    if isinstance(value, str) and value.strip().lower() == "auto" and PARAMETERS[name][4] in ("layout", "training"):
+        return "the one that `shardmath recommend` finds"
+    meant = meant_integer(name, value.partition(",")[0] if isinstance(value, str) else value)
+    return None if meant is None else str(meant)
 
 
 def meant_integer(name: str, value: object) -> int | None:
