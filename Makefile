@@ -57,7 +57,7 @@ docs: $(DEVELOPMENT) ## build the documentation as a site in build/site, and ref
 
 page: $(DEVELOPMENT) $(AXE) | chromium ## write build/page.html, and try the page in Chromium
 	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html
-	@$(RUN) -m pytest -n 2 -m browser tests/browser
+	@WRITTEN_PAGE=build/page.html $(RUN) -m pytest -n 2 -m browser tests/browser
 
 sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ranked
 	@$(VENV)/bin/shardmath sweep $(SWEEP)

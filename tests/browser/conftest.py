@@ -46,7 +46,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page with all models, as `make page` writes it."""
+    """The page with all models: the one that `make page` has just written, or one of its own."""
+    if os.environ.get("WRITTEN_PAGE"):
+        return Path(os.environ["WRITTEN_PAGE"]).resolve()
     from shardmath.commands.page import page
 
     path = tmp_path_factory.mktemp("page") / "whole.html"

@@ -39,7 +39,7 @@ LINES = (
     "formula swiglu.saved", "formula swiglu.saved --unicode", "formula swiglu.saved --latex",
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
     "prove --list", "prove zero1-never-more-than-ddp",
-    "appendix -o {folder}/appendix.tex", "page llama-3.2-1b --only -o {folder}/page.html",
+    "appendix -o {folder}/appendix.tex", "page llama-3.2-1b --only --kernel größe=日本 -o {folder}/page.html",
     "models", "gpus", "networks", "kernels", "schema", "schema --markdown", "schema explain", "mcp --help",
     "completion bash",
     # what is refused, with names that no such stream has

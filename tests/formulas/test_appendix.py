@@ -36,7 +36,7 @@ LIMIT = 10
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    """Read the stored file, which test_generated.py derives again."""
+    """Read the stored file, which test_packaging.py derives again."""
     return (GENERATED / "appendix.tex").read_text(encoding="utf-8")
 
 

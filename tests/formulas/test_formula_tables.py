@@ -28,7 +28,7 @@ CELL = re.compile(r"(?<!\\)\|")
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    """Read the stored file, which test_generated.py derives again."""
+    """Read the stored file, which test_packaging.py derives again."""
     return (GENERATED / "formulas.md").read_text(encoding="utf-8")
 
 

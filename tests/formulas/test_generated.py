@@ -1,4 +1,7 @@
-"""The generated files: fresh, the same on every run, and repaired when somebody edits, adds or removes one."""
+"""The generated files: clean, and repaired when somebody edits, adds or removes one.
+
+``test_packaging.py`` derives them, from the wheel.
+"""
 
 import gc
 import re
@@ -10,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardmath.symbolic import write
-from shardmath.symbolic.derive import COMMAND, derive
-from shardmath.symbolic.simplify import simplified
-from shardmath.symbolic.stored import restore
-from shardmath.symbolic.stored import stored as results
+from shardmath.symbolic.derive import COMMAND
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def fresh() -> dict[str, str]:
-    return derive()
+    return write.stored()
 
 
 @pytest.fixture
@@ -41,25 +41,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def encoded(files: dict[str, str]) -> dict[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
-
-
-def test_stored_files_are_fresh(fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "derived", lambda kept=None: dict(fresh))
-    assert write.difference() == ""
-    assert contents(write.GENERATED) == encoded(fresh)
-
-
-def test_derivation_is_the_same_twice_in_one_process(fresh: dict[str, str]) -> None:
-    """Another process, with another seed and another home, derives in ``test_packaging.py``, from the wheel."""
-    assert list(derive().items()) == list(fresh.items())
-
-
-def test_simplified_forms_come_back_as_they_were(fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    before, text = dict(simplified.results), results()
-    monkeypatch.setattr(simplified, "results", {})
-    restore(text)
-    assert len(before) > 3000
-    assert simplified.results == before
 
 
 def test_every_file_names_the_command_that_makes_it(fresh: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ LATIN = 0x180
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    """Read the stored file, which test_generated.py derives again."""
+    """Read the stored file, which test_packaging.py derives again."""
     return (GENERATED / "supplement.tex").read_text(encoding="utf-8")
 
 

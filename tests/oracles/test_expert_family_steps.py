@@ -218,7 +218,7 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
     return config, run
 
 
-@pytest.mark.cases(4, 60)
+@pytest.mark.cases(2, 60)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
@@ -228,7 +228,7 @@ def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> N
     assert_peak(counted, record, config, run)
 
 
-@pytest.mark.cases(4, 40)
+@pytest.mark.cases(2, 40)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_peak_with_all_shared_out(draw: Random, family: str, tmp_path: Path) -> None:
     """Two layers or more: of one alone the reduction of its gradients can be the largest moment, which is left out."""

@@ -133,7 +133,7 @@ def test_peak_with_shards_on_the_host(draw: Random, family: str, tmp_path: Path)
 APART = ("gemma2", "vaultgemma", *(family for family in WALKED if family not in ("gpt2", "gpt_neox", "phi3")))
 
 
-@pytest.mark.cases(2, 30)
+@pytest.mark.cases(1, 30)
 @pytest.mark.parametrize("family", APART)
 def test_attention_in_single_operations(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
@@ -146,7 +146,7 @@ def test_attention_in_single_operations(draw: Random, family: str, tmp_path: Pat
 INNER = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 
 
-@pytest.mark.cases(3, 40)
+@pytest.mark.cases(1, 40)
 @pytest.mark.parametrize("family", WALKED)
 def test_layers_with_narrow_mlps_that_are_run_again(draw: Random, family: str, tmp_path: Path) -> None:
     """Full recompute: the peak can lie in the forward pass that is run again."""
@@ -160,7 +160,7 @@ def test_layers_with_narrow_mlps_that_are_run_again(draw: Random, family: str, t
     assert lasting + max(counted.peak.moments[site] for site in OF_LAYERS) == record.layers, (config, run)
 
 
-@pytest.mark.cases(3, 40)
+@pytest.mark.cases(1, 40)
 @pytest.mark.parametrize("family", WALKED)
 def test_peaks_behind_the_head(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)

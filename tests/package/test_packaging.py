@@ -30,11 +30,19 @@ from importlib.metadata import distribution
 import shardmath, shardmath.cli.main, shardmath.generated.definitions, shardmath.generated.megatron
 from shardmath.catalogue import read
 from shardmath.symbolic.derive import derive
+from shardmath.symbolic.simplify import simplified
+from shardmath.symbolic.stored import restore, stored
 
 (command,) = distribution("shardmath").entry_points
 assert command.load() is shardmath.cli.main.run
 assert read("gpus") and read("models")
-for name, text in derive().items():
+files = derive()
+assert list(derive().items()) == list(files.items())
+results, text = dict(simplified.results), stored()
+simplified.results.clear()
+restore(text)
+assert simplified.results == results and len(results) > 3000
+for name, text in files.items():
     with open(f"{sys.argv[1]}/{name}", "w", encoding="utf-8", newline="\\n") as file:
         file.write(text)
 print("\\n".join(str(module.__file__) for name, module in sys.modules.items() if name.split(".")[0] == "shardmath"))
@@ -148,7 +156,10 @@ def test_wheel_claims_one_name_and_carries_its_licence(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_installed_wheel_works_elsewhere_and_derives_the_stored_files(installed: Path, tmp_path: Path) -> None:
-    """Whatever the seed of hashes, the home, the time zone, the language and the width of the terminal are."""
+    """Whatever the seed of hashes, the home, the time zone, the language and the width of the terminal are.
+
+    The same twice in one process; simplified forms that were stored come back as they were.
+    """
     folder = tmp_path / "derived"
     folder.mkdir()
     surrounding = {"PYTHONHASHSEED": "4242", "HOME": str(tmp_path), "TZ": "Asia/Tokyo", "LC_ALL": "C", "COLUMNS": "40"}

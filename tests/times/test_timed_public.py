@@ -11,7 +11,6 @@ from shardmath.catalogue import read
 from shardmath.generated.definitions import EFFICIENCIES, ERROR_OF_EXPERTS, ERRORS, MEASURED_GPUS
 from validation.measured.reading import DATA
 from validation.report import PAGE
-from validation.timed.generations import band_of_experts
 from validation.timed.presets import FITTED, generations, with_experts
 from validation.timed.public import TABLE, is_shown, public_runs
 from validation.timed.simumax import simumax_runs
@@ -89,7 +88,6 @@ def test_the_band_of_experts_is_of_runs_that_nothing_was_fitted_to() -> None:
     rows, median = (cell.strip() for cell in line.strip("|").split("|")[1:3])
     assert rows == "34"
     assert float(median.rstrip("%")) == pytest.approx((errors[16] + errors[17]) / 2, abs=0.1)
-    assert band_of_experts() == ERROR_OF_EXPERTS
     assert cells("shipped band")[2] == f"{ERROR_OF_EXPERTS / 10:.1f}% ({ERROR_OF_EXPERTS / 10:.1f}%)"
 
 
