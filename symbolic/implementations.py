@@ -146,7 +146,6 @@ _FEW_LAYERS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
 #: Options that no layer of Megatron-Core 0.16.1 and of Megatron-Bridge 0.3.1 has, and what they have.
 _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
     "normalisation": (("layer_unbiased", "layer_plain"), "LayerNorm has a scale and a bias there"),
-    "norms": (("post",), "a layer has norms before attention and MLP there"),
     "qk_norms": (("heads",), "all heads share the scale of their norm there"),
     **_FEW_LAYERS_LACK,
     "biases": (("head",), "the LM head has no bias there"),

@@ -19,7 +19,8 @@ class Region:
     dropped rows are counted by layers (``parallel.pipeline``) rather than by a factor in every row.
     Rows with ``checkpoint`` equal to the region's name are kept instead. ``again`` are the modules that run once
     more, where these are not the same. ``inside`` are modules whose saved tensors are dropped besides, and ``norm`` is
-    one that runs once more, where the region begins with a layer that has its norm inside.
+    one that runs once more, where the region begins with a layer that has its norm inside. ``behind`` are modules of a
+    norm that ends the region where layers have norms behind alone; they are dropped, and it runs once more.
     """
 
     name: str
@@ -30,14 +31,17 @@ class Region:
     again: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
     norm: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
 
     def repeated(self, choices: Mapping[str, str]) -> tuple[str, ...]:
         """Return the modules that run once more in the backward pass."""
-        return (*(self.again or self.modules), *(self.norm if has_norm_inside(choices) else ()))
+        inside_or_behind = has_norm_inside(choices) or choices["norms"] == "post"
+        return (*(self.again or self.modules), *(self.norm if inside_or_behind else ()))
 
     def dropped(self, choices: Mapping[str, str]) -> tuple[str, ...]:
         """Return the modules whose saved tensors are dropped."""
-        return (*self.modules, *(self.inside if has_norm_inside(choices) else ()))
+        return (*self.modules, *(self.inside if has_norm_inside(choices) else ()),
+                *(self.behind if choices["norms"] == "post" else ()))
 
 
 def has_norm_inside(choices: Mapping[str, str]) -> bool:
@@ -47,7 +51,8 @@ def has_norm_inside(choices: Mapping[str, str]) -> bool:
     by the moments of their steps, by their core attention, or by another norm.
     """
     local = choices["peak"] == "megatron_local" or choices["attention"] in ("unfused", "fused_softmax")
-    return choices["data_parallel"] in ("ddp", "megatron_fsdp") and choices["norm"] == "fused" and not local
+    before = choices["norms"] != "post" and choices["norm"] == "fused"
+    return choices["data_parallel"] in ("ddp", "megatron_fsdp") and before and not local
 
 
 REGIONS: tuple[Region, ...] = (
@@ -56,7 +61,8 @@ REGIONS: tuple[Region, ...] = (
            "core attention keeps its arguments", "korthikanti2022"),
     Region("mlp", "rmlp", ("activation", "down", "ffn_post_norm"), "the MLP keeps only its input", "megatron_core",
            again=("gate_up", "up", "activation", "down", "ffn_post_norm"),
-           inside=("ffn_norm_statistics", "gate_up", "up"), norm=("ffn_norm",)),
+           inside=("ffn_norm_statistics", "gate_up", "up"), norm=("ffn_norm",),
+           behind=("ffn_norm", "ffn_norm_statistics")),
     Region("layernorm", "rnorm", ("latent_norm", "expert_norm"),
            "norms that stand alone keep only their input; what reads their output keeps nothing", "megatron_core"),
     Region("mla_up_proj", "rup", ("latent_up",),

@@ -12,6 +12,7 @@ from typing import Any
 from counted import DEFAULTS
 
 from shardmath.configuration.choosing import choices_of
+from shardmath.configuration.model_classes import missing
 from shardmath.errors import InputWarning
 from shardmath.input.parameters import model_values
 from shardmath.models.model import Model
@@ -72,7 +73,7 @@ def _counted_in(model: Model) -> Implementation:
     for framework in ("megatron", "huggingface"):
         chosen = choices_of(framework, model)
         allowed = IMPLEMENTATIONS[framework]
-        if all(option in allowed.options(axis) for axis, option in chosen.items()):
+        if not missing(framework, model) and all(option in allowed.options(axis) for axis, option in chosen.items()):
             needed = {name: value for axis, option in chosen.items()
                       for name, value in BY_AXIS[axis].needs.get(option, {}).items()}
             return allowed.with_choices(**chosen, **needed)

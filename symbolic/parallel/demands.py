@@ -236,6 +236,9 @@ _DENSE_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32"),
 }
 
+#: Those that are counted beside adapters in dense models of Megatron-Core.
+_BEHIND_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {"norms": ("post", "both")}
+
 
 def _of_dense_adapters(choices: Mapping[str, str]) -> bool:
     """Tell whether adapters lie beside dense layers as they were counted in many families of Transformers."""
@@ -290,7 +293,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
     special, of_dense = _special(choices), _special(choices, _WITH_EXPERTS)
     unknown, learned = _of_unknown_moments(choices, special), choices["positions"] == "learned"
-    dense_adapters = _DENSE_WITH_ADAPTERS if _of_dense_adapters(choices) else {}
+    behind = _BEHIND_WITH_ADAPTERS if choices["router"] not in TRANSFORMERS_ROUTERS else {}
+    dense_adapters = _DENSE_WITH_ADAPTERS if _of_dense_adapters(choices) else behind
     of_adapters = _special(choices, _WITH_ADAPTERS if choices["layers"] == "experts" else dense_adapters)
     packed, picked = choices["documents"] == "packed", choices["value"] == "picked"
     plain_alone = choices["loss"] in (*FUSED_HEADS, *SCORES, *ACTORS)
@@ -333,7 +337,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
         ("norms behind attention and MLP with dropout in Megatron-Core",
-         choices["norms"] == "both" and choices["dropout"] != "none" and choices["peak"] in MEGATRON_PEAKS),
+         choices["norms"] != "pre" and choices["dropout"] != "none" and choices["peak"] in MEGATRON_PEAKS),
+        ("norms behind attention and experts in Megatron-Core",
+         choices["norms"] == "post" and choices["layers"] == "experts"
+         and choices["router"] not in TRANSFORMERS_ROUTERS),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
          choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
         ("mlp = swiglu_clamped with the moments of Megatron-Core's step: choose peak = saved",

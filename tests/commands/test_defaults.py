@@ -28,12 +28,10 @@ LEARNED = {"gpt2-xl": 1024, "gpt-3-175b": 2048}
 ONE_OF_EACH = {(*(model := Model.named(name)).architecture.values(), model.model_type): name for name in read("models")}
 #: What Megatron-Core is not counted with.
 NOT_MEGATRON = {
-    "residual": ("parallel", "parallel_one"), "norms": ("post",), "qk_norms": ("heads",),
+    "residual": ("parallel", "parallel_one"), "qk_norms": ("heads",),
     "capping": ("tanh",), "mlp": ("xielu",), "positions": ("alibi",),
     "normalisation": ("layer_unbiased", "layer_plain"),
 }
-#: Norms over whole keys that several heads share.
-WHOLE_KEYS = "minimax-m2"
 
 
 @pytest.mark.slow
@@ -43,7 +41,9 @@ def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     found = explain(model, "h100-80gb")
     assert found.inputs["seq_length"] == (min(8192, model.max_seq_length) if model.learned_positions else 8192)
     assert found.inputs["seq_length"] <= (model.learned_positions or 8192)
-    elsewhere = name == WHOLE_KEYS or any(model.architecture[axis] in options for axis, options in NOT_MEGATRON.items())
+    unlike_olmoe = (model.norms, model.num_kv_heads) != ("pre", model.num_attention_heads)
+    elsewhere = (model.qk_norms == "width" and unlike_olmoe) or any(
+        model.architecture[axis] in options for axis, options in NOT_MEGATRON.items())
     assert found.implementation.partition(" ")[0] == ("huggingface" if elsewhere else "megatron")
     steps_of_attention = found.choices["attention"] == "sdpa_steps"  # their time is not counted yet
     assert (found.time is None) == steps_of_attention

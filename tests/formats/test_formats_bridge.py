@@ -250,9 +250,18 @@ def test_olmoe_has_norms_of_whole_queries_and_keys(tmp_path: Path) -> None:
         assert made.unknown == ()
 
 
+def test_exaone_4_has_norms_behind_alone_and_none_of_queries_and_keys(tmp_path: Path) -> None:
+    """Its layers name no norms of queries and keys, and attention of Megatron-Core's own."""
+    made = run(tmp_path, "cfg.model.hf_model_id = 'LGAI-EXAONE/EXAONE-4.0-1.2B'\ncfg.model.seq_length = 4096")
+    model = Model.named("exaone-4.0-1.2b").model_copy(update={"qk_norm": False})
+    apart = {"name", "source", "note", "max_seq_length", "rope_scaling"}
+    assert made.model.model_dump(exclude=apart) == model.model_dump(exclude=apart)
+    assert made.arguments["kernels"]["attention"] == "fused_softmax"
+
+
 @pytest.mark.parametrize(("name", "noun"), [
     ("google/gemma-2-2b", "bounded scores in FlexAttention (Gemma 2)"),
-    ("LGAI-EXAONE/EXAONE-4.0-1.2B", "norms behind attention and MLP without one before (EXAONE 4)"),
+    ("LGAI-EXAONE/EXAONE-4.0-32B", "layers with windows among those without (EXAONE 4 32B)"),
     ("LGAI-EXAONE/K-EXAONE-236B-A23B", "further predictions by layers without experts (K-EXAONE)"),
     ("stepfun-ai/Step-3.5-Flash", "gates of heads, and windows with another number of heads (Step 3.5)"),
 ])

@@ -25,9 +25,9 @@ GPU = "h100-80gb"
 #: Models of which Megatron-Core has not the architecture, and the first part of it that it lacks.
 NOT_IN_MEGATRON = {
     "gpt-neox-20b": "residual = parallel", "pythia-6.9b": "residual = parallel", "pythia-1.4b": "residual = parallel",
-    "olmo-2-1124-7b": "norms = post", "olmo-2-0325-32b": "norms = post",
-    "olmo-3-1025-7b": "norms = post", "olmo-3-1125-32b": "norms = post", "exaone-4.0-32b": "norms = post",
-    "exaone-4.0-1.2b": "norms = post", "minimax-m2": "norms of whole keys that several heads share",
+    **dict.fromkeys(("olmo-2-1124-7b", "olmo-2-0325-32b", "olmo-3-1025-7b", "olmo-3-1125-32b"),
+                    "no norms of whole queries and keys beside norms behind attention"),
+    "minimax-m2": "norms of whole keys that several heads share",
     "gemma-2-2b": "capping = tanh", "gemma-2-9b": "capping = tanh", "gemma-2-27b": "capping = tanh",
     "apertus-8b-2509": "mlp = xielu", "c4ai-command-r-v01": "normalisation = layer_unbiased",
     "c4ai-command-a-03-2025": "normalisation = layer_unbiased",
@@ -38,6 +38,8 @@ NOT_IN_MEGATRON = {
 }
 #: Models that Megatron-Core trains, and of which no flag of Megatron-LM says the part.
 NO_FLAG = {
+    **dict.fromkeys(("exaone-4.0-32b", "exaone-4.0-1.2b"),
+                    "write = 'megatron': must be a format that can say norms = post"),
     "olmoe-1b-7b-0924": "write = 'megatron': must be a format that can say qk_norms = width",
     "opt-6.7b": "write = 'megatron': must be a format that can say mlp = relu",
     "starcoder2-3b": "write = 'megatron': must be a format that can say rope_base = 999999",

@@ -108,6 +108,7 @@ def _chunks(shape: Shape) -> int | None:
 class Kernels:
     """Which modules a layer is made of; ``None`` is Megatron-Core's own. Norms may stand ``behind`` its blocks.
 
+    Others may be ``before`` them or not, as in Megatron-Bridge's layers of EXAONE 4.
     Norms of queries and keys may be over ``whole`` ones, as in Megatron-Bridge's layers of OLMoE.
     A fused norm before a dense MLP is inside of its first linear layer, as in layers of Transformer Engine.
     """
@@ -115,12 +116,14 @@ class Kernels:
     norm: type[nn.Module] | None = fused.FusedRMSNorm
     attention: type[nn.Module] | None = fused.FlashAttention
     behind: bool = False
+    before: bool = True
     whole: bool = False
 
 
 FUSED = Kernels()
 GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
 BEHIND = Kernels(attention=fused.FlashAttentionOfView, behind=True)
+AFTER = Kernels(attention=fused.FlashAttentionOfView, behind=True, before=False)
 WHOLE = Kernels(whole=True)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
@@ -182,11 +185,13 @@ def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
     if kernels.whole and qk_norm:
         parts.self_attention.module = WholeNorms
         parts.self_attention.params = {**parts.self_attention.params, "norm": kernels.norm}
-    if kernels.norm is not None:
+    if not kernels.before:
+        parts.input_layernorm = parts.pre_mlp_layernorm = IdentityOp
+    elif kernels.norm is not None:
         parts.input_layernorm = kernels.norm
         put_norm_inside(parts, kernels.norm)
-        if qk_norm and not kernels.whole:
-            attention.q_layernorm = attention.k_layernorm = kernels.norm
+    if kernels.norm is not None and qk_norm and not kernels.whole:
+        attention.q_layernorm = attention.k_layernorm = kernels.norm
     if kernels.behind:
         attention.linear_proj = parts.mlp.submodules.linear_fc2 = LinearWithNorm
     if kernels.attention is not None:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from counted import MEGATRON_CPU, MEGATRON_VARIANTS, saved_tables, total, value
-from oracles.megatron_cpu import BEHIND, FUSED, FUSED_VIEW, LOCAL, WHOLE, Kernels
+from oracles.megatron_cpu import AFTER, BEHIND, FUSED, FUSED_VIEW, LOCAL, WHOLE, Kernels
 
 from shardmath.symbolic.implementations import Implementation
 
@@ -15,6 +15,7 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
     "view": (FUSED_VIEW, MEGATRON_VARIANTS["fused,v view"][0]),
     "local": (LOCAL, MEGATRON_VARIANTS["local spec (unfused attn, torch RMSNorm)"][0]),
     "behind": (BEHIND, MEGATRON_CPU.with_choices(value="view", norms="both")),
+    "after": (AFTER, MEGATRON_CPU.with_choices(value="view", norms="post")),
     "whole": (WHOLE, MEGATRON_CPU.with_choices(qk_norms="width")),
 }
 

@@ -66,7 +66,7 @@ ACTIVATIONS: dict[tuple[str, str], Any] = {
     ("gelu", "fused"): gelu, ("relu", "fused"): relu, ("relu2", "fused"): SquaredRelu.apply, ("swiglu", "fused"): silu,
     ("swiglu", "unfused"): silu, ("geglu", "unfused"): gelu,
 }
-LAYERS: dict[str, Any] = {"pre": RowParallelLinear, "both": LinearWithNorm}
+LAYERS: dict[str, Any] = {"pre": RowParallelLinear, "post": LinearWithNorm, "both": LinearWithNorm}
 #: Parts of models that are drawn.
 DRAWN = {"layers": ("dense",), "mlp": tuple(mlp for mlp, _ in ACTIVATIONS), "norms": tuple(LAYERS),
          "biases": ("qkv", "linear")}

@@ -24,7 +24,7 @@ from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.recompute import MODES
 
 #: Programs whose core attention is a stand-in.
-STAND_IN = ("fused", "view", "flash", "behind", "whole")
+STAND_IN = ("fused", "view", "flash", "behind", "after", "whole")
 LOSSES: dict[str, dict[str, Any]] = {
     "vocab_parallel": {}, "native_fused": {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"},
 }

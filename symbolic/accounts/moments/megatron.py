@@ -46,7 +46,8 @@ _INNER = (SEQUENCE, BATCH, FFN)
 #: Schedules whose loop binds the input of the micro-batch before.
 BOUND_INPUTS = ("1f1b", "interleaved")
 _MLP = next(region for region in REGIONS if region.name == "mlp")
-_POST_NORM = ("ffn_post_norm",)
+#: Modules of the norm behind an MLP.
+_BEHIND: Mapping[str, tuple[str, ...]] = {"pre": (), "post": _MLP.behind, "both": ("ffn_post_norm",)}
 
 
 def _bf16(shape: tuple[Dimension, ...]) -> Expr:
@@ -147,11 +148,11 @@ def _plain_gradients(implementation: Implementation) -> Expr:
         down = total(down, drop * _bf16(_SHARE) / 2)
     # Megatron's own layers gather into the buffer that is never freed.
     copies = {"megatron_te": 1 + gathered, "megatron_local": Integer(1)}[choices["peak"]]
-    behind = Integer(0)
-    if choices["norms"] == "both":  # the norm behind the MLP has made another gradient, and has freed what it saved
-        behind, freed = total(_bf16(_SHARE), _bf16((HIDDEN,))), saved_by(_POST_NORM, Place.DENSE, implementation)
+    behind, modules = Integer(0), _BEHIND[choices["norms"]]
+    if modules:  # the norm behind the MLP has made another gradient, and has freed what it saved
+        behind, freed = total(_bf16(_SHARE), _bf16((HIDDEN,))), saved_by(modules, Place.DENSE, implementation)
         down, activation = total(down, _bf16(_SHARE), -freed), total(activation, -freed)
-    saved = saved_by(_MLP.modules, Place.DENSE, implementation)
+    saved = saved_by((*_MLP.modules, *_MLP.behind * (choices["norms"] == "post")), Place.DENSE, implementation)
     up = total(of_input, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -saved)
     if has_norm_inside(choices):
         vectors = 2 if choices["normalisation"] == "layer" else 1

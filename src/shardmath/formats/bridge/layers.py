@@ -1,4 +1,4 @@
-"""Models whose layers Megatron-Bridge makes itself: Gemma 3 and OLMoE are read, others are refused by what they have.
+"""Models whose layers Megatron-Bridge makes itself: Gemma 3, EXAONE 4, OLMoE are read, others refused by their parts.
 
 No flag of Megatron-LM says such a layer. Its settings are those of a Llama with the same dimensions; fields of the
 model and kernels are put in behind.
@@ -15,16 +15,16 @@ from shardmath.formats.run import Run
 from shardmath.formats.table import Words
 from shardmath.models.model import Model
 
-__all__ = ["GEMMA_3", "PARTS", "PATTERN", "PROVIDERS", "as_flags_say", "bridge_words", "with_own_layers"]
+__all__ = ["EXAONE_4", "GEMMA_3", "PARTS", "PATTERN", "PROVIDERS", "as_flags_say", "bridge_words", "with_own_layers"]
 
-#: The family that is read, as ``config.json`` calls it.
-GEMMA_3 = "gemma3_text"
+#: Families that are read, as ``config.json`` calls them.
+GEMMA_3, EXAONE_4 = "gemma3_text", "exaone4"
 #: Classes of models whose usual settings are those of a model of the catalogue.
 PROVIDERS = {"Gemma3ModelProvider": "google/gemma-3-1b-pt", "OlMoEModelProvider": "allenai/OLMoE-1B-7B-0924"}
 #: Decoders of text by what of their layers is not counted.
 PARTS = (
     (re.compile(r"gemma-2-|Gemma2"), "bounded scores in FlexAttention (Gemma 2)"),
-    (re.compile(r"EXAONE-4\.0"), "norms behind attention and MLP without one before (EXAONE 4)"),
+    (re.compile(r"EXAONE-4\.0-32B"), "layers with windows among those without (EXAONE 4 32B)"),
     (re.compile(r"K-EXAONE"), "further predictions by layers without experts (K-EXAONE)"),
     (re.compile(r"Step-3\.5"), "gates of heads, and windows with another number of heads (Step 3.5)"),
     (re.compile(r"Gemma(?!3Model)"), "layers of this Gemma"),
@@ -40,7 +40,10 @@ _TWICE = {"unfused": "unfused_twice", "fused": "fused_twice"}
 
 def as_flags_say(model: Model) -> Model:
     """Return a model with the same dimensions and layers that flags can say."""
-    return model.model_copy(update={"mlp": "swiglu", **_SAID}) if _has_own_layers(model) else model
+    if not _has_own_layers(model):
+        return model
+    unsaid = {"qk_norm": False} if model.model_type == EXAONE_4 else {}  # its layers name no norms of queries and keys
+    return model.model_copy(update={"mlp": "swiglu", **_SAID, **unsaid})
 
 
 def _has_own_layers(model: Model) -> bool:
@@ -77,7 +80,11 @@ def with_own_layers(run: Run, model: Model | None) -> Run:
     if model is None or not _has_own_layers(model):
         return run
     kernels = run.arguments["kernels"]
-    own = {"swiglu": "unfused", "rope": _TWICE[kernels.get("rope", "fused")]} if model.model_type == GEMMA_3 else {}
+    own: dict[str, str] = {}
+    if model.model_type == GEMMA_3:
+        own = {"swiglu": "unfused", "rope": _TWICE[kernels.get("rope", "fused")]}
+    if model.model_type == EXAONE_4:  # Megatron-Core's own attention, with a softmax in 16 bits
+        own = {"attention": "fused_softmax"}
     fields = {field: getattr(model, field) for field in ("mlp", "model_type", *_SAID)}
     return replace(run, model=run.model.model_copy(update=fields),
                    arguments={**run.arguments, "kernels": {**kernels, **own}})

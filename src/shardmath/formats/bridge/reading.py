@@ -13,6 +13,7 @@ from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats.bridge.layers import (
+    EXAONE_4,
     GEMMA_3,
     PARTS,
     PATTERN,
@@ -56,7 +57,7 @@ _FAMILIES = {
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
     "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
-    "gemma-3": (GEMMA_3, None), "olmoe": (None, "olmoe"),
+    "gemma-3": (GEMMA_3, None), "exaone-4.0": (EXAONE_4, None), "olmoe": (None, "olmoe"),
 }
 #: Settings of bridges that no row of the wheel has: those of their classes of models.
 _OF_CLASSES: Mapping[str, Mapping[str, str]] = {
