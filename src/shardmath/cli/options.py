@@ -134,7 +134,7 @@ def _number(text: str) -> float | str:
 
 def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
     """Kernel choices from ``axis=option`` texts. Raises InputError for a text without an equals sign."""
-    return pairs("kernel", texts, "axis=option", kernel_of)
+    return pairs("kernel", texts, "axis=option", lambda text: kernel_of(text) or "those of `shardmath kernels`")
 
 
 def kernel_options(texts: tuple[str, ...]) -> dict[str, str | tuple[str, ...]]:
