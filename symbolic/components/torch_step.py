@@ -16,7 +16,7 @@ from .head import IS_EMBEDDING
 from .mlp_rows import MLP_BIAS
 
 b, bias, lbias, obias, hbias, qkn = symbols("b bias lbias obias hbias qkn")
-fs, sgate, lq = symbols("fs sgate lq")
+fs, sgate, lq, zero3 = symbols("fs sgate lq zero3")
 #: Letters of biases: of queries, keys and values, and behind attention.
 _QKV_BIAS, _OUTPUT_BIAS = bias + lbias - bias * lbias, obias + lbias - obias * lbias
 
@@ -159,6 +159,8 @@ COMPONENTS = (
                    **_IN_PARTS),
             Tensor("norm", "optimizer", Role.BUFFER, (), 4, Lifetime.SHARED, "deepspeed",
                    "fp32 norm of the last step's gradients", options=_IN_PARTS),
+            Tensor("norm_of_parts", "optimizer", Role.BUFFER, (), 4, Lifetime.SHARED, "deepspeed",
+                   "the rest of the same in stage 3, which takes it in fp64", when=zero3, options=_IN_PARTS),
             transient("scaled_loss", "loss", (), 8, "deepspeed",
                       "fp32 loss over the number of micro-batches, and its gradient",
                       ("loss_backward", *_AFTER_LOSS, "norm_backward"), **_IN_PARTS),

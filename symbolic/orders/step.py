@@ -8,11 +8,11 @@ from sympy import Expr, Integer
 
 from ..axis import fits
 from ..dimension import Dimension
-from . import fsdp, megatron, megatron_local, nanotron, transformers
+from . import fsdp, megatron, megatron_local, nanotron, partitioned, transformers
 from .words import Birth, Passing, Script
 
 PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING,
-                                *megatron_local.PASSING, *transformers.PASSING)
+                                *megatron_local.PASSING, *transformers.PASSING, *partitioned.PASSING)
 _KEPT_GRADIENTS: Mapping[str, Expr] = {"torch_ddp": 1 - nanotron.IN_BUCKETS, "fsdp": Integer(1)}
 
 #: Points of a step in their order; of those of one implementation the last script that fits holds.
@@ -47,6 +47,7 @@ SCRIPTS: tuple[Script, ...] = (
     *megatron.SCRIPTS,
     *megatron_local.SCRIPTS,
     *transformers.SCRIPTS,
+    *partitioned.SCRIPTS,
 )
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")

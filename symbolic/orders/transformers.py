@@ -175,7 +175,7 @@ def _rope_backward(name: str) -> str:
 
 
 #: Words that free gradients before RoPE, of several heads or of one.
-_TURNED_BACK = {name: f"-{name}.joined -{name}.turned_back_alone -{name}_norm.input_gradient_alone" for name in "qk"}
+TURNED_BACK = {name: f"-{name}.joined -{name}.turned_back_alone -{name}_norm.input_gradient_alone" for name in "qk"}
 
 
 def _biased(weight: str) -> str:
@@ -184,14 +184,14 @@ def _biased(weight: str) -> str:
 
 
 #: Word that adds gradients of a matrix and its bias, before there is a sum of those of the input.
-_ADDED_BIASED = "if:input.sum_biased:added"
+ADDED_BIASED = "if:input.sum_biased:added"
 #: Words that free the older of such gradients of the input.
 _MADE = "-input.gradient_biased -input.gradient_weighed"
 #: Words that free their sum.
 _SUMMED = "-input.sum_weighed -input.sum_biased"
 
 
-class _Layer:
+class Layer:
     """The words of a layer in which ``names`` have adapters; without any, all weights are trained."""
 
     def __init__(self, names: tuple[str, ...], attention: type[attended.Kernel]) -> None:
@@ -217,13 +217,26 @@ class _Layer:
         read, core = " -mlp.product -mlp.input" if self._frozen else "", self._attention
         # The model holds the first layer's input until its final norm, and autograd one that is a leaf.
         return (
-            f"save:layer_input {self.norm('attention_norm', self._qkv_input)} {self._turned('q')} {self._turned('k')}"
-            f" {self._linear('v', core.values)} {_rope('q', core.turned['q'])} {_rope('k', core.turned['k'])}"
-            f" -q.projected -k.projected {core.forward} {self._linear('o_proj', '+o_proj.output')} {core.left}"
-            f" +attention.sum -o_proj.output {self.norm('ffn_norm', self._mlp_input)}"
-            f" {self._linear('gate', 'save:swiglu.gate')} save:swiglu.silu drop:swiglu.gate"
-            f" {self._linear('up', 'save:swiglu.up')} {self._mlp_output} drop:swiglu.silu drop:swiglu.up"
-            f" {self._down()}{read} {core.dropped} =hidden next -down.output -attention.sum{core.ended} later:-hidden")
+            f"save:layer_input {self.norm('attention_norm', self._qkv_input)} {self._attend()} {core.left}"
+            f" +attention.sum -o_proj.output {self.norm('ffn_norm', self._mlp_input)} {self._multiply()}"
+            f"{read} {core.dropped} =hidden next -down.output -attention.sum{core.ended} later:-hidden")
+
+    def module(self, name: str, words: str) -> str:
+        """Return the words of a module, or of the one whose weight is ``name``, with those that begin and end it."""
+        return words
+
+    def _attend(self) -> str:
+        core = self._attention
+        return self.module("attention", (
+            f"{self._turned('q')} {self._turned('k')} {self._linear('v', core.values)}"
+            f" {_rope('q', core.turned['q'])} {_rope('k', core.turned['k'])} -q.projected -k.projected {core.forward}"
+            f" {self._linear('o_proj', '+o_proj.output')}"))
+
+    def _multiply(self) -> str:
+        return self.module("mlp", (
+            f"{self._linear('gate', 'save:swiglu.gate')} {self.module('activation', 'save:swiglu.silu')}"
+            f" drop:swiglu.gate {self._linear('up', 'save:swiglu.up')} {self._mlp_output} drop:swiglu.silu"
+            f" drop:swiglu.up {self.module('swiglu.down.weight', self._down())}"))
 
     def _down(self) -> str:
         if "down" in self._names:
@@ -231,27 +244,34 @@ class _Layer:
         return "end +down.output"
 
     def _linear(self, name: str, output: str) -> str:
-        return adapted.forward(name, output, self._names)
+        component = "swiglu" if name in ("gate", "up") else "attention"
+        return self.module(f"{component}.{name}.weight", adapted.forward(name, output, self._names))
 
     def _turned(self, name: str) -> str:
         """Return the words of queries or keys before RoPE: a projection and a norm, if the model has that."""
         normed = _norm(f"attention.{name}_norm", f"+{name}.projected", f"{name}_norm", self._frozen)
-        return f"{adapted.forward(name, f'+{name}.linear', self._names, normed)} -{name}.linear"
+        words = adapted.forward(name, f"+{name}.linear", self._names, normed)
+        return f"{self.module(f'attention.{name}.weight', words)} -{name}.linear"
 
     def backward(self) -> str:
         """Return the words of the backward pass."""
-        return (
+        mlp = self.module("mlp", (
             f"{self._down_backward()} +up.gradient +silu.gradient {self._freed('down')} free:swiglu.up"
-            f" free:swiglu.silu {self._up_backward()} +gate.gradient -silu.gradient"
-            f" free:swiglu.gate {self._gate_backward()}"
-            f" {self.norm_backward('ffn_norm', '-input.sum', '+norm.input_gradient')}"
-            f" -norm.input_gradient {self._attended_backward()}"
-            f" {self._attention.backward.format(freed=self._freed('o_proj'))}"
+            f" free:swiglu.silu {self._up_backward()}"
+            f" {self.module('activation', '+gate.gradient -silu.gradient free:swiglu.gate')} {self._gate_backward()}"))
+        attention = self.module("attention", (
+            f"{self._attended_backward()} {self._attention.backward.format(freed=self._freed('o_proj'))}"
             f" {_rope_backward('k')} {_rope_backward('q')} {self._v_backward()}"
-            f" {self._normed_backward('k')} {self._k_backward()} {self._normed_backward('q')} {self._q_backward()} "
-            + self.norm_backward("attention_norm", "-input.sum" if self._frozen else _SUMMED, "+norm.input_gradient",
-                                 " free:layer_input")
+            f" {self._normed_backward('k')} {self._k_backward()} {self._normed_backward('q')} {self._q_backward()}"))
+        return (
+            f"{mlp} {self.norm_backward('ffn_norm', '-input.sum', '+norm.input_gradient')}"
+            f" -norm.input_gradient {attention} "
+            + self.norm_backward("attention_norm", self._summed(), "+norm.input_gradient", " free:layer_input")
             + " -norm.input_gradient free")
+
+    def _summed(self) -> str:
+        """Return the words that free the sum of the gradients of attention's input."""
+        return "-input.sum" if self._frozen else _SUMMED
 
     def _freed(self, name: str) -> str:
         """Return the word that frees the gradient of the only input of a projection."""
@@ -320,21 +340,23 @@ class _Layer:
 
     def _k_backward(self) -> str:
         if self._frozen:
-            return self._later("k", _TURNED_BACK["k"])
-        return (f"grad:attention.qkv.bias {_TURNED_BACK['k']} +input.sum_weighed {_ADDED_BIASED} +input.sum_biased"
+            return self._later("k", TURNED_BACK["k"])
+        return (f"grad:attention.qkv.bias {TURNED_BACK['k']} +input.sum_weighed {ADDED_BIASED} +input.sum_biased"
                 f" {_MADE} {_MADE} added")
 
     def _q_backward(self) -> str:
         if self._frozen:
-            later = self._later("q", _TURNED_BACK["q"], "free:attention_adapters.qkv.adapter_input")
+            later = self._later("q", TURNED_BACK["q"], "free:attention_adapters.qkv.adapter_input")
             return f"{later} free:attention"
-        return f"{_TURNED_BACK['q']} free:attention {_MADE} added"
+        return f"{TURNED_BACK['q']} free:attention {_MADE} added"
 
 
-def _scripts(names: tuple[str, ...], attention: str, options: Mapping[str, tuple[str, ...]]) -> tuple[Script, ...]:
+def scripts_of(
+    names: tuple[str, ...], attention: str, options: Mapping[str, tuple[str, ...]], kind: type[Layer] = Layer,
+) -> tuple[Script, ...]:
     """Return the scripts of a model in which some projections have adapters, or without any all weights are trained."""
     kernel, frozen = attended.KERNELS[attention], bool(names)
-    layer, options = _Layer(names, kernel), {**options, **attended.OPTIONS[attention]}
+    layer, options = kind(names, kernel), {**options, **attended.OPTIONS[attention]}
     final = layer.norm_backward("final_norm", "-head.input_gradient",
                                 "=residual.gradient =residual.gradient_apart")
     read = "=head.read" if frozen else "save:head.input"
@@ -374,7 +396,7 @@ _UNSHARDED: tuple[Script, ...] = (
            " -*", _HEAD),
     Script("head_backward", "+* free:head -last_steps.logits_gradient -*", _HEAD),
     Script("norm_backward", "free +* -*", _HEAD),
-    *(script for attention in attended.KERNELS for script in _scripts((), attention, LAYERS)),
+    *(script for attention in attended.KERNELS for script in scripts_of((), attention, LAYERS)),
 )
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
@@ -416,26 +438,8 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
     return Script(point, " ".join((before, *kept, behind)).strip(), options)
 
 
-#: Events of DeepSpeed's ZeRO at points of a step, in place of those words, or alone.
-_IN_PARTS: Mapping[str, Mapping[str, str]] = {
-    "loss_backward": {"+loss.gradient_log_softmax": "=last_steps.scaled_loss +loss.gradient_log_softmax"},
-    "embedding_backward": {"added": "zero:take -last_steps.loss -last_steps.scaled_loss"
-                                    " =last_steps.loss_while_part_reduced zero:reduce",
-                           "-last_steps.loss": "-last_steps.loss_while_part_reduced"},
-    "last_reduce": {"": "zero:widen"}, "optimizer_step": {"-all": "-all zero:end"},
-}
-
-
-def _partitioned(point: str, events: str) -> Script:
-    """Return the script of a point with DeepSpeed's ZeRO in stages 1 and 2, which has buckets of gradients."""
-    taken = {word: word.replace("added", "zero:take") for word in ("added", _ADDED_BIASED)}
-    words = {**taken, "sum": "", **_IN_PARTS.get(point, {})}
-    made = " ".join(" ".join((*(words.get(word, word) for word in events.split()), words.get("", ""))).split())
-    return Script(point, made, {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["sdpa"]})
-
-
 #: Events without FSDP2 at every point, by kernel of attention.
-_EVENTS: Mapping[str, Mapping[str, str]] = {
+EVENTS: Mapping[str, Mapping[str, str]] = {
     attention: {item.point: item.events for item in _UNSHARDED
                 if attention in item.options.get("attention", (attention,))}
     for attention in attended.KERNELS
@@ -443,10 +447,9 @@ _EVENTS: Mapping[str, Mapping[str, str]] = {
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
     *(_sharded(units, attention, point, events.get(point, "")) for units, own in _OF_UNITS.items()
-      for attention, events in _EVENTS.items() for point in dict.fromkeys((*events, *own))),
-    *(_partitioned(point, _EVENTS["sdpa"].get(point, "")) for point in dict.fromkeys((*_EVENTS["sdpa"], *_IN_PARTS))),
+      for attention, events in EVENTS.items() for point in dict.fromkeys((*events, *own))),
     *(script for option, names in adapted.ADAPTERS.items() if names
-      for script in _scripts(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
+      for script in scripts_of(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
 )
 
 #: Sums of terms whose parts these scripts make one by one.

@@ -32,7 +32,9 @@ events at the points of a step. An event is a word:
   row, has bytes.
 * ``zero:take``: a gradient goes into the bucket of DeepSpeed's ZeRO, which the first one makes; ``zero:reduce`` reduces
   that and keeps the tensors that the rank's part cuts, ``zero:widen`` makes their norms and an fp32 copy of the part,
-  and ``zero:end`` frees the copy.
+  and ``zero:end`` frees the copy. In stage 3 ``zero:begin`` begins a pass of the model, ``zero:in:NAME`` and
+  ``zero:out:NAME`` a module, or the one whose weight has that name, begins and ends, and ``zero:loose:NAME`` a
+  recomputed layer's checkpoint lets go of a weight.
 * ``open:UNIT``, ``close:UNIT``: FSDP2 gathers a unit of parameters before a forward pass and frees it behind it;
   ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,

@@ -278,7 +278,7 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 #: With which values the moments of a step are counted in DeepSpeed: name, letter, condition, words.
 _MOMENTS_OF_DEEPSPEED: tuple[tuple[str, str, Boolean, str], ...] = (
-    ("stage_0", "zero1", Eq(zero1, 1), "be 1 (stage 1 or 2)"), ("stage_3", "zero3", Eq(zero3, 0), "be 0 (stage 2)"),
+    ("stage_0", "zero1", Eq(zero1, 1), "be 1 (stage 1, 2 or 3)"),
     ("width", "w", Eq(w, 2), "be 2 (bf16)"),
 )
 

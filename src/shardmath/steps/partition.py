@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from shardmath.errors import InputError
 from shardmath.steps.rows import Row, Rows
+from shardmath.steps.states import States
 from shardmath.steps.trace import REDUCE, Trace
 
 #: Bytes of a gradient, of its fp32 copy, and of the copy whose norm is taken.
@@ -35,10 +36,10 @@ class Gradient(NamedTuple):
 
 
 class Partition:
-    """Gradients of rank number ``shard``, from the first bucket to the optimizer step."""
+    """Gradients of a rank, from the first bucket to the optimizer step; ``states`` are those of its part."""
 
-    def __init__(self, rows: Rows, trace: Trace, shard: int) -> None:
-        self._rows, self._trace, self._shard = rows, trace, shard
+    def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
+        self._rows, self._trace, self._shard = rows, trace, states.shard
         self._starts: dict[str, list[int]] = {}
         self._made: list[Gradient] = []
         self._whole: dict[int, Gradient] = {}
@@ -50,6 +51,8 @@ class Partition:
         self._copy: list[int] = []
         self.is_last = True
         """True in the last micro-batch of a step."""
+        self.recomputes = False
+        """True while a layer runs forward again."""
         self._events: Mapping[str, Callable[[], None]] = {
             "take": self._take, "reduce": self._end_backward, "widen": self._widen, "end": self._end}
 

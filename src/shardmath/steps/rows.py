@@ -207,10 +207,12 @@ def _scripts(module: ModuleType, sizes: Mapping[str, int]) -> dict[str, tuple[st
 
 
 def _event(word: str, sizes: Mapping[str, int]) -> str:
-    if not word.startswith(CONDITION):
-        return word
-    tensor, _, event = word.removeprefix(CONDITION).partition(":")
-    return event if sizes.get(f"passing.{tensor}", sizes.get(tensor)) else ""
+    """Return the event of a word whose conditions hold, and nothing of another one."""
+    while word.startswith(CONDITION):
+        tensor, _, word = word.removeprefix(CONDITION).partition(":")
+        if not sizes.get(f"passing.{tensor}", sizes.get(tensor)):
+            return ""
+    return word
 
 
 def _rows(module: ModuleType, sizes: Mapping[str, int], tensors: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:

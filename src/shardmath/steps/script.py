@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardmath.steps.bound import Bound
+from shardmath.steps.gathering import AT_WORK, Gathering
 from shardmath.steps.partition import Partition
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
@@ -49,7 +50,7 @@ class Player:
         self.rows, self._trace, self._states = rows, trace, states
         """Rows at work: a layer whose experts get other tokens than those of the layers before has rows of its own."""
         self.units = Units(rows, trace) if has_units(rows.scripts) else None
-        self.partition = Partition(rows, trace, states.shard)
+        self.partition = (Gathering if rows.values["sharded_weights"] else Partition)(rows, trace, states)
         self._is_partitioned = rows.choices["data_parallel"] == "deepspeed"
         holds_back = rows.choices["collectives"] == "own"
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if holds_back and rows.values["tensor_parallel"] > 1 else {})}
@@ -237,6 +238,7 @@ class Player:
         for kept in [row for row in held if row not in same.values() and name != "kept"]:
             self._trace.free(held.pop(kept))
         forward = _Point({}, (), held, True)
+        self.partition.recomputes = True
         for event in self.rows.scripts[self._layer.replace("backward", "forward")]:
             word, _, saved = event.partition(":")
             if event == END and not forward.moment:
@@ -252,7 +254,7 @@ class Player:
                 self._event(event, forward)
             elif word == "unbind":
                 self.bound.unbind()
-            elif word in ("sent", "wait"):
+            elif word in ("sent", "wait") or (word == "zero" and saved != AT_WORK):
                 self._event(event, forward)
             elif word == "on":
                 self._enter_stream(saved, forward)
@@ -260,6 +262,7 @@ class Player:
                 self._event(OUTPUT, point)
         if not self._passing.get(OUTPUT[1:]):
             self._event(OUTPUT, point)
+        self.partition.recomputes = False
         self.bound.bind_input(held)
 
     def _list_roots(self, name: str, point: _Point) -> None:

@@ -30,6 +30,8 @@ class States:
         used = {event.removeprefix("use:") for script in rows.scripts.values() for event in script
                 if event.startswith("use:")}
         self.buckets = Buckets(rows, trace)
+        self.weights: list[int] = []
+        """Parameters, as they were made before the first step."""
         self._late = [row for row in rows.every if row.role == "buffer" and used & {row.name, row.component}
                       for _ in range(self._count(row))]
 
@@ -42,8 +44,9 @@ class States:
                 moved = []
             if self._moves(name):
                 moved = [self._trace.allocate(size, name) for size in self._cut(sum(pieces), "tensor", "weight")]
-            for size in pieces:
-                self._trace.allocate(size, name)
+            keys = [self._trace.allocate(size, name) for size in pieces]
+            if self._rows.states[name][0] == "weight":
+                self.weights += keys
         self._trace.free_all(moved[::-1])
         self.buckets.make()
         static = self._rows.static()

@@ -18,14 +18,14 @@ from ...parallel.deepspeed import ADDS_WHOLE, KEEPS_TENSORS, STAYS, compute_byte
 from ...parallel.groups import GROUPS
 from ...parameters import symbols
 from ...terms import TermSet, product, total
-from ..pytorch.gathered import outside
+from ..pytorch.gathered import outside, per_layer
 from ..pytorch.gradients import of_both_ends, tied_head, while_passing
 from ..rows import local_shape
 from .frozen import largest_matrix
 
 D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
-bk, pf, ml, mr, sg, ovl, tied = symbols("bk pf ml mr sg ovl tied")
+bk, pf, pt, ml, mr, sg, ovl, tied = symbols("bk pf pt ml mr sg ovl tied")
 
 #: Bytes of an element that are alive at once in a step of PyTorch's AdamW, beside states and gradients.
 _TEMPORARIES = {"fused": 0, "foreach": 4, "loop": 8}
@@ -100,6 +100,25 @@ def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> E
     return _width(implementation) * zero1 * bk * Iverson(Gt(_all(terms, "buffer_elements"), bk))
 
 
+def _whole(terms: TermSet) -> Expr:
+    frozen = terms.terms.get("stage.frozen_buffer_elements")
+    return total(_all(terms, "buffer_elements"), frozen.symbol if frozen else Integer(0))
+
+
+def _let_go(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return elements that do not stay gathered as small parameters do."""
+    return _whole(terms) - (terms["stage.weight"].symbol / _width(implementation) - _part(terms))
+
+
+def _beside_work(beyond: Expr) -> Expr:
+    """Return elements that are gathered at most without being at work: ``beyond`` is the one that exceeds a limit."""
+    return Max(Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + beyond), Iverson(pf > 0) * (ml + beyond))
+
+
+def _largest_gathered(implementation: Implementation) -> Expr:
+    return Max(*(largest_matrix(implementation, inside) for inside in (True, False)))
+
+
 def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: parameters at work, and those that stay until they are used again or were gathered ahead.
 
@@ -107,13 +126,58 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     follows in the forward pass; with recompute a third. Every module gathers some ahead as long as fewer are there
     than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
     """
-    inner, outer = largest_matrix(implementation, True), largest_matrix(implementation, False)
-    frozen = terms.terms.get("stage.frozen_buffer_elements")
-    whole = total(_all(terms, "buffer_elements"), frozen.symbol if frozen else Integer(0))
-    stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
-    ahead = Iverson(pf > 0) * (ml + inner)
-    gathered = Min(whole, Max(inner, outer) + Max(stays, ahead))
-    return _width(implementation) * zero3 * gathered
+    inner = largest_matrix(implementation, True)
+    most = Min(_whole(terms), _largest_gathered(implementation) + _beside_work(inner))
+    return _width(implementation) * zero3 * most
+
+
+def _gathered_with(terms: TermSet, implementation: Implementation, at_work: Expr, beyond: Expr) -> Expr:
+    """At most: the same in PyTorch's own step, and the flat tensor in which several parameters arrive.
+
+    That stays until the last of them is at work.
+    """
+    arrived = Iverson(pf > 0) * (Min(pf, ml) + _largest_gathered(implementation))
+    flat = _some_go(terms) * Min(_let_go(terms, implementation), arrived)
+    return _width(implementation) * zero3 * (Min(_let_go(terms, implementation), at_work + _beside_work(beyond)) + flat)
+
+
+def _some_go(terms: TermSet) -> Expr:
+    """1 if the reuse distance does not cover the forward pass of the model, its recompute and its backward pass."""
+    return Iverson(Gt((2 + rfull) * _whole(terms), mr))
+
+
+def _gathered_in_loss(terms: TermSet, implementation: Implementation) -> Expr:
+    return _gathered_with(terms, implementation, Integer(0), _largest_gathered(implementation))
+
+
+def _gathered_at_work(terms: TermSet, implementation: Implementation) -> Expr:
+    inner = largest_matrix(implementation, True)
+    return _gathered_with(terms, implementation, _largest_gathered(implementation), inner)
+
+
+def _gathered_in_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: with recompute what the layer gathers stays, as its checkpoint holds it, and is gathered once more.
+
+    What is at work then is no more than the layer's products that are done.
+    """
+    at_work = (1 - rfull) * largest_matrix(implementation, True)
+    held = _width(implementation) * zero3 * rfull * _some_go(terms) * per_layer(terms, "aligned")
+    return _gathered_with(terms, implementation, at_work, _largest_gathered(implementation)) + held
+
+
+def _gathered_embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the embedding, which stage 3 lets go of when its gradient is reduced."""
+    elements = terms["embedding.aligned"].symbol
+    return _width(implementation) * zero3 * elements * Iverson(Gt(elements, pt))
+
+
+def _kept_part(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return gradients of the rank's part, which stage 3 makes once, and a step counter of each group but the first.
+
+    A group has as many elements as asked for or more, so they are at most as many.
+    """
+    groups = CeilDiv(_part(terms), sg)
+    return zero3 * (terms["stage.gradient"].symbol + 4 * (groups - 1))
 
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
@@ -126,11 +190,11 @@ def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     parameters, part = _all(terms, "parameters"), _part(terms)
     largest = _largest(implementation)
     narrow, kernel = Iverson(Eq(w, 2)), implementation.choices["optimizer_kernel"]
-    group, own = Min(part, sg + CeilDiv(largest, shards)), _TEMPORARIES[kernel]
+    own, group = _TEMPORARIES[kernel], Min(part, sg + CeilDiv(largest, shards))
     alone = own * largest + 4 * h if kernel == "loop" else own * parameters
     flat = Max(max(6, 4 + own - 2) * part, 8 * Min(part, largest))
     return ((1 - zero1) * (4 * parameters + alone) + _FLAT * (narrow * flat + (1 - narrow) * own * part)
-            + zero3 * Max(4 + 2 * narrow, 4 + own) * group)
+            + zero3 * Max(Max(4 + 2 * narrow, 4 + own) * group, 8 * CeilDiv(largest, shards)))
 
 
 def _viewed(terms: TermSet, implementation: Implementation) -> Expr:
@@ -148,7 +212,7 @@ def _fits(terms: TermSet) -> Expr:
 
 def _kept_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     """Return reduced gradients of all tensors that a rank's part cuts, at most."""
-    return _width(implementation) * _part(terms) + _rest(terms, implementation)
+    return (1 - zero3) * (_width(implementation) * _part(terms) + _rest(terms, implementation))
 
 
 def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
@@ -167,13 +231,14 @@ def _tied(terms: TermSet, implementation: Implementation) -> Expr:
 def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
 
-    A tied head's gradient waits for the embedding's, and gradients that stay are there at those moments too.
+    A tied head's gradient waits for the embedding's, and gradients that stay are there at those moments too. Stage 3
+    has its bucket from the start.
     """
     head = outside(terms, implementation, "parameters", Place.LAST) - terms["final_norm.parameters"].symbol
     stays = STAYS * _width(implementation) * head
     made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN)))) - stays
     inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
-    return _tied(terms, implementation) + (1 - tied) * (stays + Max(Integer(0), made - inside))
+    return _tied(terms, implementation) + (1 - tied) * (1 - zero3) * (stays + Max(Integer(0), made - inside))
 
 
 def _passed(terms: TermSet, implementation: Implementation) -> Expr:
@@ -210,7 +275,8 @@ def _reduced_at_a_time(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _in_the_end(terms: TermSet, implementation: Implementation) -> Expr:
     """Return a copy of the bucket, or with one rank the gradients that are left; with several buckets, at most."""
-    whole = _width(implementation) * Max(_all(terms, "parameters"), _part(terms))
+    padding = zero3 * (_all(terms, "buffer_elements") - _all(terms, "parameters"))  # and each piece of it alone
+    whole = _width(implementation) * (Max(_all(terms, "parameters"), _part(terms)) + 2 * padding)
     unreduced = (1 - zero2) * (1 - _fits(terms)) * _all_gradients(terms, implementation)
     return _fits(terms) * whole + unreduced + _reduced_at_a_time(terms, implementation)
 
@@ -239,7 +305,9 @@ SIZES: tuple[Any, ...] = (
      {**_DEEPSPEED, "zero_offload": ("none",)}),
 )
 
-#: The same of PyTorch's own step in stages 1 and 2.
+_OF_LAYERS = (*_BACKWARD, "norm_backward", "embedding_backward")
+
+#: The same of PyTorch's own step in stages 1 to 3.
 OF_STEP: tuple[Any, ...] = (
     ("accumulated_gradients", "Gradients of earlier micro-batches",
      (*_FORWARD[1:], *_BACKWARD, "norm_backward", "embedding_backward"), _accumulated, _OWN_STEP),
@@ -257,6 +325,14 @@ OF_STEP: tuple[Any, ...] = (
      _embedding, _OWN_STEP),
     ("last_bucket", "Copy of the last bucket, and what is left of gradients", ("last_reduce",), _in_the_end, _OWN_STEP),
     ("part_gradients", "Gradients of the rank's part, at most", ("optimizer_step",), _kept_gradients, _OWN_STEP),
+    ("stage3_gradients", "Gradients of the rank's part, kept", (*_FORWARD[1:], *_OF_LAYERS, "last_reduce",
+     "optimizer_step"), _kept_part, _OWN_STEP),
+    ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _OWN_STEP),
+    ("gathered_in_loss", "Gathered parameters, at most", _FORWARD[1:], _gathered_in_loss, _OWN_STEP),
+    ("gathered_ahead", "Gathered parameters, at most", ("head_backward", "norm_backward", "embedding_backward"),
+     _gathered_at_work, _OWN_STEP),
+    ("gathered_in_layer", "Gathered parameters, at most", ("layer_backward",), _gathered_in_layer, _OWN_STEP),
+    ("gathered_embedding", "Gathered embedding", ("last_reduce",), _gathered_embedding, _OWN_STEP),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
      _OWN_STEP),
 )

@@ -35,15 +35,15 @@ def has(row: Mapping[str, str]) -> bool:
     return True
 
 
-def count(row: Mapping[str, str]) -> dict[str, Any]:
-    """Train two steps of AdamW on the first rank, in a process of its own."""
+def count(row: Mapping[str, str], steps: int = 2, limits: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Train steps of AdamW on the first rank, in a process of its own; ``limits`` are further ones of ZeRO."""
     context, models = get_context("forkserver"), (kind[1].__module__ for kind in FAMILIES.values())
     context.set_forkserver_preload(["deepspeed", "oracles.libraries.deepspeed_orders", *models])
     with ProcessPoolExecutor(1, context) as pool:
-        return pool.submit(_count, dict(row)).result()
+        return pool.submit(_count, dict(row), steps, dict(limits or {})).result()
 
 
-def _count(row: dict[str, str]) -> dict[str, Any]:
+def _count(row: dict[str, str], steps: int, limits: dict[str, int]) -> dict[str, Any]:
     os.dup2(2, 1)
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": row["ranks"], "DS_ACCELERATOR": "cpu"}
     family, shape, run = described(row)
@@ -61,12 +61,12 @@ def _count(row: dict[str, str]) -> dict[str, Any]:
             "train_micro_batch_size_per_gpu": shape["b"], "gradient_accumulation_steps": run["microbatches"],
             "bf16": {"enabled": True}, "gradient_clipping": 1.0,
             "zero_optimization": {"stage": int(row["stage"]), "reduce_bucket_size": int(row["bucket"]),
-                                  "overlap_comm": row["overlap"] == "1"}})
+                                  "overlap_comm": row["overlap"] == "1", **limits}})
         model.model.rotary_emb.register_forward_hook(lambda *arguments: starts.append(len(recorder.events)))
         with recorder:
-            for one in (*zero.bit16_groups_flat, *zero.single_partition_of_fp32_groups, *model.buffers()):
+            for one in (*_made_at_the_start(zero, row["stage"]), *model.buffers()):
                 one.detach()
-            for _ in range(2):
+            for _ in range(steps):
                 recorder.peak = recorder.now
                 for _ in range(run["microbatches"]):
                     ids = token_ids(shape)
@@ -79,6 +79,13 @@ def _count(row: dict[str, str]) -> dict[str, Any]:
                     engine.step()
     made, digest = order(recorder.events[starts[-1]:], least(shape))
     return {"peak": recorder.peak, "made": made, "order": digest}
+
+
+def _made_at_the_start(zero: Any, stage: str) -> list[torch.Tensor]:
+    if stage == "3":
+        gradients = [zero.grad_partitions_flat_buffer, *(bucket.buffer for bucket in zero.ipg_buckets.values())]
+        return [*zero.fp16_partitioned_groups_flat, *zero.fp32_partitioned_groups_flat, *gradients]
+    return [*zero.bit16_groups_flat, *zero.single_partition_of_fp32_groups]
 
 
 def most_parameters(shape: Shape) -> int:
