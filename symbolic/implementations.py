@@ -124,14 +124,14 @@ LLAMA: dict[str, str] = {
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
-#: Options of other frameworks.
+#: Options of other frameworks, which no class of Megatron-Core has and no flag of Megatron-LM asks for.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
-    "value": ("repacked", "picked"), "attention": FALCON, "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
-    "rope": ("joined", "complex", "cast", "cached", "shared_first", "shared_half", "shared_twice",
-             "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined_held", "joined_repeated"),
+    "value": ("repacked", "picked"), "attention": ("eager", "sdpa", *FALCON), "peak": ("torch",),
+    "norm": ("eager", "eager_fp32", "eager_scale"), "rope": BY_NAME["rope"].without(*MEGATRON_ROPE),
+    "precision": ("autocast", "fp32"),
     "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
-    "loss": ("huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger", "trl", "cut",
-             *PREFERENCES, "reward", *ACTORS, "value"),
+    "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
+             "trl", "cut", *PREFERENCES, "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

@@ -30,7 +30,7 @@ from shardmath.symbolic.ledger import Component, Tensor
 from shardmath.symbolic.parallel.demands import uncounted_in
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parallel.pipeline import instances
-from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.parameters import BY_LETTER, symbol
 from shardmath.symbolic.recompute import keep
 
 Domain = Mapping[str, tuple[str, ...]]
@@ -39,6 +39,9 @@ Domain = Mapping[str, tuple[str, ...]]
 _TRAINERS = ("attention", "peak", "router_weights", "router_precision", "gelu")
 #: Axes that decide which layouts are counted: with moments of a step and in a program's own pipeline fewer are.
 _OF_LAYOUTS = ("peak", "pipeline")
+#: Letters of switches that a model has on or off.
+SWITCHES = tuple(letter for letter, parameter in BY_LETTER.items()
+                 if parameter.is_switch and parameter.name in Model.model_fields)
 
 
 def is_reachable(implementation: Implementation, item: Component, tensor: Tensor) -> bool:
@@ -48,8 +51,8 @@ def is_reachable(implementation: Implementation, item: Component, tensor: Tensor
     needed = {name: allowed for name, allowed in options.items() if name in item.options or name in tensor.options}
     needed |= {axis.name: tuple(option for option in options[axis.name] if _is_spoken_of(tensor, axis, option))
                for axis in AXES if not all(_is_spoken_of(tensor, axis, option) for option in axis.absent)}
-    return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor)
-               for choices in _found(implementation.name, tuple(needed.items())))
+    return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor, unset(implementation.name)[place])
+               for place, choices in _found(implementation.name, tuple(needed.items())))
 
 
 def _is_spoken_of(tensor: Tensor, axis: Axis, option: str) -> bool:
@@ -57,10 +60,12 @@ def _is_spoken_of(tensor: Tensor, axis: Axis, option: str) -> bool:
     return bool(tensor.when.xreplace(values_without(axis.absent.get(option, ()))).doit() != 0)
 
 
-def is_kept(implementation: Implementation, item: Component, tensor: Tensor) -> bool:
-    """Return True if a rank keeps the tensor in some legal layout with exactly these choices."""
+def is_kept(
+    implementation: Implementation, item: Component, tensor: Tensor, zeros: Mapping[Expr, Integer],
+) -> bool:
+    """Return True if a rank keeps the tensor in some legal layout with exactly these choices, and zeros of models."""
     choices = implementation.choices
-    only = {**absent_values(choices), **only_values(implementation)}
+    only = {**absent_values(choices), **only_values(implementation), **zeros}
     kept = tensor.when * instances(item.place, choices) * keep(item, tensor, choices)
     return bool(kept.xreplace(only).doit() != 0)
 
@@ -74,28 +79,44 @@ def only_values(implementation: Implementation) -> dict[Expr, Integer]:
     return {**left, **{symbol(letter): Integer(value) for letter, value in fixed_values(implementation).items()}}
 
 
-def _found(name: str, needed: tuple[tuple[str, tuple[str, ...]], ...]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield legal choices with the options that are needed, of every program and with each set of counted layouts."""
+def _found(
+    name: str, needed: tuple[tuple[str, tuple[str, ...]], ...],
+) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
+    """Yield programs with legal choices that have the options that are needed, for each set of counted layouts."""
     for place, domain in enumerate(programs(name)):
         narrowed = {axis: tuple(option for option in domain[axis] if option in allowed) for axis, allowed in needed}
         if all(narrowed.values()):
             whole = {**domain, **narrowed}
             for chosen in product(*(whole[axis] for axis in _OF_LAYOUTS)):
                 own = {axis: (option,) for axis, option in zip(_OF_LAYOUTS, chosen, strict=True)}
-                yield from _legal(name, place, tuple(sorted({**narrowed, **own}.items())))
+                yield from ((place, choices) for choices in _legal(
+                    name, place, tuple(sorted({**narrowed, **own}.items()))))
+
+
+def programs(name: str) -> tuple[Domain, ...]:
+    """Return the options of each axis by model that the framework is answered for, the usual one first."""
+    return tuple(domain for domain, _ in _answered(name))
 
 
 @cache
-def programs(name: str) -> tuple[Domain, ...]:
-    """Return the options of each axis by model that the framework is answered for, the usual one first."""
+def unset(name: str) -> tuple[Mapping[Expr, Integer], ...]:
+    """Return by program the switches that none of its models has on; flags of Megatron-LM set any."""
+    return tuple({symbol(letter): Integer(0) for letter in SWITCHES if answered
+                  and not any(getattr(model, BY_LETTER[letter].name) for model in answered)}
+                 for _, answered in _answered(name))
+
+
+@cache
+def _answered(name: str) -> tuple[tuple[Domain, tuple[Model, ...]], ...]:
+    """Return the options of each axis of every program, and its models; flags of Megatron-LM make any."""
     implementation = IMPLEMENTATIONS[name]
     allowed = {axis.name: tuple(dict.fromkeys((implementation.choices[axis.name], *implementation.options(axis.name))))
                for axis in AXES}
     if name == "megatron":
-        return (allowed,)
+        return ((allowed, ()),)
     others = dict(LIGER.values()) if name == "huggingface" else {}
     of_classes = {axis for kernels in CLASS_KERNELS.values() for axis in kernels} if name == "huggingface" else set()
-    domains: dict[tuple[tuple[str, tuple[str, ...]], ...], Domain] = {}
+    domains: dict[tuple[tuple[str, tuple[str, ...]], ...], list[Model]] = {}
     for model in models():
         try:
             chosen = answered_choices(name, model)
@@ -105,8 +126,8 @@ def programs(name: str) -> tuple[Domain, ...]:
                for axis in {*chosen, *of_classes}.difference(_TRAINERS)}
         if fits(allowed, {**implementation.choices, **own}):
             kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option)))) for axis, option in own.items()}
-            domains.setdefault(tuple((allowed | kernels).items()), allowed | kernels)
-    return tuple(domains.values())
+            domains.setdefault(tuple((allowed | kernels).items()), []).append(model)
+    return tuple((dict(domain), tuple(answered)) for domain, answered in domains.items())
 
 
 @cache

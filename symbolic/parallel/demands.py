@@ -342,7 +342,9 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["norms"] == "post" and choices["layers"] == "experts"
          and choices["router"] not in TRANSFORMERS_ROUTERS),
         ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
-         choices["mlp"] == "swiglu_clamped" and (choices["layers"] == "dense" or choices["swiglu"] == "unfused")),
+         choices["mlp"] == "swiglu_clamped" and (
+             choices["layers"] == "dense"
+             or (choices["swiglu"] != "fused" and choices["router"] not in TRANSFORMERS_ROUTERS))),
         ("mlp = swiglu_clamped with the moments of Megatron-Core's step: choose peak = saved",
          choices["mlp"] == "swiglu_clamped" and choices["peak"] in MEGATRON_PEAKS),
         ("latent attention with keys and values gathered: choose context = ring or all_to_all",

@@ -141,7 +141,7 @@ def test_a_script_has_its_flags_in_the_usual_order() -> None:
     ("torchtitan", {}, "must be a format of the implementation, and this one is torchtitan's"),
     ("megatron", {"implementation": "torchtitan"}, "must be a format of the implementation"),
     ("bash", {}, f"must be one of {', '.join(FORMATS)}"),
-    ("megatron", {"kernels": {"norm": "eager"}}, "must be a format that can say norm = eager"),
+    ("megatron", {"kernels": {"swiglu": "eager"}}, "must be a format that can say swiglu = eager"),
     ("megatron", {"kernels": {"loss": "gathered"}}, "must be a format that can say loss = gathered"),
 ])
 def test_what_a_format_cannot_say_is_refused(format: str, options: dict[str, Any], rule: str) -> None:

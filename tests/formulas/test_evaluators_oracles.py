@@ -37,7 +37,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "megatron": ("megatron", {}),
     "huggingface": ("huggingface", {}),
     "megatron unfused": (
-        "megatron", {"norm": "torch", "attention": "unfused", "rope": "unfused", "loss": "float"},
+        "megatron", {"norm": "torch", "attention": "unfused", "rope": "unfused", "loss": "gathered"},
     ),
     "megatron bf16": ("megatron", {"norm": "keeps_output", "value": "view", "precision": "bf16"}),
     "huggingface autocast": ("huggingface", {"attention": "eager", "precision": "autocast"}),

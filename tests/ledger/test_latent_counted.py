@@ -60,17 +60,17 @@ def formula(implementation: Implementation, rows: list[Contribution]) -> Expr:
     return inline(implementation, total(*(row.expression for row in rows)))
 
 
+def tables_of(implementation: Implementation) -> list[Contribution]:
+    return [row for row in kept_rows(implementation) if row.component.name in ("latent_tables", "latent_shared_tables")]
+
+
 @cache
 def formulas(implementation: Implementation) -> dict[str, Expr]:
     """What the columns of the table are in the ledger."""
-    tables = [
-        row for row in kept_rows(implementation)
-        if row.component.name in ("latent_tables", "latent_shared_tables")
-    ]
     return {
         "parameters": formula(implementation, rows_of_attention(implementation, Role.WEIGHT)),
         "saved": formula(implementation, rows_of_attention(implementation, Role.ACTIVATION)),
-        "tables": formula(implementation, tables),
+        "tables": formula(implementation, tables_of(implementation)),
     }
 
 

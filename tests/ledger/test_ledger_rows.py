@@ -149,7 +149,7 @@ def configurations(draw: st.DrawFn, implementation: Implementation) -> dict[str,
 
 CASES = st.sampled_from([
     MEGATRON, MEGATRON.with_choices(peak="saved"),
-    MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", loss="float"),
+    MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", loss="gathered"),
     HUGGINGFACE, HUGGINGFACE.with_choices(precision="autocast"),
 ]).flatmap(lambda implementation: st.tuples(st.just(implementation), configurations(implementation)))
 Case = tuple[Implementation, dict[str, int]]

@@ -46,7 +46,14 @@ from shardmath.symbolic.accounts import build
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.expert_layers import FLEX
-from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, NANOTRON, TORCHTITAN, Implementation
+from shardmath.symbolic.implementations import (
+    HUGGINGFACE,
+    IMPLEMENTATIONS,
+    MEGATRON,
+    NANOTRON,
+    TORCHTITAN,
+    Implementation,
+)
 from shardmath.symbolic.ledger import Place, Role
 from shardmath.symbolic.terms import Contribution
 
@@ -125,6 +132,7 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
             Oracle(test_huggingface_families, (HUGGINGFACE,), (*stage, "stage.input")),
             Oracle(test_counted_coefficients, _own([*LAYER_VARIANTS.values(), HEAD_VARIANTS.values()], "huggingface"),
                    sums=_coefficients),
+            Oracle(test_latent_counted, _own(test_latent_counted.VARIANTS.values(), "huggingface"), sums=_latent),
         ),
         "torchtitan": (
             Oracle(test_torchtitan_counted, (TORCHTITAN,), (
@@ -175,8 +183,9 @@ def _blocks(implementation: Implementation) -> Iterable[list[Contribution]]:
 
 
 def _latent(implementation: Implementation) -> Iterable[list[Contribution]]:
-    """Return what latent attention saves."""
-    yield rows_of(implementation, "attention")
+    """Return weights, saved tensors and tables of latent attention."""
+    yield from (test_latent_counted.rows_of_attention(implementation, role) for role in (Role.WEIGHT, Role.ACTIVATION))
+    yield test_latent_counted.tables_of(implementation)
 
 
 def _predictions(_: Implementation) -> Iterable[list[Contribution]]:
@@ -194,9 +203,11 @@ def _measured(implementation: Implementation) -> Iterable[list[Contribution]]:
 
 
 def _own(variants: Iterable[Iterable[object]], framework: str) -> tuple[Implementation, ...]:
-    """Return the implementations of a framework among the parts of an oracle's variants."""
+    """Return the implementations of a framework among the parts of an oracle's variants, of kernels that it has."""
     parts = [part for variant in variants for part in variant if isinstance(part, Implementation)]
-    return tuple(dict.fromkeys(part for part in parts if part.framework == framework))
+    return tuple(dict.fromkeys(
+        part for part in parts if part.framework == framework
+        and all(option in IMPLEMENTATIONS[framework].options(axis) for axis, option in part.choices.items())))
 
 
 @cache

@@ -10,8 +10,10 @@ import torch
 from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_large_vocabulary
 from oracles.live import Live
 from oracles.storages import storages_in
+from oracles.traced import explained
 
-import shardmath
+from shardmath.account.configured import configured
+from shardmath.models.model import load_model
 
 
 @pytest.mark.cases(10, 150)
@@ -39,11 +41,11 @@ def test_account_of_a_step(draw: Random, tmp_path: Path) -> None:
         "input": storages_in(ids).bytes(),
     }
 
-    found = shardmath.explain(
-        tmp_path / "config.json", "h100-80gb", implementation="huggingface", seq_length=shape["s"],
+    found = explained(configured(
+        load_model(tmp_path / "config.json"), "h100-80gb", implementation="huggingface", seq_length=shape["s"],
         micro_batch_size=shape["b"], recompute="full" if checkpointing else "none",
         kernels={"peak": "saved"},
-    ).peak
+    )).peak
     assert {role: found.by_role[role] for role in kept} == kept
     assert found.site == "loss_backward"
     assert found.total == sum(kept.values()) + live.peak

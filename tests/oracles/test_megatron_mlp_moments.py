@@ -25,12 +25,12 @@ from oracles.live import Live
 from oracles.megatron_cpu import BF16, LinearWithNorm, Shape, config, one_rank
 from oracles.megatron_expert_steps import Record
 from oracles.test_megatron_latent_steps import changes
+from oracles.traced import account_of
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
 from shardmath.account.configured import configured
 from shardmath.allocator.trace import Action, Event
-from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
@@ -161,7 +161,7 @@ def ours(shape: Shape, mlp: str, norm: str, added: bool) -> tuple[Any, list[Even
         tensor_parallel=shape["t"], sequence_parallel=bool(shape["sp"]), num_gpus=shape["t"],
         recompute="mlp" if shape["rmlp"] else "none",
         kernels={"weight_gradient": "fused" if added else "separate"}).job
-    account = terms_at(job.evaluator.terms, values := job.on_rank(0))
+    account = account_of(job.evaluator, values := job.on_rank(0))
     events = Steps(Rows.of(job.evaluator, values, account), "1f1b", 1).run()
     if not shape["rmlp"]:
         return account, []

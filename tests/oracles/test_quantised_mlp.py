@@ -11,10 +11,10 @@ from megatron.core import tensor_parallel
 from oracles.fused import SquaredRelu
 from oracles.megatron_cpu import BF16, one_rank
 from oracles.quantised_linear import Linear, bytes_of_mlp
+from oracles.traced import account_of
 from torch.nn.functional import gelu, relu, silu
 
 from shardmath.account.configured import configured
-from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def test_saved_and_moments_of_the_mlp_are_megatron_cores(draws: list[Random], ml
                   qkv_bias=False, qk_norm=False, max_seq_length=8192, mlp=mlp),
             "b300", seq_length=shape["s"], micro_batch_size=1, tensor_parallel=ranks, num_gpus=ranks,
             recompute=recompute, kernels={"fp8": recipe, "peak": "megatron_te"}).job
-        account = terms_at(job.evaluator.terms, job.on_rank(0))
+        account = account_of(job.evaluator, job.on_rank(0))
         again, gradients = (account[f"stage.{name}.layer_backward"] for name in ("recomputed_mlp", "mlp_gradients"))
         assert peak == again + gradients, (recipe, shape)
         saved = account["swiglu.saved" if mlp == "swiglu" else "gelu.saved"] + account["ffn_norm.saved"]

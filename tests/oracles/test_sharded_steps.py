@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from oracles.sharded_steps import STREAMS, by_stream, recorded
+from oracles.traced import account_of
 from stream_peaks import peaks_by_stream, peaks_by_terms
 from sympy import Integer
 
 from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
 from shardmath.allocator.trace import replay
-from shardmath.compiler.evaluators import terms_at
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps
@@ -44,7 +44,7 @@ def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers:
     job = configured(model, "h100-80gb", implementation="torchtitan", seq_length=4096, micro_batch_size=batch,
                      global_batch_size=batch * ranks, data_parallel=ranks).job
     values = job.on_rank(0)
-    numbers = terms_at(job.evaluator.terms, values)
+    numbers = account_of(job.evaluator, values)
     steps = Steps(Rows.of(job.evaluator, values, numbers), "1f1b", 1)
     ours, real = replay(steps.run()), recorded(sizes, ranks)
     theirs = replay(real.events)

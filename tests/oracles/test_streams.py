@@ -109,9 +109,9 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[Implementat
     "softmax": (softmax, (1, 16, 64, 64), (EAGER, "attention", "softmax.steps"), 1),
     "unfused softmax": (megatron_softmax, (1, 16, 64, 64), (UNFUSED, "attention", "softmax.unfused"), 1),
     "fp32 loss": (lambda one: functional.cross_entropy(one.float(), labels(one)), (64, 4096),
-                  (MEGATRON.with_choices(loss="float"), "loss", "float.steps"), 1),
+                  (HUGGINGFACE.with_choices(loss="float"), "loss", "float.steps"), 1),
     "bf16 loss": (lambda one: functional.cross_entropy(one, labels(one)), (64, 4096),
-                  (MEGATRON.with_choices(loss="bf16"), "loss", "bf16.steps"), 1),
+                  (HUGGINGFACE.with_choices(loss="bf16"), "loss", "bf16.steps"), 1),
     "Hugging Face loss": (lambda one: ForCausalLMLoss(one, labels(one), 4096), (2, 64, 4096),
                           (HUGGINGFACE, "loss", "float.steps"), 1),
 }

@@ -10,6 +10,7 @@ import pytest
 from oracles.allocation_orders import InPlace, last_passes, least, words
 from oracles.huggingface import Shape
 from oracles.sharded_steps import STREAMS, by_stream
+from oracles.traced import account_of
 from oracles.transformers_steps import Sharding, recorded, reducer_of, sharded
 from stream_peaks import peaks_by_stream, peaks_by_terms
 
@@ -227,7 +228,7 @@ def test_largest_moment_of_every_stream_is_that_of_fsdp2(draws: list[Random]) ->
     for draw in draws:
         (family, shape, run), sharding = drawn(draw), drawn_sharding(draw)
         job = run_of(family, shape, sharding=sharding, **run).job
-        numbers = terms_at(job.evaluator.terms, job.on_rank(0))
+        numbers = account_of(job.evaluator, job.on_rank(0))
         record = sharded(family, shape, sharding, **run)
         if record.peak == numbers["stage.total"]:
             shown += 1

@@ -1,10 +1,10 @@
 """Which rows a test compares: numbers of the ledger that know the rows in them, and note those that equal a count.
 
-With ``COUNTED_ROWS=1`` in the environment ``ledger`` and ``evaluated`` return such numbers, and the run writes the
-rows of each file of tests into ``tests/data/counted_rows.toml``. A row is in a number if it has bytes for the values at
-hand and the number would be another without it: of a maximum only the larger side counts. It is compared when the
-number, or what sums and differences made of it, equals something else; where a test allows a difference, only rows of
-more bytes are.
+With ``COUNTED_ROWS=1`` in the environment ``ledger``, ``evaluated``, ``account_of`` and ``explained`` return such
+numbers, and the run writes the rows of each file of tests into ``tests/data/counted_rows.toml``. A row is in a number
+if it has bytes for the values at hand and the number would be another without it: of a maximum only the larger side
+counts, and a difference has none of what is on both sides. It is compared when the number, or what sums and differences
+made of it, equals something else; where a test allows a difference, only rows of more bytes are.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from sympy import Basic, Expr, Integer, Mul, Piecewise, Rational, Symbol
 
+from shardmath.account.accounting import Explanation, RankAccount, explanation
+from shardmath.account.configured import Configuration
+from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate, holds, number
 from shardmath.symbolic.functions import Max, Min
-from shardmath.symbolic.implementations import Implementation
-from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.parameters import BY_NAME, symbol
 from shardmath.symbolic.terms import TermSet
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "counted_rows.toml"
@@ -46,27 +50,34 @@ class Traced(int):
         made.framework, made.rows = framework, rows
         return made
 
-    def _with(self, value: int, other: object) -> Traced:
-        return Traced.of(value, self.framework, {**(other.rows if isinstance(other, Traced) else {}), **self.rows})
+    def _times(self, own: int, other: object, others: int) -> Traced:
+        """Return ``own`` times the number and ``others`` times the other, without rows that are as large in both."""
+        added = other.rows if isinstance(other, Traced) else {}
+        rows = {row: own * self.rows.get(row, 0) + others * added.get(row, 0) for row in {**self.rows, **added}}
+        value = own * int(self) + others * (int(other) if isinstance(other, int) else 0)
+        return Traced.of(value, self.framework, {row: size for row, size in rows.items() if size})
 
     def __add__(self, other: int) -> Traced:
-        return self._with(int(self) + int(other), other)
+        return self._times(1, other, 1)
 
     def __sub__(self, other: int) -> Traced:
-        return self._with(int(self) - int(other), other)
+        return self._times(1, other, -1)
 
     def __rsub__(self, other: int) -> Traced:
-        return self._with(int(other) - int(self), other)
+        return self._times(-1, other, 1)
+
+    def __neg__(self) -> Traced:
+        return self._times(-1, 0, 0)
 
     def __abs__(self) -> Traced:
-        return self._with(abs(int(self)), None)
+        return self if int(self) >= 0 else -self
 
     __radd__ = __add__
 
     def __eq__(self, other: object) -> bool:
-        equal = int(self) == other
+        equal = bool(int(self) == other)
         if equal:
-            self._note(0)
+            self._note(getattr(other, "tolerance", 0))
         return equal
 
     def __ne__(self, other: object) -> bool:
@@ -86,11 +97,11 @@ class Traced(int):
 
     __hash__ = int.__hash__
 
-    def _note(self, allowed: int) -> None:
+    def _note(self, allowed: float) -> None:
         file = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0]
         rows = noted.setdefault(self.framework, {}).setdefault(file, {})
         for row, size in self.rows.items():
-            if size > allowed:
+            if abs(size) > allowed:
                 rows[row] = min(rows.get(row, len(self.rows)), len(self.rows))
 
 
@@ -114,6 +125,46 @@ def evaluated(implementation: Implementation, names: Iterable[str], letters: Map
     there = [name for name in names if name in terms]
     results = evaluate(terms.closure(there), letters)
     return {**results, **traced(implementation, there, letters, results)} if ON else dict(results)
+
+
+class Account(dict[str, Any]):
+    """Values of all terms of an evaluator at one point, which know their rows as they are read."""
+
+    def __init__(self, evaluator: Evaluator, values: Mapping[str, int]) -> None:
+        super().__init__(terms_at(evaluator.terms, values))
+        self._implementation = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
+        terms = build(self._implementation)
+        known = {symbol(BY_NAME[name].letter): Integer(value) for name, value in values.items() if name in BY_NAME}
+        known |= {terms[name].symbol: Rational(value) for name, value in self.items() if name in terms}
+        self._walk = _Walk(terms, known)
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if value != int(value):
+            return value
+        return Traced.of(int(value), self._implementation.framework, self._walk.rows(name))
+
+
+def account_of(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, Any]:
+    """Return every term of an evaluator by name, as ``terms_at``; they know their rows where a run notes them."""
+    return Account(evaluator, values) if ON else terms_at(evaluator.terms, values)
+
+
+def explained(configuration: Configuration) -> Explanation:
+    """Return the account of a configuration, whose peak, lines and moments know their rows where a run notes them."""
+    plain = explanation(configuration)
+    if not ON:
+        return plain
+    job = configuration.job
+    ranks = tuple(_traced_rank(rank, Account(job.evaluator, job.on_rank(rank.rank))) for rank in plain.ranks)
+    return replace(plain, ranks=ranks, peak_bytes=ranks[plain.peak_rank].total)
+
+
+def _traced_rank(rank: RankAccount, account: Account) -> RankAccount:
+    lines = tuple(replace(line, bytes=account[line.term]) for line in rank.lines)
+    by_role = {role: sum(line.bytes for line in lines if line.role == role) for role in rank.by_role}
+    moments = {site: account[f"stage.{site}.all"] for site in rank.moments}
+    return replace(rank, lines=lines, by_role=by_role, moments=moments, total=account["stage.total"])
 
 
 class _Walk:
