@@ -2,7 +2,8 @@
 
 As ``_get_parameter_groups`` and ``build_data_parallel_buffer_index`` of megatron-core 0.16.1 lay them out: the end of a
 bucket is padded to a multiple of the ranks times the least common multiple of the lengths of its rows. Gaps inside of a
-bucket, which are less than two such multiples of one rank, are taken to fit into the padding.
+bucket, which are less than two such multiples of one rank, are taken to fit into the padding. FP8 weights of a layer
+have a bucket of their own, before that of its norms.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..functions import Iverson, LeastCommonMultiple, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Place, Role
 from ..parallel.data import sharing_ranks
+from ..parallel.groups import FP8, GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
 from ..parallel.megatron_fsdp import bucket_size
 from ..parallel.pipeline import instances
@@ -24,19 +26,33 @@ from .pytorch.gathered import outside
 from .rows import kept_rows, local_shape
 
 sbk, Lr, zero3, tied = symbols("sbk Lr zero3 tied")
+#: Bytes of a weight that is not in FP8.
+WIDE = Integer(2)
 
 
 class Units(NamedTuple):
     """Padded elements: of a layer, of the first and the last bucket outside of the layers, and of one of all there.
 
-    ``apart`` is 1 where first and last parameters lie in buckets of their own.
+    ``wide`` are the 16-bit ones among those of a layer, beside ``narrow`` ones in FP8. ``apart`` is 1 where first and
+    last parameters lie in buckets of their own.
     """
 
-    layer: Expr
+    wide: Expr
+    narrow: Expr
     first: Expr
     last: Expr
     together: Expr
     apart: Expr
+
+    @property
+    def layer(self) -> Expr:
+        """Elements of all buckets of a layer."""
+        return self.wide + self.narrow
+
+    @property
+    def gathered(self) -> Expr:
+        """Bytes of the weights of a layer."""
+        return WIDE * self.wide + self.narrow
 
     @property
     def outside(self) -> Expr:
@@ -46,28 +62,36 @@ class Units(NamedTuple):
 
 def units(terms: TermSet, implementation: Implementation) -> Units:
     """Return the units of rank r; a matrix that first and last stage share has a bucket of its own."""
-    inside, beside = (_multiple(implementation, place) for place in (True, False))
+    beside = _multiple(implementation, False)
     first = outside(terms, implementation, "parameters", Place.FIRST)
     last = outside(terms, implementation, "parameters", Place.LAST)
     norm = product(has(Place.LAST, implementation), terms["final_norm.parameters"].symbol)
     alone = pad_to(norm, _ranks(implementation)) + pad_to(last - norm, beside)
     return Units(
-        pad_to(terms["layer.parameters"].symbol, inside), pad_to(first, beside),
+        _of_layer(terms, implementation, GROUPS[0]), _of_layer(terms, implementation, FP8), pad_to(first, beside),
         tied * alone + (1 - tied) * pad_to(last, beside), pad_to(first + last, beside),
         (1 - sbk) * Iverson(Ge(first, bucket_size())),
     )
 
 
-def buffer_elements(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the elements of rank r with their padding: those of all units, or of one bucket of everything.
+def _of_layer(terms: TermSet, implementation: Implementation, group: Group) -> Expr:
+    """Return the padded elements of a layer's bucket of a group."""
+    name = f"layer.{group.prefix}parameters"
+    return pad_to(terms[name].symbol, _multiple(implementation, True, group.prefix)) if name in terms else Integer(0)
+
+
+def buffer_elements(terms: TermSet, implementation: Implementation, group: Group) -> Expr:
+    """Return the elements of a group on rank r with their padding: those of all units, or of one bucket of everything.
 
     Without units the parameters lie in several buckets where gradients are reduced beside the backward pass; the
     padding of all but the last is left out.
     """
     parts = units(terms, implementation)
+    if group.fp8:
+        return product(Lr, parts.narrow)
     multiple = LeastCommonMultiple(*(_rows(implementation, place) for place in (True, False)))
     whole = pad_to(terms["stage.parameters"].symbol, _ranks(implementation) * multiple)
-    return total(product(zero3, total(product(Lr, parts.layer), parts.outside)), product(1 - zero3, whole))
+    return total(product(zero3, total(product(Lr, parts.wide), parts.outside)), product(1 - zero3, whole))
 
 
 def has(place: Place, implementation: Implementation) -> Expr:
@@ -84,21 +108,23 @@ def _ranks(implementation: Implementation) -> Expr:
     return sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), False)
 
 
-def _multiple(implementation: Implementation, inside: bool) -> Expr:
-    return _ranks(implementation) * _rows(implementation, inside)
+def _multiple(implementation: Implementation, inside: bool, prefix: str = "") -> Expr:
+    return _ranks(implementation) * _rows(implementation, inside, prefix)
 
 
-def _rows(implementation: Implementation, inside: bool) -> Expr:
-    """Return the least common multiple of the lengths of rows of all weights in layers, or outside of them."""
-    lengths = dict.fromkeys(product(*shape[1:]) for shape in _shapes(implementation, inside))
+def _rows(implementation: Implementation, inside: bool, prefix: str = "") -> Expr:
+    """Return the least common multiple of the lengths of rows of a group's weights in layers, or outside of them."""
+    lengths = dict.fromkeys(product(*shape[1:]) for shape in _shapes(implementation, inside, prefix))
     multiple: Expr = Integer(1)
     for length in lengths:
         multiple = length if multiple == 1 else multiple if length == 1 else LeastCommonMultiple(multiple, length)
     return multiple
 
 
-def _shapes(implementation: Implementation, inside: bool) -> list[tuple[Expr, ...]]:
+def _shapes(implementation: Implementation, inside: bool, *prefixes: str) -> list[tuple[Expr, ...]]:
+    choices = implementation.choices
     return [
-        local_shape(row.tensor.shape, implementation.choices) for row in kept_rows(implementation)
+        local_shape(row.tensor.shape, choices) for row in kept_rows(implementation)
         if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
+        and (not prefixes or group_of(row.component, row.tensor, False, choices).prefix in prefixes)
     ]

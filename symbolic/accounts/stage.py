@@ -95,7 +95,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
     if choices["data_parallel"] == "megatron_fsdp":
-        padded = megatron_units.buffer_elements(terms, implementation)
+        padded = megatron_units.buffer_elements(terms, implementation, group)
         return padded, padded / ranks
     own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
     before = terms["stage.parameters"].symbol if group.expert else Integer(0)

@@ -35,7 +35,7 @@ from .walked_layers import has_experts_of_torchtitan, not_walked
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, doc, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s doc b h A f rfull rcore rmlp")
 a, k, fe, et, fs, lq, lk, mtp = symbols("a k fe et fs lq lk mtp")
-rnorm, ract, rshared, rmoe = symbols("rnorm ract rshared rmoe")
+rnorm, ract, rshared, rmoe, zero3 = symbols("rnorm ract rshared rmoe zero3")
 
 #: Elements of a token, and tokens of a rank, that FP8 and FP4 come in: as matrix products need them, and whole tiles
 #: of scales.
@@ -123,6 +123,7 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
           for letter, size, text in (*sizes, *_inner_sizes(choices))
           for multiple in (with_padding if letter in _PADDED else elements,)),
         *(_FP4 if recipe in PACKED else ()),
+        *(_SHARED_FP8 if choices["data_parallel"] == "megatron_fsdp" else ()),
         Rule("fp8_recompute", "rcore", Eq(rcore, 0), "must be 0 with FP8, where it is not counted yet"),
         *(_delayed(choices) if recipe == "delayed" else ()),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
@@ -135,6 +136,9 @@ _PADDED = ("h", "f", "fe", "fs")
 
 _FP4 = (Rule("fp4_mtp", "mtp", Eq(mtp, 0), "must be 0 with NVFP4: Megatron-Core leaves further predictions in 16 bits,"
              " which is not counted yet"),)
+
+_SHARED_FP8 = (Rule("fp8_shared", "zero3", Eq(zero3, 1), "must be 1 with FP8 in Megatron-FSDP: FP8 weights that every"
+                    " rank has whole are not counted yet"),)
 
 #: Switches of recompute after which layers of Transformer Engine keep a 16-bit input and quantise it once more.
 _READ_AGAIN = ("rnorm", "ract")
@@ -571,11 +575,15 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 def _of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     counted = {
         "precision": ("mixed", "fp16"), "optimizer": ("adamw", "sgd_momentum", "sgd"), "layers": ("dense",),
-        "heads": ("grouped",), "norms": ("pre",), "fp8": ("none",), "adapters": ("none",), "schedule": ("1f1b",),
-        "recompute_method": ("each",),
+        "heads": ("grouped",), "norms": ("pre",), "fp8": ("none", "current"), "adapters": ("none",),
+        "schedule": ("1f1b",), "recompute_method": ("each",),
     }
     chosen = choices["data_parallel"] == "megatron_fsdp"
-    return _only("Megatron-FSDP", chosen, choices, counted, ("data_parallel", "megatron_fsdp"))
+    return (
+        *_only("Megatron-FSDP", chosen, choices, counted, ("data_parallel", "megatron_fsdp")),
+        ("Megatron-FSDP with FP8 copies of 16-bit weights: choose fp8_weights = primary",
+         chosen and choices["fp8"] != "none" and choices["fp8_weights"] != "primary"),
+    )
 
 
 def _of_compiled(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

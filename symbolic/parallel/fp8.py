@@ -80,6 +80,8 @@ def fp8_states(choices: Mapping[str, str]) -> tuple[State, ...]:
         data = _kept("fp8_copy", 2, "FP8 copy of a linear weight and its transpose", elements)
     elif recipe == "mx":
         data = _kept("fp8_weight", 2, "FP8 weight by rows and by columns, outside of any buffer", elements)
+    elif choices["data_parallel"] == "megatron_fsdp":  # transposed where they are gathered
+        return _SCALES[recipe]
     else:
         data = _kept("fp8_transpose", 1, "transposed FP8 weight", elements)
     return (data, *_SCALES[recipe])

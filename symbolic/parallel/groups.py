@@ -24,10 +24,12 @@ class Group:
     fp8: bool = False
 
 
+#: Trained linear weights in FP8.
+FP8 = Group("fp8_", "FP8 parameters", fp8=True)
 #: All groups; which of them have parameters is a matter of the choices.
 GROUPS: tuple[Group, ...] = (
     Group("", "parameters"),
-    Group("fp8_", "FP8 parameters", fp8=True),
+    FP8,
     Group("frozen_", "frozen parameters", frozen=True),
     Group("frozen_fp8_", "frozen FP8 parameters", frozen=True, fp8=True),
     Group("expert_", "parameters of routed experts", expert=True),

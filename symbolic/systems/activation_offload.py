@@ -125,8 +125,8 @@ SYSTEM = System(
        needs={"layers": {"peak": "saved"}, "karma": {"peak": "saved", "recompute_method": "block"}}),
     ("megatron",),
     words="activation offload", changes=(Aspect.SAVED,),
-    counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",), "fp8": ("none",),
-             "data_parallel": ("ddp", "megatron_fsdp")},
+    counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",),
+             "fp8": ("none", "current"), "data_parallel": ("ddp", "megatron_fsdp")},
     rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

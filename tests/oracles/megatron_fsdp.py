@@ -1,7 +1,7 @@
 """Megatron-FSDP on one rank of a job whose other ranks do not exist: its buffers, and its temporary buckets in a step.
 
 The code is Megatron-Core's own. Streams and coalesced collectives of a GPU have names only; collectives of a fake group
-return at once.
+return at once. FP8 weights are 16-bit ones that carry their bytes, which alone lie in buffers.
 """
 
 from __future__ import annotations
@@ -34,6 +34,59 @@ def _without_gpu(device: object) -> Iterator[None]:
           patch.object(_BUFFERS, "_coalescing_manager", lambda *_, **__: nullcontext(MagicMock())),
           patch.object(_WRAPPER.logger, "warning", lambda *_: None)):
         yield
+
+
+class Fp8Weights:
+    """Stands in for the FP8 weights of Transformer Engine: bytes beside each, and those of transposed copies.
+
+    ``transposed`` has the elements of copies that are there, by weight, and ``most`` the most of them at once.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.transposed: dict[int, int] = {}
+        self.most = 0
+        self.bytes = {
+            id(weight): torch.zeros(weight.shape, dtype=torch.uint8)
+            for layer in model.decoder.layers for weight in layer.parameters() if weight.dim() > 1
+        }
+        for layer in model.decoder.layers:  # in layers of Transformer Engine a projection comes before all norms
+            layer._modules["input_layernorm"] = layer._modules.pop("input_layernorm")
+            for weight in layer.parameters():
+                if id(weight) in self.bytes:
+                    weight.get_high_precision_init_val = weight.detach().clone
+                    weight.clear_high_precision_init_val = lambda: None
+
+    @contextmanager
+    def known(self) -> Iterator[None]:
+        """Let Megatron-FSDP know the weights as Transformer Engine's."""
+        of_buffers = {"is_float8tensor": self.has, "fp8_get_raw_data": self.raw, "fp8_set_raw_data": self.set_raw,
+                      "fp8_need_transpose_data": lambda _: False}
+        of_hooks = {"is_float8tensor": self.has, "fp8_create_transpose_cache": self.transpose,
+                    "fp8_discard_transpose_cache": self.discard}
+        with patch.multiple(_BUFFERS, **of_buffers), patch.multiple(_WRAPPER, **of_hooks):
+            yield
+
+    def has(self, weight: Any) -> bool:
+        """Tell if a weight is one of FP8."""
+        return id(weight) in self.bytes
+
+    def raw(self, weight: Any, transposed: bool = False) -> Any:
+        """Return the bytes of a weight."""
+        return self.bytes[id(weight)]
+
+    def set_raw(self, weight: Any, data: Any, transposed: bool = False) -> None:
+        """Take other bytes, of the same shape."""
+        assert (data.shape, data.dtype) == (weight.shape, torch.uint8)
+        self.bytes[id(weight)] = data
+
+    def transpose(self, weight: Any) -> None:
+        """Make the transposed copy of a weight."""
+        self.transposed[id(weight)] = weight.numel()
+        self.most = max(self.most, sum(self.transposed.values()))
+
+    def discard(self, weight: Any) -> None:
+        """Free the transposed copy of a weight."""
+        self.transposed.pop(id(weight), None)
 
 
 def wrapped(model: Any, shape: Shape, stage: int) -> Any:

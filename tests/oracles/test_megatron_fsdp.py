@@ -9,12 +9,13 @@ import pytest
 from oracles.host_streams import layers_on_gpu
 from oracles.ledger import ledger
 from oracles.megatron_cpu import config, gpt_model, one_rank
-from oracles.megatron_fsdp import buffers, step, wrapped
+from oracles.megatron_fsdp import Fp8Weights, buffers, step, wrapped
 
 from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.legality import fixed_values
 
 FSDP = MEGATRON.with_choices(data_parallel="megatron_fsdp", peak="saved")
+FP8 = FSDP.with_choices(fp8="current", fp8_weights="primary")
 OFFLOADED = FSDP.with_choices(activation_offload="layers")
 
 
@@ -37,6 +38,44 @@ def gap(shape: dict[str, int]) -> int:
     """The padding of a bucket, in elements of all ranks, that gaps inside of it may add."""
     rows = lcm(shape["h"], shape["f"] // shape["t"], shape["a"] * shape["d"] // shape["t"])
     return rows * shape["D"] * shape["c"]
+
+
+@pytest.mark.cases(12, 200)
+def test_fp8_weights(draw: Random) -> None:
+    """FP8 weights and norms of a layer have buckets of their own; a layer at work has transposed copies."""
+    shape = random_shape(draw, 3)
+    with one_rank(shape, draw):
+        model = gpt_model(shape, config(shape))
+        weights = Fp8Weights(model)
+        with weights.known():
+            model = wrapped(model, shape, 3)
+            kept, (at_loss, asked, after) = buffers(model), step(model, shape)
+        groups = model.param_and_grad_buffer.parameter_groups
+        padded = {kind: sum(group.main_grad_buffer.bucket_index.size for group in groups
+                            if (group.dtype == "float8") == (kind == "fp8")) for kind in ("fp8", "others")}
+        own = next(group.main_grad_buffer.bucket_index.size for group in groups if group.fsdp_unit_id is None)
+        del model, groups  # nothing prints tensors whose memory is gone
+    names = ("gradient", "optimizer", "buffer_elements", "fp8_buffer_elements", "gathered_last.loss_forward",
+             "unreduced_head.head_backward", "unreduced_layers.layer_backward",
+             "unreduced_embedding.embedding_backward")
+    terms = dict(zip(names, ledger(FP8, *(f"stage.{name}" for name in names), **shape), strict=True))
+    saved, copies = ledger(FP8, "layer.saved", "layer.fp8_parameters", **shape)
+    ranks = shape["D"] * shape["c"]
+    more = sum(padded.values()) - terms["buffer_elements"] - terms["fp8_buffer_elements"]
+    assert 0 <= more <= 2 * gap(shape) * (shape["L"] + 1)
+    assert (weights.most, weights.transposed, after) == (copies, {}, 0)
+    if more:
+        return
+    assert kept == {"weights": (padded["fp8"] + 2 * padded["others"]) / ranks, "gradients": terms["gradient"],
+                    "masters": terms["optimizer"] / 3}
+    assert terms["fp8_buffer_elements"] == padded["fp8"]
+    assert at_loss == terms["gathered_last.loss_forward"]
+    assert asked[0][1] == terms["unreduced_head.head_backward"]
+    layers = [size + copies - (shape["L"] - 1 - unit) * saved for unit, size in asked if unit is not None]
+    assert max(layers) == terms["unreduced_layers.layer_backward"]
+    behind = 1 + max(place for place, (unit, _) in enumerate(asked) if unit is not None)
+    largest = max(*(size for _, size in asked[behind:]), asked[-1][1] + shape["w"] * own // ranks)
+    assert largest == terms["unreduced_embedding.embedding_backward"]
 
 
 def check_offloaded(shape: dict[str, int], asked: list[tuple[int | None, int]], moved: int) -> None:

@@ -7,29 +7,32 @@ head gathers the first layers once more, which the backward pass frees before it
 lie whole until they are reduced: 1000 million elements wait for it, one bucket is added to them, and one is being
 filled. The backward pass frees a layer's activations meanwhile, so that the most is alive at the first layer, at the
 one with which the queue is full, or at the one with which no more layers are left to gather. With saved tensors on the
-host those of one layer come back for each that is freed, up to the one with which all are back.
+host those of one layer come back for each that is freed, up to the one with which all are back. FP8 weights are
+gathered as such; their transposed copies, as GPUs before Blackwell need them, are those of one layer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Integer, Le
+from sympy import Expr, Ge, Integer, Le
 
 from ...functions import CeilDiv, Iverson, Max, Min
 from ...implementations import Implementation
 from ...ledger import Place, Role
 from ...parallel.data import sharing_ranks
+from ...parallel.groups import FP8
 from ...parallel.legality import fixed_values
 from ...parallel.megatron_fsdp import bucket_size, queue_size
 from ...parameters import symbols
 from ...terms import TermSet, product
-from ..megatron_units import has, largest_matrix, units
+from ..megatron_units import WIDE, Units, has, largest_matrix, units
 from ..pytorch.gathered import freed_with_a_layer
 
 w, sbk, Lr, ol, zero2, zero3 = symbols("w sbk Lr ol zero2 zero3")
-#: Bytes of an element that layers compute with.
-_BF16 = Integer(2)
+
+#: Name of the term of a layer's elements in FP8.
+FP8_ELEMENTS = f"layer.{FP8.prefix}parameters"
 
 
 def _whole_units(elements: Expr, unit: Expr) -> Expr:
@@ -38,7 +41,22 @@ def _whole_units(elements: Expr, unit: Expr) -> Expr:
 
 
 def _queue(terms: TermSet) -> Expr:
-    return queue_size(2 * terms["layer.parameters"].symbol)
+    return queue_size(2 * (terms["layer.parameters"].symbol + _in_fp8(terms)))
+
+
+def _in_fp8(terms: TermSet) -> Expr:
+    """Return the FP8 elements of a layer."""
+    return terms[FP8_ELEMENTS].symbol if FP8_ELEMENTS in terms else Integer(0)
+
+
+def _queued(parts: Units, limit: Expr, passed: Expr, joined: int) -> Expr:
+    """Return the elements of layers that wait for their reduction, of so many; ``joined`` came after the last had left.
+
+    Of the oldest the 16-bit bucket may wait without that of FP8, which leaves first.
+    """
+    fitting = _whole_units(limit, parts.layer)
+    part = Iverson(Ge(passed, fitting + joined + 1)) * Iverson(Le(fitting * parts.layer + parts.wide, limit))
+    return Min(passed, fitting + joined) * parts.layer + (0 if parts.narrow == 0 else part * parts.wide)
 
 
 def _ahead(terms: TermSet, implementation: Implementation) -> Expr:
@@ -47,13 +65,13 @@ def _ahead(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _outside(terms: TermSet, implementation: Implementation) -> Expr:
-    return product(_BF16, zero3, units(terms, implementation).outside)
+    return product(WIDE, zero3, units(terms, implementation).outside)
 
 
 def _at_the_loss(terms: TermSet, implementation: Implementation) -> Expr:
     parts = units(terms, implementation)
-    again = has(Place.LAST, implementation) * Min(_ahead(terms, implementation), Lr) * parts.layer
-    return product(_BF16, zero3, parts.outside + again)
+    again = has(Place.LAST, implementation) * Min(_ahead(terms, implementation), Lr) * parts.gathered
+    return product(zero3, WIDE * parts.outside + again)
 
 
 def _open(terms: TermSet, implementation: Implementation) -> Expr:
@@ -90,7 +108,8 @@ def _all_back(terms: TermSet) -> tuple[Expr, ...]:
 
 def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the most bytes in the backward pass of a layer, less the activations that are freed before it."""
-    layer, limit = units(terms, implementation).layer, _queue(terms)
+    parts, limit = units(terms, implementation), _queue(terms)
+    layer = parts.layer
     ahead, back = _ahead(terms, implementation), _all_back(terms)
     head, opened = _first_queued(terms, implementation), _open(terms, implementation)
     last = Lr - 1
@@ -99,13 +118,14 @@ def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     nothing_ahead = Max(last - ahead, Integer(0))
 
     def at(passed: Expr, queued: Expr) -> Expr:
-        gathered = _BF16 * Min(1 + ahead, Lr - passed) * layer
+        gathered = Min(1 + ahead, Lr - passed) * parts.gathered
         return gathered + w * (opened + queued + layer) - _freed(terms, implementation, passed)
 
     turns = (nothing_ahead, *back)
+    more = () if parts.narrow == 0 else (Min(full + 1, last),)
     with_it = (Integer(0), with_head, *(Min(turn, with_head) for turn in turns))
     early = {place: head + place * layer for place in with_it}
-    late = {place: Min(place, full) * layer for place in (Min(full, last), *turns)}
+    late = {place: _queued(parts, limit, place, 1) for place in (Min(full, last), *turns, *more)}
     return Max(*(at(place, queued) for queues in (early, late) for place, queued in queues.items()))
 
 
@@ -136,7 +156,7 @@ def _most_queued(terms: TermSet, implementation: Implementation, filled: Expr) -
 
 
 def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    return (_outside(terms, implementation) + zero3 * _of_units(terms, implementation)
+    return (_outside(terms, implementation) + zero3 * (_of_units(terms, implementation) + _in_fp8(terms))
             + zero2 * (1 - zero3) * _of_buckets(terms, implementation))
 
 
@@ -154,13 +174,13 @@ def _at_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     joined = (1 - parts.apart) * has(Place.LAST, implementation)
     own = opened + first * (1 - joined) * parts.first
     shares = 1 + 1 / sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), False)
-    head, fitting = _first_queued(terms, implementation), _whole_units(limit, parts.layer)
+    head = _first_queued(terms, implementation)
 
-    def queued(units: Expr, with_head: Expr) -> Expr:
-        return with_head * (head + Lr * parts.layer) + (1 - with_head) * Min(Lr, units) * parts.layer
+    def queued(joined: int, with_head: Expr) -> Expr:
+        return with_head * (head + Lr * parts.layer) + (1 - with_head) * _queued(parts, limit, Lr, joined)
 
-    filled = queued(fitting + 1, Iverson(Le(Lr, _behind_the_head(terms, implementation))))
-    reduced = queued(fitting, Iverson(Le(head + Lr * parts.layer, limit)))
+    filled = queued(1, Iverson(Le(Lr, _behind_the_head(terms, implementation))))
+    reduced = queued(0, Iverson(Le(head + Lr * parts.layer, limit)))
     whole = terms["stage.buffer_elements"].symbol
     buckets = sbk * whole * shares + (1 - sbk) * Min(
         whole, _most_queued(terms, implementation, first * parts.first))
