@@ -186,6 +186,8 @@ COMPONENTS = (
                       _GRADIENT, **_TORCH),
             transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, "pytorch", "bf16 gradient of the head's weight",
                       _GRADIENT, **_TORCH, **_TRAINED),
+            transient("bias_gradient", "head", (VOCAB,), 2, "pytorch", "bf16 gradient of the bias of the logits",
+                      _GRADIENT, when=hbias, **_TORCH, **_TRAINED),
             transient("input_gradient", "head", (SEQUENCE, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",

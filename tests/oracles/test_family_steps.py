@@ -106,6 +106,17 @@ def test_peak_of_a_step(draw: Random, family: str, tmp_path: Path) -> None:
     assert_peak(counted, record, config, run)
 
 
+def test_gradient_of_the_bias_of_a_head(tmp_path: Path) -> None:
+    """A head that is as wide as a narrow model has the peak, if its sequences are short."""
+    config, run = drawn(Random("phi"), "phi")
+    config |= {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 32,
+               "intermediate_size": 32, "num_hidden_layers": 3, "vocab_size": 120, "tie_word_embeddings": False}
+    run |= {"sequence": 16, "batch": 2, "microbatches": 2, "full": False}
+    counted = ours(tmp_path, config, **run)
+    assert counted.peak.site == "head_backward"
+    assert_peak(counted, recorded(config, **run), config, run)
+
+
 @pytest.mark.cases(1, 20)
 @pytest.mark.parametrize("family", ["cohere", "gemma", "glm4", "granite", "olmo2", "qwen3"])
 def test_peak_with_units_of_accelerate(draw: Random, family: str, tmp_path: Path) -> None:
