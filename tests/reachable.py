@@ -27,9 +27,9 @@ from shardmath.symbolic.choices import AXES, BY_NAME, absent_values, values_with
 from shardmath.symbolic.documents.formulas import options_with
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.ledger import Component, Tensor
-from shardmath.symbolic.parallel.demands import uncounted_in
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parallel.pipeline import instances
+from shardmath.symbolic.parallel.uncounted import uncounted_in
 from shardmath.symbolic.parameters import BY_LETTER, symbol
 from shardmath.symbolic.recompute import keep
 

@@ -6,10 +6,10 @@ from functools import cache
 
 from ..implementations import Implementation
 from ..overheads import add_fullest, add_process
-from ..parallel.demands import refuse_impossible
 from ..parallel.derived import definitions, given
 from ..parallel.rules import local_name
 from ..parallel.schedules import SPLIT_BACKWARD
+from ..parallel.uncounted import refuse_impossible
 from ..parameters import BY_LETTER
 from ..terms import TermSet
 from .options import refuse_without_rows

@@ -19,8 +19,8 @@ from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import ARCHITECTURE, AXES
 from shardmath.symbolic.exact import evaluate, holds
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
-from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parallel.legality import rules_for
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 from shardmath.symbolic.parameters import BY_LETTER, symbol
 from shardmath.symbolic.plain import derive_memory
 from shardmath.symbolic.printers.python import identifier

@@ -11,7 +11,7 @@ from shardmath import explain
 from shardmath.errors import InputError
 from shardmath.symbolic.functions import power_of_two_from
 from shardmath.symbolic.implementations import HUGGINGFACE
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
 COUNTED = table("fused_heads")
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}

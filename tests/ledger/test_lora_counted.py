@@ -17,7 +17,7 @@ from shardmath.errors import InputError
 from shardmath.input.parameters import model_values
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 from shardmath.symbolic.parameters import BY_NAME, symbol
 
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}

@@ -15,9 +15,9 @@ from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.implementations import HUGGINGFACE, IMPLEMENTATIONS, MEGATRON, Implementation
 from shardmath.symbolic.ledger import Role
 from shardmath.symbolic.parallel.data import fixed_by_choices, states
-from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.parallel.optimizers import ANY_WIDTH, OPTIMIZERS, WHOLE_TENSORS
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
 #: Letters of the families in the counted table.
 FAMILY = {"llama": {}, "qwen2": {"bias": 1}, "qwen3": {"qkn": 1}}

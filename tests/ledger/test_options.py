@@ -17,7 +17,7 @@ from shardmath.symbolic.accounts.aggregates import AGGREGATES
 from shardmath.symbolic.accounts.options import named_options, refuse_without_rows
 from shardmath.symbolic.choices import ARCHITECTURE, AXES, BY_NAME
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implementation
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What makes the file of GELU, which has three more activations, that of another MLP.

@@ -16,8 +16,8 @@ from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON, Implementation
-from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parallel.legality import rules_for
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
 RECIPES = ("delayed", "current", "block", "mx", "nvfp4")
 QUANTISED = 5  # input, weight, output, and gradients of output and input

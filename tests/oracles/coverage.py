@@ -49,7 +49,7 @@ from shardmath.models.config_json import FAMILIES
 from shardmath.models.model import Model
 from shardmath.symbolic.choices import ARCHITECTURE
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 from shardmath.symbolic.parameters import BY_LETTER
 
 

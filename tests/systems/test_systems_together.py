@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 from shardmath.symbolic.systems import SYSTEMS, refusals
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from shardmath import explain
 from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
 from shardmath.symbolic.implementations import HUGGINGFACE
-from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.uncounted import refuse_impossible
 from shardmath.symbolic.parameters import BY_NAME, symbol
 from shardmath.symbolic.timing import build_all
 

@@ -303,7 +303,7 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
 
 def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
     """Return the implementation in the ledger with other choices. Raises InputError for those not counted together."""
-    from shardmath.symbolic.parallel.demands import refuse_impossible
+    from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
     chosen = in_ledger(implementation, changed)
     try:
@@ -319,7 +319,7 @@ def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
 
 def _counted_without(implementation: str, changed: Mapping[str, str]) -> Iterator[str]:
     """Single choices that make a combination one that is counted: those of the implementation itself."""
-    from shardmath.symbolic.parallel.demands import refuse_impossible
+    from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
     usual = IMPLEMENTATIONS[implementation]["choices"]
     for axis in changed:
