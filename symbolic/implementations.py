@@ -124,9 +124,10 @@ LLAMA: dict[str, str] = {
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
-#: Options of other frameworks, which no class of Megatron-Core has and no flag of Megatron-LM asks for.
+#: Options of other frameworks, which no class of Megatron-Core has and no flag of Megatron-LM asks for. Programs of
+#: their own beside it have attention in single operations (Hagemann's runs).
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
-    "value": ("repacked", "picked"), "attention": ("eager", "sdpa", *FALCON), "peak": ("torch",),
+    "value": ("repacked", "picked"), "attention": ("sdpa", *FALCON), "peak": ("torch",),
     "norm": ("eager", "eager_fp32", "eager_scale"), "rope": BY_NAME["rope"].without(*MEGATRON_ROPE),
     "precision": ("autocast", "fp32"),
     "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),

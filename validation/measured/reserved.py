@@ -210,8 +210,8 @@ def section() -> str:
         {' and '.join(f"those of {stack} to replays of {len(layouts.fitting)} layouts" for stack, layouts
                       in LAYOUTS.items())}, a third of them with few tokens; an error on the low side counts twice
         there. torchtitan's are fitted once more against saved tensors alone (`peak=saved`), without few tokens, which
-        is all that is counted of its experts; with adapters, of which no drawn layout is, and with ZeRO-3, whose steps
-        are not replayed, Hugging Face has Megatron-Core's. *Left out* predicts each group of rows (a model, with
+        is all that is counted of its experts; with adapters and with ZeRO-3, of which no drawn layout is, Hugging Face
+        has Megatron-Core's. *Left out* predicts each group of rows (a model, with
         nanotron on a number of GPUs) with constants fitted to the others; the last columns are of that, and of
         allocated memory times 1.03. The range holds nine of ten sizes, per 1000 predicted."""),
         markdown(("framework", "layouts", "rows", "share per 1000", "range", "median error", "left out",
@@ -240,8 +240,7 @@ def _judged_parts() -> tuple[str, ...]:
         other lengths, numbers of GPUs and models, half of them with up to {FEW:,} tokens on many GPUs. Such steps leave
         few freed blocks in which gradients outside of the layers find room. *Too low* is the share of layouts whose
         reserved memory is more than {TOO_LOW:.0%} above the formula's. Saved tensors alone lack most of such a step.
-        None has adapters, and there are no replays of ZeRO-3, FSDP1 and pipelines: their constants are those that
-        stand here."""), markdown(
+        None has adapters, ZeRO-3, FSDP1 or pipelines: their constants are those that stand here."""), markdown(
         ("framework", "layouts", "rows", "median error", "lowest", "highest", "too low"), lines)
 
 
