@@ -6,20 +6,16 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain, starmap
 from math import lcm
 from typing import Any
 
-from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Mul, Piecewise, Rational, S, cacheit, ordered, sympify
+from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Piecewise, Rational, cacheit, ordered, sympify
 from sympy.core.function import Application
 from sympy.core.logic import fuzzy_and, fuzzy_or
 from sympy.core.operations import LatticeOp
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
-
-#: Coefficients of a sum by what they multiply, its number by 1.
-_Sum = Mapping[Expr, Expr]
 
 
 class CeilDiv(Function):  # type: ignore[misc]
@@ -152,7 +148,7 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
 
     is_real = True
     _sign: Callable[[Iterable[bool | None]], bool | None]
-    _beats: Callable[[_Sum, _Sum], bool]
+    _beats: Callable[[Expr, Expr], bool]
 
     def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
         """Keep what no other argument makes superfluous; a single one is the answer. There is no unevaluated form."""
@@ -163,11 +159,10 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     @classmethod
     @cacheit  # type: ignore[untyped-decorator]
     def _needed(cls, parts: frozenset[Expr]) -> tuple[Expr, ...]:
-        kept: dict[Expr, _Sum] = {}
+        kept: list[Expr] = []
         for part in ordered(parts):
-            own = _summands(part)
-            if not any(cls._beats(other, own) for other in kept.values()):
-                kept = {**{known: other for known, other in kept.items() if not cls._beats(own, other)}, part: own}
+            if not any(cls._beats(other, part) for other in kept):
+                kept = [*(other for other in kept if not cls._beats(part, other)), part]
         return tuple(kept)
 
     def _eval_is_integer(self) -> bool | None:
@@ -186,8 +181,8 @@ class Max(_Extreme):
     _sign = staticmethod(fuzzy_or)
 
     @staticmethod
-    def _beats(argument: _Sum, other: _Sum) -> bool:
-        return _is_never_below(argument, other)
+    def _beats(argument: Expr, other: Expr) -> bool:
+        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(argument - other)
 
 
 class Min(_Extreme):
@@ -196,41 +191,26 @@ class Min(_Extreme):
     _sign = staticmethod(fuzzy_and)
 
     @staticmethod
-    def _beats(argument: _Sum, other: _Sum) -> bool:
-        return _is_never_below(other, argument)
+    def _beats(argument: Expr, other: Expr) -> bool:
+        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(other - argument)
 
 
-def _summands(expression: Expr) -> _Sum:
-    """Return the coefficients of an expression by what they multiply; that of 1 is its number."""
+def _is_never_negative(expression: Expr) -> bool:
+    """Return True if the signs of the summands say so; one that is a positive integer makes up for -1."""
     number, rest = expression.as_coeff_Add()
-    return {S.One: number} | {factor: times for times, factor in map(Expr.as_coeff_Mul, Add.make_args(rest)) if factor}
-
-
-def _is_never_below(high: _Sum, low: _Sum) -> bool:
-    """Return True if the signs in a difference say so; a summand that is a positive integer makes up for -1."""
-    summands, none = [], Integer(0)
-    for factor in chain(low, (factor for factor in high if factor not in low)):
-        number = high.get(factor, none) - low.get(factor, none)
-        if number and factor is not S.One:
-            if not _is_nonnegative(factor, bool(number.is_negative)):
-                return False
-            summands.append((number, factor))
-    rest = high.get(S.One, none) - low.get(S.One, none)
-    if rest.is_negative:
-        rest += sum(1 for part in starmap(Mul, summands) if part.is_positive and part.is_integer)
-    return bool(rest >= 0)
+    summands = Add.make_args(rest)
+    return all(map(_is_nonnegative, summands)) and bool(
+        number >= 0 or number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
+    )
 
 
 @cache
-def _is_nonnegative(factor: Expr, has_minus: bool) -> bool:
-    """Return True if the signs of factors say that a summand is never negative, with a minus in front or without."""
-    is_negative = has_minus
-    for size in Mul.make_args(factor):
-        if not size.is_nonnegative:
-            if not size.is_nonpositive:
-                return False
-            is_negative = not is_negative
-    return not is_negative
+def _is_nonnegative(part: Expr) -> bool:
+    """Return True if SymPy knows a summand as never negative; sizes with a minus in front are not asked about."""
+    if part.is_Mul and part.args[0].is_negative and all(
+            size.is_Symbol and size.is_nonnegative for size in part.args[1:]):
+        return False
+    return bool(part.is_nonnegative)
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.test_mixed_document import both
+from systems.test_mixed_document import both
 
 from shardmath import recommend, sweep
 from shardmath.cli.main import exit_code
