@@ -7,15 +7,13 @@ that are drawn.
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Mapping
 from itertools import product
 from random import Random
 from typing import Any
 
 from oracles.libraries import deepspeed_orders
-from oracles.libraries.deepspeed_orders import COUNTED, SHAPE
+from oracles.libraries.deepspeed_orders import SHAPE, print_rows
 
 TABLE = "deepspeed_gathered"
 #: Limits of a row, as DeepSpeed calls them.
@@ -66,15 +64,8 @@ def cases() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    """Print one row for each case."""
-    rows = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # DeepSpeed prints what it thinks of the machine
-    table = csv.writer(rows, lineterminator="\n")
-    table.writerow([*cases()[0], *COUNTED])
-    for case in cases():
-        counted = count(case)
-        table.writerow([*case.values(), *(counted[name] for name in COUNTED)])
-        rows.flush()
+    """Print the table."""
+    print_rows(cases(), count)
 
 
 if __name__ == "__main__":

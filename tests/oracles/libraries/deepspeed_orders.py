@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from itertools import product
@@ -129,16 +129,21 @@ def _drawn(
         **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}}
 
 
-def main() -> None:
+def print_rows(cases: Sequence[Mapping[str, str]], count: Callable[[Mapping[str, str]], Mapping[str, Any]]) -> None:
     """Print one row for each case."""
     rows = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # DeepSpeed prints what it thinks of the machine
     table = csv.writer(rows, lineterminator="\n")
-    table.writerow([*cases()[0], *COUNTED])
-    for case in cases():
+    table.writerow([*cases[0], *COUNTED])
+    for case in cases:
         counted = count(case)
         table.writerow([*case.values(), *(counted[name] for name in COUNTED)])
         rows.flush()
+
+
+def main() -> None:
+    """Print the table."""
+    print_rows(cases(), count)
 
 
 if __name__ == "__main__":
