@@ -64,9 +64,8 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
 
 
 def _share(role: Role, choices: Choices) -> Expr:
-    gone = {"none": (), "optimizer": (Role.OPTIMIZER, Role.GRADIENT),
-            "parameters": (Role.OPTIMIZER, Role.GRADIENT, Role.WEIGHT),
-            "fsdp": (Role.OPTIMIZER, Role.GRADIENT, Role.WEIGHT)}[choices[NAME]]
+    every = (Role.OPTIMIZER, Role.GRADIENT, Role.WEIGHT)
+    gone = {"none": (), "optimizer": every[:2], "parameters": every, "fsdp": every}[choices[NAME]]
     return Integer(0) if role in gone else Integer(1)
 
 

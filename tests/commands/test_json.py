@@ -96,10 +96,10 @@ def test_output_is_what_the_schema_says(document: str, command: str, capsys: pyt
 
 @pytest.mark.slow
 def test_answers_of_a_space(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(f"explore {Path(__file__).resolve().parents[2]}/docs/spaces/llama-70b.toml", capsys)
-    refuse_other_than("explore", found)
-    assert found["answers"]
-    assert found["risk"] == 0.01
+    answer = printed(f"explore {Path(__file__).resolve().parents[2]}/docs/spaces/llama-70b.toml", capsys)
+    refuse_other_than("explore", answer)
+    assert answer["answers"]
+    assert answer["risk"] == 0.01
 
 
 @pytest.mark.slow

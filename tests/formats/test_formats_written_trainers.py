@@ -63,13 +63,13 @@ def read_back(text: str, file: Path, values: dict[str, str]) -> shardmath.Explan
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*JOBS, *ZERO])
 def test_trl_goes_round(name: str, tmp_path: Path) -> None:
-    found = account({**JOBS, **ZERO, **OF_TRL}[name])
-    text = written("trl", found)
+    asked = account({**JOBS, **ZERO, **OF_TRL}[name])
+    text = written("trl", asked)
     again = read_back(text, tmp_path / "run.yaml", {})
-    assert (again.ranks, again.choices, again.inputs) == (found.ranks, found.choices, found.inputs)
+    assert (again.ranks, again.choices, again.inputs) == (asked.ranks, asked.choices, asked.inputs)
     settings = yaml.safe_load(text)
-    assert settings["model_name_or_path"] == found.model.name
-    assert settings["per_device_train_batch_size"] == found.inputs["micro_batch_size"]
+    assert settings["model_name_or_path"] == asked.model.name
+    assert settings["per_device_train_batch_size"] == asked.inputs["micro_batch_size"]
     assert ("deepspeed" in settings, "fsdp" in settings) == (name in ZERO, name.startswith("fsdp"))
 
 
@@ -77,12 +77,12 @@ def test_trl_goes_round(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*JOBS, "zero 2", "a mesh"])
 def test_accelerate_goes_round_with_the_flags_of_its_head(name: str, tmp_path: Path) -> None:
     mesh = {**JOBS["fsdp"], "data_parallel_replicas": 2}
-    found = account({**JOBS, "zero 2": {"zero_stage": 2, "overlap_comm": 0}, "a mesh": mesh}[name])
-    text = written("accelerate", found)
-    beside = settings_beside(found)
+    asked = account({**JOBS, "zero 2": {"zero_stage": 2, "overlap_comm": 0}, "a mesh": mesh}[name])
+    text = written("accelerate", asked)
+    beside = settings_beside(asked)
     assert " ".join(f"--{key} {value}" for key, value in beside.items()) in text
     again = read_back(text, tmp_path / "run.yaml", beside)
-    assert (again.ranks, again.choices) == (found.ranks, found.choices)
+    assert (again.ranks, again.choices) == (asked.ranks, asked.choices)
     assert yaml.safe_load(text)["num_processes"] == 8
     assert yaml.safe_load(text).get("parallelism_config") == ({
         "parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4} if name == "a mesh" else None)

@@ -41,11 +41,11 @@ def test_account_of_a_step(draw: Random, tmp_path: Path) -> None:
         "input": storages_in(ids).bytes(),
     }
 
-    found = explained(configured(
+    explanation = explained(configured(
         load_model(tmp_path / "config.json"), "h100-80gb", implementation="huggingface", seq_length=shape["s"],
         micro_batch_size=shape["b"], recompute="full" if checkpointing else "none",
         kernels={"peak": "saved"},
     )).peak
-    assert {role: found.by_role[role] for role in kept} == kept
-    assert found.site == "loss_backward"
-    assert found.total == sum(kept.values()) + live.peak
+    assert {role: explanation.by_role[role] for role in kept} == kept
+    assert explanation.site == "loss_backward"
+    assert explanation.total == sum(kept.values()) + live.peak

@@ -5,7 +5,7 @@ that begins gathers its weight, waits for it, and gathers some of those that fol
 elements are there than the limit of live parameters. Those gathered together arrive in one flat tensor, out of which
 they are copied when the first of them is waited for; it stays until the last of them is at work. A module that ends
 lets go of its weight, unless that is small, is gathered ahead for a later use, or is used again within the reuse
-distance. What a recomputed layer gathered stays besides, as its checkpoint holds it until the product's backward pass.
+distance. Weights of a recomputed layer stay besides: its checkpoint holds them until the product's backward pass.
 
 Gradients are copied into a bucket, which is there from the start. A full one is reduced in a copy, in which every
 parameter is padded, into a tensor of the rank's parts. The optimizer steps by groups of parameters.
@@ -79,7 +79,7 @@ class Gathering:
         self._flying: dict[Parameter, _Gathered] = {}
         self._held: dict[Parameter, int] = {}
         self._active: dict[Parameter, set[str]] = {}
-        self._kept_until: dict[tuple[str, int], bool] = {}
+        self._kept_until: dict[tuple[int, int], bool] = {}
         self._queue: deque[tuple[int, Parameter]] = deque()
         self._fetched_for: dict[Parameter, int] = {}
         self._at: dict[str, Parameter | None] = {}
@@ -127,8 +127,7 @@ class Gathering:
                 weights = by_name.get(name)
                 yield _Use(name, weights[layer if len(weights) > 1 else 0] if weights else None)
 
-        for point in ("embedding_forward",):
-            yield from begun(point)
+        yield from begun("embedding_forward")
         for layer in layers:
             yield from begun("layer_forward", layer)
         for point in ("head_forward", "loss_forward", "loss_backward", "head_backward", "norm_backward"):
@@ -221,7 +220,7 @@ class Gathering:
         parameter = self._at[name]
         if parameter is not None:
             self._active[parameter].discard(name)
-            key = (f"{parameter.place}", self._step)
+            key = (parameter.place, self._step)
             if key not in self._kept_until:
                 self._kept_until[key] = self._keeps(parameter)
             if not self._kept_until[key] and not self._active[parameter] and parameter in self._data:

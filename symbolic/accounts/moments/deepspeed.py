@@ -134,7 +134,7 @@ def gathered(terms: TermSet, implementation: Implementation) -> Expr:
 def _gathered_with(terms: TermSet, implementation: Implementation, at_work: Expr, beyond: Expr) -> Expr:
     """At most: the same in PyTorch's own step, and the flat tensor in which several parameters arrive.
 
-    That stays until the last of them is at work.
+    The flat tensor stays until the last of them is at work.
     """
     arrived = Iverson(pf > 0) * (Min(pf, ml) + _largest_gathered(implementation))
     flat = _some_go(terms) * Min(_let_go(terms, implementation), arrived)
@@ -158,7 +158,7 @@ def _gathered_at_work(terms: TermSet, implementation: Implementation) -> Expr:
 def _gathered_in_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: with recompute what the layer gathers stays, as its checkpoint holds it, and is gathered once more.
 
-    What is at work then is no more than the layer's products that are done.
+    Weights at work then are no more than those of the layer's products that are done.
     """
     at_work = (1 - rfull) * largest_matrix(implementation, True)
     held = _width(implementation) * zero3 * rfull * _some_go(terms) * per_layer(terms, "aligned")

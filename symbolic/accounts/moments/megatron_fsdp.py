@@ -31,9 +31,6 @@ from ..pytorch.gathered import freed_with_a_layer
 
 w, sbk, Lr, ol, zero2, zero3 = symbols("w sbk Lr ol zero2 zero3")
 
-#: Name of the term of a layer's elements in FP8.
-FP8_ELEMENTS = f"layer.{FP8.prefix}parameters"
-
 
 def _whole_units(elements: Expr, unit: Expr) -> Expr:
     """Return how many units fit into so many elements."""
@@ -46,7 +43,8 @@ def _queue(terms: TermSet) -> Expr:
 
 def _in_fp8(terms: TermSet) -> Expr:
     """Return the FP8 elements of a layer."""
-    return terms[FP8_ELEMENTS].symbol if FP8_ELEMENTS in terms else Integer(0)
+    name = f"layer.{FP8.prefix}parameters"
+    return terms[name].symbol if name in terms else Integer(0)
 
 
 def _queued(parts: Units, limit: Expr, passed: Expr, joined: int) -> Expr:
