@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from math import inf
 
-from sympy import Add, Expr, Mul, Piecewise, Rational, Symbol, true
+from sympy import Add, Expr, Integer, Mul, Piecewise, Rational, Symbol, true
 from sympy.logic.boolalg import Boolean
 from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
@@ -22,6 +22,7 @@ from .order import (
     needs_brackets,
     numbers_last,
     over_and_under,
+    power_of_ten,
     quotient,
     signed,
 )
@@ -133,6 +134,11 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
     def _factor(self, factor: Expr) -> str:
         text = str(self._print(factor))
         return _enclosed("(", text, ")") if needs_brackets(factor) else text
+
+    def _print_Integer(self, expr: Integer) -> str:
+        lead, zeros = power_of_ten(abs(int(expr)))
+        text = f"10^{{{zeros}}}" if zeros else str(lead)
+        return ("-" if expr < 0 else "") + (f"{lead}{_DOT}{text}" if zeros and lead != 1 else text)
 
     def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
         expr = self._same.get(expr, expr)

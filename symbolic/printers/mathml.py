@@ -13,7 +13,16 @@ from sympy.printing.printer import Printer
 from ..parameters import BY_LETTER
 from ..terms import Term
 from .latex import is_plain, term_parts
-from .order import cases_in_words, in_reading_order, needs_brackets, numbers_last, over_and_under, quotient, signed
+from .order import (
+    cases_in_words,
+    in_reading_order,
+    needs_brackets,
+    numbers_last,
+    over_and_under,
+    power_of_ten,
+    quotient,
+    signed,
+)
 
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠", "<": "&lt;", ">": "&gt;"}
 _THIN = '<mspace width="0.17em"/>'
@@ -94,11 +103,16 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
         return f"<msup>{base}{self._print(expr.exp)}</msup>"
 
     def _print_Integer(self, expr: Integer) -> str:
-        return f"<mn>{int(expr)}</mn>" if expr >= 0 else f"<mrow>{_MINUS}<mn>{-int(expr)}</mn></mrow>"
+        lead, zeros = power_of_ten(abs(int(expr)))
+        text = f"<mn>{lead}</mn>"
+        if zeros:
+            power = f"<msup><mn>10</mn><mn>{zeros}</mn></msup>"
+            text = power if lead == 1 else f"<mrow>{text}{_DOT}{power}</mrow>"
+        return text if expr >= 0 else f"<mrow>{_MINUS}{text}</mrow>"
 
     def _print_Rational(self, expr: Rational) -> str:
         negative, size = signed(expr)
-        text = _fraction(f"<mn>{size.p}</mn>", f"<mn>{size.q}</mn>")
+        text = _fraction(self._print(Integer(size.p)), self._print(Integer(size.q)))
         return f"<mrow>{_MINUS}{text}</mrow>" if negative else text
 
     def _print_Symbol(self, expr: Symbol) -> str:

@@ -22,6 +22,8 @@ _LETTERS = (
     "c", "t", "ts", "p", "V", "D", "N", "n", "shards", "r",
 )
 _AFTER_ALL_LETTERS = len(_LETTERS)
+#: So many zeros at the end of a number are written as a power of ten.
+_MANY_ZEROS = 6
 
 
 @cache
@@ -96,6 +98,14 @@ def over_and_under(product: Expr) -> tuple[list[Expr], list[Expr]]:
         else:
             over.append(factor)
     return over, under
+
+
+def power_of_ten(number: int) -> tuple[int, int]:
+    """Split a number into one without zeros at its end and a power of ten; exponent 0 where few zeros would go."""
+    lead, zeros = number, 0
+    while lead and lead % 10 == 0:
+        lead, zeros = lead // 10, zeros + 1
+    return (lead, zeros) if zeros >= _MANY_ZEROS else (number, 0)
 
 
 def needs_brackets(operand: Expr) -> bool:

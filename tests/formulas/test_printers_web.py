@@ -52,6 +52,7 @@ MATHML: tuple[tuple[Expr, str], ...] = (
     (LeastCommonMultiple(c * D, Integer(128)), "lcm(cD,128)"),
     (h**2 * t, "h^2t"),
     (lf * Rational(1, 2), "(L_0)/(2)"),
+    (h / 10**9, "(h)/(10^9)"), (h / (5 * 10**11), "(h)/(5⋅10^11)"), (h / 2000, "(h)/(2000)"),
 )
 
 

@@ -7,7 +7,7 @@ import click
 from shardmath.catalogue import read
 from shardmath.errors import nearest_names
 from shardmath.generated.definitions import CHOICES
-from shardmath.input.meant import MEANT
+from shardmath.input.meant import MEANT, RECIPES
 
 #: Commands that people look for, with those that answer.
 _COMMANDS = {
@@ -52,7 +52,8 @@ def meant_option(option: str, context: click.Context | None) -> str:
         return f" Give {ways[0]}."
     axis = option.lstrip("-").replace("-", "_")
     if axis in CHOICES and "--kernel" in own:
-        return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}."
+        others = f"; FP8 and FP4 are --kernel fp8=RECIPE, one of {', '.join(RECIPES)}" if axis == "precision" else ""
+        return f" Write --kernel {axis}=OPTION, one of {', '.join(CHOICES[axis][1])}{others}."
     if name == "explore" and option in {*_options(_of(context, "sweep")), *_options(_of(context, "explain"))}:
         return " The file SPACE says it, under [fixed] or [axes]."
     return ""

@@ -12,6 +12,8 @@ _RECOMPUTE = "--recompute full, or modules such as --recompute core_attention"
 _PRECISION = "--kernel precision=OPTION, listed by `shardmath kernels precision`"
 _ADAPTERS = ("--lora-rank 16 for all linear layers, and --kernel adapters=OPTION for others, listed by"
              " `shardmath kernels adapters`")
+#: Recipes of linear layers in FP8 or FP4.
+RECIPES = tuple(option for option in CHOICES["fp8"][1] if option != "none")
 #: Ways to say it, each with the options of Megatron-LM, torchtitan, Transformers, DeepSpeed, launchers and people.
 _WAYS = {
     "the model as the first argument, without an option":
@@ -82,6 +84,8 @@ OPTIONS_MEANT = {
 def option_of(axis: str, text: str) -> str:
     """Return the option of a kernel axis that other programs call ``text``; empty where nobody knows."""
     name = text.lower().replace("_", "-")
+    if axis == "precision" and name.startswith(("fp8", "fp4")):
+        return f"fp8={' or '.join(RECIPES)}"
     return next((own for own, others in OPTIONS_MEANT.get(axis, {}).items() if name in others.split()), "")
 
 
