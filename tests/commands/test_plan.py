@@ -188,7 +188,13 @@ def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
     first, inner, last = (
         1000 * times_at(job.evaluator.times, {**job.on_rank(rank), **time.machine})["stage.microbatch_time"]
         for rank in (0, 7, 15))
-    assert f"takes {last:.0f} ms for a micro-batch where others take {first:.0f} to {inner:.0f};" in page
+    assert f"takes {last:.0f} ms for a micro-batch where others take {first:.0f} to {inner:.0f}." in page
+    shared, micro_batches = (first + last) / 2, 15360 // (2048 // 16)
+    assert first < inner < shared
+    less = micro_batches * (last - shared) / 1000
+    hours = (time.seconds - less) * 14.8e12 / (15360 * 4096) * 2048 / 3600 / 1e6
+    assert (f"share both: {shared:.0f} ms for each, so a step is {less:.1f} s shorter, {time.seconds - less:.1f} s and"
+            f" {hours:.2f} M hours.") in page
 
 
 @pytest.mark.parametrize(("changes", "field", "nearest"), [
