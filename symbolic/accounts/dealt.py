@@ -8,11 +8,13 @@ to the next have the same share, so one of these, or the first, is the fullest.
 With expert parallelism the matrices of routed experts, one for each expert, are dealt by themselves to the ranks that
 hold the same experts, unless all else has one rank only. A rank has a place in both orders: tensor parallelism comes
 first in that of all else, expert tensor parallelism and then expert parallelism in that of routed experts.
+
+FP8 parameters are dealt among the 16-bit ones, and their values are gathered in 16 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sympy import Eq, Expr, Integer
@@ -22,7 +24,7 @@ from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Role
 from ..parallel.data import bytes_per_element, states
-from ..parallel.groups import GROUPS, Group
+from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.pipeline import instances
 from ..parallel.weights import weight_of, without_experts
 from ..parameters import symbols
@@ -46,6 +48,7 @@ class Kind:
     count: Expr
     elements: Expr
     bytes: Expr
+    fp8: bool
 
 
 @dataclass(frozen=True)
@@ -61,20 +64,20 @@ class Dealing:
     firsts: tuple[Expr, ...]
     turn: Expr
 
-    def share(self, rank: Expr, size: str) -> Expr:
+    def share(self, rank: Expr, size: str, fp8: tuple[bool, ...] = (False, True)) -> Expr:
         """Return ``elements`` or ``bytes`` of a rank, which gets parameters on the way there and on the way back."""
         return total(*(
             product(getattr(kind, size), total(*(
                 CeilDiv(end + offset, self.turn) - CeilDiv(begin + offset, self.turn)
                 for offset in (self.turn - rank, rank + 1)
             )))
-            for kind, (begin, end) in zip(self.dealt, self.spans, strict=True)
+            for kind, (begin, end) in zip(self.dealt, self.spans, strict=True) if kind.fp8 in fp8
         ))
 
 
-def ranks_of(group: Group) -> Expr:
-    """Return how many ranks share out the parameters of a group."""
-    return term_symbol(_EXPERT_RANKS) if group.expert else RANKS
+def ranks_of(expert: bool) -> Expr:
+    """Return how many ranks share out the parameters of routed experts, or all others."""
+    return term_symbol(_EXPERT_RANKS) if expert else RANKS
 
 
 def add_shares(terms: TermSet, implementation: Implementation) -> None:
@@ -83,17 +86,23 @@ def add_shares(terms: TermSet, implementation: Implementation) -> None:
         of_experts = Iverson(Eq(e, 1)) * RANKS + Iverson(e > 1) * De
         terms.add(_EXPERT_RANKS, 1 + Iverson(RANKS > 1) * (of_experts - 1), "ranks",
                   "ranks that share out the updates of routed experts")
-    dealings = {group: _deal(terms, implementation, group) for group in _groups(implementation)}
-    for group, dealing in dealings.items():
-        name = f"stage.{group.prefix}dealt_elements"
-        _add_most(terms, name, (dealing.share(first, "elements") for first in dealing.firsts), "elements",
-                  f"{group.words} of the rank that updates most of them")
+    dealings = {expert: _deal(terms, implementation, expert) for expert in _kinds_of_ranks(implementation)}
+    groups = _groups(implementation)
+    for expert, dealing in dealings.items():
+        together = [group for group in groups if group.expert is expert]
+        for group in together:
+            _add_most(terms, f"stage.{group.prefix}dealt_elements",
+                      (dealing.share(first, "elements", (group.fp8,)) for first in dealing.firsts),
+                      "elements", f"{group.words} of the rank that updates most of them")
+        if len(together) > 1:
+            _add_most(terms, _updated(together), (dealing.share(first, "elements") for first in dealing.firsts),
+                      "elements", f"{together[0].words}, FP8 or not, of the rank that updates most of them")
     for name, size, unit, meaning in (
         (BYTES, "bytes", "bytes", "states of the rank that keeps most bytes"),
         (UPDATED, "elements", "elements", "parameters of the rank that updates most elements"),
     ):
         _add_most(terms, name, (
-            total(*(dealings[group].share(rank, size) for group, rank in places.items()))
+            total(*(dealings[expert].share(rank, size) for expert, rank in places.items()))
             for places in _places(dealings)
         ), unit, meaning)
 
@@ -108,75 +117,89 @@ def _add_most(terms: TermSet, name: str, shares: Iterable[Expr], unit: str, mean
 def gathered(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the bytes with which updated parameters are gathered: those of all ranks, and the rank's own in a row.
 
-    Those of routed experts follow when the others' are freed.
+    Those of routed experts follow when the others' are freed. FP8 parameters are of 16 bits there.
     """
-    width = bytes_per_element(states(implementation.choices), Role.WEIGHT)
+    width, groups = bytes_per_element(states(implementation.choices), Role.WEIGHT), _groups(implementation)
     return Max(*(
-        product(Iverson(ranks_of(group) > 1), width, total(
-            *(product(terms[f"stage.{other.prefix}parameters"].symbol, _dealt_with(other, group))
-              for other in _groups(implementation)),
-            terms[f"stage.{group.prefix}dealt_elements"].symbol))
-        for group in _groups(implementation)
+        product(Iverson(ranks_of(expert) > 1), width, total(
+            *(product(terms[f"stage.{group.prefix}parameters"].symbol, _dealt_with(group.expert, expert))
+              for group in groups),
+            terms[_updated([group for group in groups if group.expert is expert])].symbol))
+        for expert in _kinds_of_ranks(implementation)
     ))
+
+
+def _updated(together: Sequence[Group]) -> str:
+    """Return the name of the most elements that a rank updates of groups that are dealt together."""
+    return f"stage.{together[0].prefix}dealt_{'together' if len(together) > 1 else 'elements'}"
+
+
+def _kinds_of_ranks(implementation: Implementation) -> tuple[bool, ...]:
+    """Return for which parameters there are ranks that share them out: False, and True for those of routed experts."""
+    return (False, True) if implementation.choices["layers"] == "experts" else (False,)
 
 
 def _groups(implementation: Implementation) -> tuple[Group, ...]:
     """Return the groups that have parameters."""
-    experts = implementation.choices["layers"] == "experts"
-    return tuple(group for group in GROUPS if not group.frozen and not group.fp8 and (experts or not group.expert))
+    present = {group_of(component, tensor, is_expert(tensor), implementation.choices)
+               for component, tensor, _ in weight_tensors(implementation)}
+    return tuple(group for group in GROUPS if group in present)
 
 
-def _dealt_with(group: Group, others: Group) -> Expr:
-    """Return 1 where parameters of a group are dealt with those of another: routed experts without EP, and its own."""
-    if group.expert:
-        return Iverson(e > 1) if others.expert else Iverson(Eq(e, 1))
-    return Integer(not others.expert)
+def _dealt_with(expert: bool, others: bool) -> Expr:
+    """Return 1 where parameters are dealt with others: those of routed experts without EP, and with their own kind."""
+    if expert:
+        return Iverson(e > 1) if others else Iverson(Eq(e, 1))
+    return Integer(not others)
 
 
-def _places(dealings: Mapping[Group, Dealing]) -> Iterator[dict[Group, Expr]]:
+def _places(dealings: Mapping[bool, Dealing]) -> Iterator[dict[bool, Expr]]:
     """Yield the places in all dealings of each rank that is first in one of them."""
-    widths = {group: e * et if group.expert else t for group in dealings}
+    widths = {expert: e * et if expert else t for expert in dealings}
     for own, dealing in dealings.items():
         for first in dealing.firsts:
-            yield {group: first if group is own else FloorDiv(first * widths[own], widths[group]) for group in dealings}
+            yield {other: first if other is own else FloorDiv(first * widths[own], widths[other])
+                   for other in dealings}
 
 
-def _deal(terms: TermSet, implementation: Implementation, group: Group) -> Dealing:
-    """Add where the kinds of a group begin in the sorted list and at which rank they end."""
-    kinds, turn, name = _kinds(implementation, group), 2 * ranks_of(group), f"stage.{group.prefix}dealt"
+def _deal(terms: TermSet, implementation: Implementation, expert: bool) -> Dealing:
+    """Add where the kinds of parameters begin in the sorted list and at which rank they end."""
+    plain = next(group for group in GROUPS if (group.expert, group.fp8, group.frozen) == (expert, False, False))
+    kinds, turn, name = _kinds(implementation, expert), 2 * ranks_of(expert), f"stage.{plain.prefix}dealt"
     begins = [
         terms.add(f"{name}_before_{place}", _before(kinds, place), "parameters",
-                  f"rank r: {group.words} dealt before those of {kind.elements} elements")
+                  f"rank r: {plain.words} dealt before those of {kind.elements} elements")
         for place, kind in enumerate(kinds)
     ]
     spans = tuple((begin, total(begin, kind.count)) for begin, kind in zip(begins, kinds, strict=True))
     firsts = (Integer(0), *(
         terms.add(f"{name}_rank_{place}", _rank_after(end, turn), "ranks",
-                  f"rank that the dealing is at after all {group.words} of {kind.elements} elements")
+                  f"rank that the dealing is at after all {plain.words} of {kind.elements} elements")
         for place, ((_, end), kind) in enumerate(zip(spans, kinds, strict=True))
     ))
     return Dealing(kinds, spans, firsts, turn)
 
 
-def _kinds(implementation: Implementation, group: Group) -> tuple[Kind, ...]:
+def _kinds(implementation: Implementation, expert: bool) -> tuple[Kind, ...]:
     """Return the kinds of parameters of rank r, in the order in which those of one size are dealt: matrices first."""
-    counts: dict[tuple[bool, Expr, Expr], list[Expr]] = {}
-    groups = {other.expert: other for other in _groups(implementation)}
+    choices = implementation.choices
+    counts: dict[tuple[bool, Expr, Expr, bool], list[Expr]] = {}
     for component, tensor, _ in weight_tensors(implementation):
-        dealt_here = _dealt_with(groups[is_expert(tensor)], group)
+        dealt_here = _dealt_with(is_expert(tensor), expert)
         if dealt_here == 0:
             continue
-        weight = weight_of(component, tensor, local_shape(without_experts(tensor.shape), implementation.choices))
+        weight = weight_of(component, tensor, local_shape(without_experts(tensor.shape), choices))
+        group = group_of(component, tensor, is_expert(tensor), choices)
         kept = total(*(
             product(state.bytes, weight.elements if state.count is None else state.count(weight))
-            for state in states(implementation.choices) if state.role is Role.OPTIMIZER
+            for state in states(choices, group) if state.role is Role.OPTIMIZER
         ))
         experts = local_shape(tuple(dimension for dimension in tensor.shape if dimension in OF_EXPERTS))
-        often = product(dealt_here, instances(component.place, implementation.choices), when(tensor, implementation),
+        often = product(dealt_here, instances(component.place, choices), when(tensor, implementation),
                         *experts, Iverson(weight.elements > 0))  # without shared experts there are no parameters
-        counts.setdefault((weight.is_matrix, weight.elements, kept), []).append(often)
+        counts.setdefault((weight.is_matrix, weight.elements, kept, group.fp8), []).append(often)
     ordered = sorted(counts.items(), key=lambda item: not item[0][0])
-    return tuple(Kind(total(*often), elements, kept) for (_, elements, kept), often in ordered)
+    return tuple(Kind(total(*often), elements, kept, fp8) for (_, elements, kept, fp8), often in ordered)
 
 
 def _before(kinds: tuple[Kind, ...], place: int) -> Expr:

@@ -117,7 +117,7 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
             own = {state.meaning: None for state in states(choices, group) if state.role is role}
             meaning = "; ".join(own) or "nothing"
             meanings |= own
-            ranks = dealt.ranks_of(group) if is_dealt else Integer(1)
+            ranks = dealt.ranks_of(group.expert) if is_dealt else Integer(1)
             each = _bytes_of_each(group, role, implementation)
             lines = components_of(implementation)
             is_made = role is Role.GRADIENT and gradients_are_made(choices)  # there at some moments: torch_gradients
@@ -155,7 +155,7 @@ def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> 
     """Return bytes of rank r for every element of a group, by its states that are shared out evenly."""
     each = bytes_per_element(states(implementation.choices, group), role) * share_on_gpu(role, implementation.choices)
     if role is Role.OPTIMIZER and implementation.choices["optimizer"] in DEALT:
-        return each / dealt.ranks_of(group)
+        return each / dealt.ranks_of(group.expert)
     return each / sharing_ranks(role, fixed_values(implementation), group.expert)
 
 

@@ -20,6 +20,7 @@ from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.parallel.uncounted import refuse_impossible
 
 RECIPES = ("delayed", "current", "block", "mx", "nvfp4")
+SCALED = ("delayed", "current")
 QUANTISED = 5  # input, weight, output, and gradients of output and input
 
 #: Saved tensors and states alone.
@@ -211,8 +212,8 @@ def test_frozen_layers_beside_adapters(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "dist_muon"])
-def test_copies_of_16_bit_weights_change_no_state_of_muon(optimizer: str) -> None:
-    """Quantised copies are those that they are with AdamW, and states those that they are without copies."""
+def test_fp8_changes_no_state_of_muon(optimizer: str) -> None:
+    """Quantised copies and FP8 weights are those that they are with AdamW, and states those that they are without."""
     draw = Random(optimizer)
     names = ("stage.weight", "stage.gradient", "stage.optimizer")
     for recipe in RECIPES:
@@ -221,6 +222,10 @@ def test_copies_of_16_bit_weights_change_no_state_of_muon(optimizer: str) -> Non
             {"optimizer": optimizer}, {}, {"fp8": recipe}))
         copies = numbers(SAVED.with_choices(optimizer=optimizer, fp8=recipe), known, *names)
         assert copies == [plain[0] + adam_copies[0] - adam[0], *plain[1:]]
+        if recipe in SCALED:
+            primary = {"fp8": recipe, "fp8_weights": "primary"}
+            (weights,) = numbers(SAVED.with_choices(**primary), known, "stage.weight")
+            assert numbers(SAVED.with_choices(optimizer=optimizer, **primary), known, *names) == [weights, *plain[1:]]
 
 
 def test_fp16_keeps_what_bf16_does_and_a_scaler() -> None:
@@ -252,7 +257,7 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     ({"fp8": "delayed", "adapters": "qkv"}, "adapters with FP8 in models with experts or with delayed scaling"),
     ({"fp8": "delayed", "peak": "megatron_local"}, "FP8 with peak = megatron_local: choose peak = megatron_te"),
     ({"fp8": "nvfp4", "fp8_weights": "primary"}, "NVFP4 weights without 16-bit ones"),
-    ({"fp8": "current", "fp8_weights": "primary", "optimizer": "dist_muon"}, "with whole-tensor optimizers: choose"),
+    ({"fp8": "mx", "fp8_weights": "primary", "optimizer": "dist_muon"}, "with whole-tensor optimizers: choose"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
 ])
 def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:

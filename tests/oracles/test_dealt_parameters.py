@@ -1,7 +1,8 @@
 """Whole parameters that Megatron-Core deals to its data-parallel ranks (``--optimizer dist_muon``), against the ledger.
 
 Megatron-Core itself says which parameters are Muon's, and deals them. Muon is PyTorch's: Megatron-Core's own needs a
-package for GPUs, and keeps one momentum of the same size.
+package for GPUs, and keeps one momentum of the same size. Weights that are FP8 have names of their layers here: to the
+optimizer they are of 16 bits, as Transformer Engine's are, and their gradients have a buffer of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from megatron.core import parallel_state
+from megatron.core.distributed import distributed_data_parallel, param_and_grad_buffer
 from megatron.core.optimizer import OptimizerConfig, muon
 from oracles import test_megatron_expert_buffers
 from oracles.ledger import ledger
@@ -25,6 +27,7 @@ from torch.optim import Muon
 from shardmath.symbolic.implementations import MEGATRON, Implementation
 
 SCHEDULES = {False: "1f1b", True: "interleaved"}
+FP8 = {"fp8": "current", "fp8_weights": "primary", "peak": "saved"}
 
 
 class OfPyTorch(Muon):
@@ -33,6 +36,25 @@ class OfPyTorch(Muon):
     def __init__(self, groups: Any, lr: float, **_: Any) -> None:
         super().__init__(groups, lr=lr)
         self.matrices = {id(one) for group in self.param_groups for one in group["params"]}
+
+
+def quantised(models: list[Any], monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Let Megatron-Core take the weights of linear layers for Transformer Engine's FP8 ones; say which these are."""
+    own = {id(one) for model in models for name, one in model.named_parameters()
+           if one.dim() > 1 and name.endswith(".weight") and (".linear_" in name or ".eh_proj." in name)}
+    for module in (distributed_data_parallel, param_and_grad_buffer):
+        monkeypatch.setattr(module, "is_float8tensor", lambda one: id(one) in own)
+    return own
+
+
+def check_weights(wrapped: list[Any], own: set[int], shape: dict[str, int], chosen: Implementation) -> None:
+    """Compare buffers of gradients, and weights that are FP8, with the ledger's groups of parameters."""
+    sizes = ledger(chosen, *(f"stage.{name}parameters" for name in ("", "expert_", "fp8_", "expert_fp8_")), **shape)
+    of_fp8 = sum(one.numel() for model in wrapped for one in model.parameters() if id(one) in own)
+    buffers = [one for model in wrapped for one in (*model.buffers, *model.expert_parallel_buffers)]
+    in_fp8 = sum(one.grad_data.numel() for one in buffers if one.param_dtype == torch.uint8)
+    assert in_fp8 == of_fp8 == sum(sizes[2:])
+    assert sum(one.grad_data.numel() for one in buffers) - in_fp8 == sum(sizes[:2])
 
 
 def check_step(
@@ -92,9 +114,13 @@ def test_fullest_rank(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
         shape |= {"h": shape["a"] * shape["d"], "f": shape["t"] * shape["d"], "u": shape["t"] * shape["d"]}
     with one_rank(shape, draw) as replica:
         settings = config(shape)
-        wrapped = [data_parallel(settings, model, distributed=False, gradient_bytes=shape["w"])
-                   for model in chunks_of(shape, settings)]
+        models = chunks_of(shape, settings)
+        own = quantised(models, monkeypatch) if draw.random() < 0.5 else None
+        wrapped = [data_parallel(settings, model, distributed=False, gradient_bytes=shape["w"]) for model in models]
         chosen = MEGATRON.with_choices(optimizer="dist_muon", schedule=SCHEDULES[shape["V"] > 1])
+        if own is not None:
+            chosen = chosen.with_choices(**FP8)
+            check_weights(wrapped, own, shape, chosen)
         check_step(wrapped, replica, shape, chosen, monkeypatch)
 
 
@@ -104,9 +130,13 @@ def test_fullest_rank_with_experts(draw: Random, monkeypatch: pytest.MonkeyPatch
     shape = test_megatron_expert_buffers.random_layout(draw) | {"zero1": 0}
     with one_rank(shape, draw) as replica, whole_linears():
         settings = settings_of(shape, "allgather")
-        wrapped = [data_parallel(settings, model_of(shape, settings, chunk if shape["V"] > 1 else None),
-                                 distributed=False, gradient_bytes=shape["w"]) for chunk in range(shape["V"])]
+        models = [model_of(shape, settings, chunk if shape["V"] > 1 else None) for chunk in range(shape["V"])]
+        own = quantised(models, monkeypatch) if draw.random() < 0.5 else None
+        wrapped = [data_parallel(settings, model, distributed=False, gradient_bytes=shape["w"]) for model in models]
         chosen = MEGATRON.with_choices(
             optimizer="dist_muon", layers="experts", heads="latent" if shape["lk"] else "grouped", biases="linear",
             schedule=SCHEDULES[shape["V"] > 1])
+        if own is not None:
+            chosen = chosen.with_choices(**FP8)
+            check_weights(wrapped, own, shape, chosen)
         check_step(wrapped, replica, shape, chosen, monkeypatch)

@@ -41,8 +41,9 @@ def of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"FP8 with peak = {choices['peak']}: choose peak = megatron_te",
          fp8 and choices["peak"] not in ("saved", "megatron_te")),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
-        ("FP8 weights without 16-bit ones with whole-tensor optimizers: choose fp8_weights = copy",
-         fp8 and choices["fp8_weights"] != "copy" and choices["optimizer"] in WHOLE_TENSORS),
+        ("MXFP8 weights without 16-bit ones, whose buffer only the distributed optimizer fills, with whole-tensor"
+         " optimizers: choose fp8_weights = copy",
+         recipe == "mx" and choices["fp8_weights"] != "copy" and choices["optimizer"] in WHOLE_TENSORS),
         (f"optimizer precision_aware with FP8 recipe {recipe}: choose optimizer = precision_aware_core",
          recipe not in ("none", "delayed") and choices["optimizer"] == "precision_aware"),
         ("optimizer precision_aware_core with FP8 recipe delayed: choose optimizer = precision_aware",
