@@ -156,12 +156,19 @@ def inside(part: str) -> Iterator[None]:
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Join the known names that are spelled most like ``name`` by "or"; list all if none is close and they are few."""
+    names = sorted({*known})
+    if close := close_names(name, names):
+        return close
+    if len(", ".join(names)) > _LISTED:
+        return " or ".join(difflib.get_close_matches(name[:COMPARED].lower(), names, n=3, cutoff=0.0))
+    return ", ".join(names)
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """Join the known names that are spelled like ``name``, or have its words, by "or"; empty where none does."""
     names, asked = sorted({*known}), name[:COMPARED].lower()
-    close = difflib.get_close_matches(asked, names, n=3) or _with_words(asked, names) or [
-        known for known in names if known and asked.startswith(known)]
-    if not close and len(", ".join(names)) > _LISTED:
-        close = difflib.get_close_matches(asked, names, n=3, cutoff=0.0)
-    return " or ".join(close) if close else ", ".join(names)
+    return " or ".join(difflib.get_close_matches(asked, names, n=3) or _with_words(asked, names) or [
+        known for known in names if known and asked.startswith(known)])
 
 
 def _with_words(asked: str, names: Iterable[str]) -> list[str]:

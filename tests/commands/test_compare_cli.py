@@ -105,7 +105,7 @@ def test_published_formulas_stand_beside_counted_ones() -> None:
     (["--tp two"], ("tensor_parallel = 'two'", "must be an integer")),
     (["tp 2 pp 2"], ("against = 'tp 2 pp 2'", 'nearest legal: "--tp 2 --pp 2"')),
     (["a b"], ("against = 'a b'", "must be options of a configuration")),
-    (["publish"], ("B.model = 'publish'",)),
+    (["publish"], ("against = 'publish'", "nearest legal: published")),
     (["--gpu h100-80gb --gpu-memory 80"], ("gpu_memory",)),
     (["--kernel swiglu"], ("kernel = 'swiglu'", "axis=option")),
 ])

@@ -17,7 +17,7 @@ from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
 from shardmath.input.meant import MEANT, OPTIONS_MEANT, kernel_of, kernels_of, option_of, parameter_of, recompute_of
 from shardmath.input.naming import LISTED, begun_with, nearest_by_words, nearest_implementation, nearest_terms
 from shardmath.input.parameters import TYPED, meant_integer
-from shardmath.input.quantities import amount, length, money
+from shardmath.input.quantities import amount, duration, length, money
 
 OPTIONS = {name: {option for item in command.params for option in (*item.opts, *item.secondary_opts)}
            for name, command in cli.commands.items()}
@@ -65,7 +65,15 @@ def test_amounts_are_read_as_they_are_written(text: str, number: Fraction) -> No
     assert money("budget", f"${text}", "20M", least=0) == number
 
 
-@pytest.mark.parametrize("text", ["2,5M", "1e12T", "20,00", "2MUSD", "$", "", "1e99", "1,0000", "1e-3"])
+@pytest.mark.parametrize(("text", "nearest"), [
+    ("15TB", "15T"), ("15 trillion", "15T"), ("1.5Mtok", "1.5M"), ("3weeks", "3w"), ("-1", "1"), ("3 months", "90d")])
+def test_the_word_behind_an_amount_says_its_unit(text: str, nearest: str) -> None:
+    with pytest.raises(InputError) as refused:
+        (duration if nearest[-1] in "dw" else amount)("value", text)
+    assert refused.value.nearest == nearest
+
+
+@pytest.mark.parametrize("text", ["2,5M", "1e12T", "20,00", "2 USD", "$", "", "1e99", "1,0000", "1e-3"])
 def test_other_amounts_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="20M" if text != "1e99" else "must be from"):
         money("budget", text, "20M")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -116,6 +117,10 @@ def _merged(
 
 
 def _parsed(text: str) -> click.Context:
+    from shardmath.commands.compare.run import PUBLISHED
+
+    if get_close_matches(text.strip().lower(), [PUBLISHED], cutoff=0.8):
+        raise InputError("against", text, f"must be options, a model with options, or {PUBLISHED}", PUBLISHED)
     known = {word for option in _against.params for word in option.opts}
     if re.match(r"\w+=", text) or f"--{text.partition(' ')[0]}" in known:
         options = re.sub(r"(?<![^ ,])([a-z]\w*)[= ]", lambda name: f"--{with_hyphens(name[1])} ", text)

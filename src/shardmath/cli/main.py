@@ -122,10 +122,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoSuchOption as error:
         if meant := meant_option(error.option_name, error.ctx):
             return _refuse(f"No such option '{error.option_name}'.{meant}")
-        asked = error.option_name.lstrip("-")
-        alike = [name for name in error.possibilities or () if name.lstrip("-")[0] == asked[:1]]
-        error = click.exceptions.NoSuchOption(error.option_name, possibilities=alike, ctx=error.ctx)
-        return _refuse(f"{error.format_message()}{_in_a_script(error)}")
+        return _refuse(_unknown(error))
     except click.ClickException as error:
         return _refuse(error.format_message())
     except InputError as error:
@@ -140,13 +137,15 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
 
 
-def _in_a_script(error: click.exceptions.NoSuchOption) -> str:
-    """Say which commands have an option, or that a launch file may, where the command reads such files."""
-    if error.possibilities:
-        return ""
+def _unknown(error: click.exceptions.NoSuchOption) -> str:
+    """Say which commands have an option, which ones are alike, or that a launch file may have it where it is read."""
+    asked = error.option_name
+    if elsewhere := commands_with(asked, error.ctx):
+        return f"No such option '{asked}'.{elsewhere}"
+    alike = [name for name in error.possibilities or () if name.lstrip("-")[0] == asked.lstrip("-")[:1]]
+    message = click.exceptions.NoSuchOption(asked, possibilities=alike, ctx=error.ctx).format_message()
     reads = error.ctx is not None and any("--set" in item.opts for item in error.ctx.command.params)
-    in_a_script = " A launch script with it can be given as MODEL." if reads else ""
-    return commands_with(error.option_name, error.ctx) or in_a_script
+    return f"{message} A launch script with it can be given as MODEL." if reads and not alike else message
 
 
 def _ended(code: int) -> int:

@@ -34,6 +34,7 @@ _OF_PLAN = {
         "--gbs --global-batch-size --global-batch --batch --batch-size --train-batch-size",
     "--deadline, such as 90d": "--days --weeks --months --time --until --duration",
     "--carbon": "--grid --co2 --country --region",
+    "--failures": "--mtbf --mttf --failure-rate",
     "--tokens, those of the whole training": "--train-tokens --total-tokens --num-tokens --train-iters --steps",
 }
 

@@ -64,7 +64,8 @@ class Count(click.ParamType):  # type: ignore[type-arg]
                     rule = f"must be an integer without a letter behind it: {PARAMETERS[field][1]}"
                     raise InputError(field, value, rule) from None
                 checked(field, _number(value))
-            raise InputError(field, value, "must be an integer") from None
+            digits = re.search(r"\d{1,9}", value, re.ASCII)
+            raise InputError(field, value, "must be an integer", digits and digits[0]) from None
 
 
 class Tokens(Count):

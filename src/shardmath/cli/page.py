@@ -25,9 +25,12 @@ def page(models: tuple[str, ...], output: str, only: bool, kernels: tuple[str, .
     config.json. The first page takes minutes: its formulas are derived and kept for the next one.
     """
     from shardmath.commands.page import page as written
+    from shardmath.errors import InputError
     from shardmath.files.writing import whole_file
     from shardmath.reports.progress import progress
 
+    if output != "-" and not output.lower().endswith((".html", ".htm")):
+        raise InputError("output", output, "must end with .html", f"{output.rpartition('.')[0] or output}.html")
     with whole_file("output", output, "wb") as file, progress("sets of formulas") as bar:
         text = written(models, only, bar, kernel_options(kernels)).encode()  # UTF-8, on any terminal
         file.write(text)  # type: ignore[arg-type]

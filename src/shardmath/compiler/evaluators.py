@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError, close_names, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
 from shardmath.input.meant import option_of
@@ -272,7 +272,7 @@ def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
         options = CHOICES[axis][1]
         if option not in options:
             raise InputError(f"kernel {axis}", option, f"must be one of {', '.join(options)}",
-                             option_of(axis, option) or nearest_names(option, options))
+                             option_of(axis, option) or close_names(option, options))
     return kernels
 
 

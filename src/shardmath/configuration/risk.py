@@ -27,7 +27,8 @@ def parts_for(risk: float | str) -> int:
     except (InvalidOperation, ValueError):
         raise InputError(RISK, risk, _RULE, "1%") from None
     if not 0 < chance <= MOST_RISK:
-        raise InputError(RISK, risk, _RULE, f"{MOST_RISK:.0%}" if chance > MOST_RISK else "1%")
+        most = f"{chance:g}%" if not text.endswith("%") and 1 <= chance <= 100 * MOST_RISK else f"{MOST_RISK:.0%}"
+        raise InputError(RISK, risk, _RULE, most if chance > MOST_RISK else "1%")
     return process_parts(chance)
 
 

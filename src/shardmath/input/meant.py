@@ -35,12 +35,13 @@ _WAYS = {
         "--virtual-pipeline-model-parallel-size --num-layers-per-virtual-pipeline-stage --interleave",
     "--sequence-parallel": "--sp --sequence-parallelism",
     "--zero-stage": "--zero --zero-optimization --zero-optimization-stage --stage --sharding-strategy",
+    "--zero-stage 0": "--ddp",
     "--zero-stage 3": "--fsdp --fsdp2 --use-torch-fsdp2 --zero3 --zero-3",
     "--zero-stage 2": "--zero2 --zero-2",
     "--distributed-optimizer": "--use-distributed-optimizer --zero1 --zero-1",
     "--seq, tokens of a sequence":
         "--seq-len --max-seq-len --max-seq-length --sequence-length --context-length --block-size --max-length "
-        "--cutoff-len --max-position-embeddings",
+        "--cutoff-len --max-position-embeddings --context --context-size --ctx --ctx-len --seqlen",
     "--mbs, sequences of a micro-batch":
         "--micro-batch --microbatch --microbatch-size --local-batch-size --per-device-train-batch-size "
         "--per-device-batch-size --train-micro-batch-size-per-gpu",
@@ -63,6 +64,11 @@ _WAYS = {
     _ADAPTERS: "--lora --use-lora --use-peft --lora-r --lora-alpha --peft",
     f"--kernel base_weights=nf4 and {_ADAPTERS}": "--load-in-4bit --qlora --quantization --quantize --4bit",
     f"--kernel base_weights=int8 and {_ADAPTERS}": "--load-in-8bit --8bit --int8",
+    "the path of a config.json with it as MODEL: the sizes of a model stand there":
+        "--hidden-size --d-model --num-layers --num-hidden-layers --n-layers --layers --num-attention-heads --n-heads "
+        "--heads --num-query-groups --num-key-value-heads --ffn-hidden-size --intermediate-size --vocab-size "
+        "--padded-vocab-size --num-experts",
+    "--top, layouts to show": "--limit --rows --max-results",
     "--rank-by": "--sort --sort-by --order-by --objective",
     "--csv FILE or --parquet FILE": "--output --out --output-file --export --save",
     "--implementation": "--impl --framework --backend --engine --library",

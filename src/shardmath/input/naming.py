@@ -51,6 +51,8 @@ def by_name(
         return known[candidates[0]]
     if candidates:
         raise InputError(field, name, f"must say which {noun} is meant", " or ".join(candidates))
+    if "," in name:
+        raise InputError(field, name, f"must be one {noun} of the catalogue", name.partition(",")[0].strip())
     raise InputError(field, name, f"must be a {noun} of the catalogue",
                      _nearest(_words(_COUNTED.sub("", str(name)), ignored), known, ignored))
 
@@ -121,6 +123,9 @@ def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -
             asked = {*_PART.findall("-".join(words))}
             others = {key: len(asked & {*_PART.findall("-".join(_words(key, ignored)))}) for key in same}
             return " or ".join(key for key in same if others[key] == max(others.values()))
+    first = next(iter(_PART.findall("-".join(words))), "")
+    if first.isdecimal() and (same := [key for key in known if first in _PART.findall(key)]):
+        return " or ".join(same)
     beginnings: dict[str, list[str]] = {}
     for key in known:
         beginnings.setdefault("-".join(_words(key, ignored)[: len(words)]), []).append(key)

@@ -28,6 +28,10 @@ TYPED: Mapping[str, str] = {
     "num_gpus": "gpus", "seq_length": "seq",
 }
 
+#: Digits in groups of three, as people write large numbers.
+_GROUPED = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+#: Words behind a number of tokens.
+_BEHIND = re.compile(r"\s*(i?b|tok(en)?s?)$", re.ASCII | re.IGNORECASE)
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w.])")
 _BY_LETTER = {**{short: name for name, short in TYPED.items()}, **{row[0]: name for name, row in PARAMETERS.items()}}
 
@@ -84,14 +88,16 @@ def _nearest_integer(name: str, value: object) -> str | None:
     """Return the integer that a value stands for, the first of several, or how to find one that is left open."""
     if isinstance(value, str) and value.strip().lower() == "auto" and PARAMETERS[name][4] in ("layout", "training"):
         return "the one that `shardmath recommend` finds"
-    meant = meant_integer(name, value.partition(",")[0] if isinstance(value, str) else value)
+    if isinstance(value, str) and not _GROUPED.fullmatch(value):
+        value = value.partition(",")[0]
+    meant = meant_integer(name, value.replace(",", "") if isinstance(value, str) else value)
     return None if meant is None else str(meant)
 
 
 def meant_integer(name: str, value: object) -> int | None:
     """Return the legal integer that stands for a value of the parameter ``name``: for 4.0, "4", "8k" tokens or "on"."""
     minimum, largest = limits(name)
-    tokens = length(value) if isinstance(value, str) and PARAMETERS[name][1] == "tokens" else None
+    tokens = length(_BEHIND.sub("", value)) if isinstance(value, str) and PARAMETERS[name][1] == "tokens" else None
     if tokens is not None:
         meant = tokens
     elif (minimum, largest) == (0, 1) and (said := truth(value)) is not None:

@@ -17,6 +17,8 @@ _LENGTHS: Mapping[str, int] = {"k": 2**10, "K": 2**10, "M": 2**20}
 _TIMES: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 #: Digits, which may stand in groups of three, with an exponent or a letter behind them.
 _NUMBER = re.compile(r"(\d{1,18}|\d{1,3}(?:[,_]\d{3}){1,5})(\.\d{1,9})?(?:e\+?(\d{1,2})|\s?([A-Za-z]?))", re.ASCII)
+#: A number with a word behind it, of which the first letter may be a unit: in ``months`` it is not.
+_BEGUN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(?!mon)([A-Za-z])", re.ASCII)
 _EXAMPLE = "15T"
 _CURRENCIES = "$€£¥"
 
@@ -77,7 +79,11 @@ def _read(
     else:
         match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None or (match[4] or "") not in units:
-            raise InputError(field, value, f"must be {form}", example)
+            if isinstance(value, str) and value.strip()[:1] == "-":
+                raise InputError(field, value, f"must be {form}, from {least} to {largest}", str(least))
+            begun = _BEGUN.match(value) if isinstance(value, str) else None
+            meant = [f"{begun[1]}{unit}" for unit in (begun[2], begun[2].upper()) if unit in units] if begun else []
+            raise InputError(field, value, f"must be {form}", next(iter(meant), example))
         digits, decimals, exponent, unit = match.groups(default="")
         number = Fraction(re.sub("[,_]", "", digits) + decimals) * 10**int(exponent or 0) * units[unit]
     if not least <= number <= largest:

@@ -25,6 +25,8 @@ LARGEST = 2**31
 
 #: A repository of Hugging Face by its link.
 _LINK = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)", re.ASCII | re.IGNORECASE)
+#: Endings of files with weights.
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".nemo", ".safetensors.index.json")
 #: Bounds without ``Field``, whose defaults pydantic before 2.12 takes from one key to the next with the same type.
 Size = Annotated[int, Ge(1), Le(LARGEST)]
 Count = Annotated[int, Ge(0), Le(LARGEST)]
@@ -258,6 +260,9 @@ def load_model(name_or_path: str | os.PathLike[str]) -> Model:
     text = os.fspath(name_or_path)
     if link := _LINK.match(text):
         return _linked(link[1], text)
+    if text.lower().endswith(_WEIGHTS):
+        rule = "must be a model of the catalogue or the path of a config.json: weights are not read"
+        raise InputError("model", text, rule, os.path.join(os.path.dirname(text), "config.json"))
     a_file = text.lower().endswith(".json") or os.path.isfile(os.path.join(text, "config.json"))
     a_namesake = os.path.isdir(text) and text.lower() in _catalogue()
     if a_file or (os.path.exists(text) and not a_namesake):

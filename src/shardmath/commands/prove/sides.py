@@ -84,6 +84,9 @@ class Sides:
         try:
             return parse(text.replace("^", "**"), self.graph, lambda name: holes.get(name) or self._name(name, number))
         except FormulaError as error:
+            cause = error.__context__
+            if isinstance(cause, InputError):
+                raise cause from None
             raise InputError("claim", error.part, f"{error.rule}; in: {text}") from None
 
     def _name(self, name: str, number: int) -> Node:

@@ -12,6 +12,8 @@ from shardmath.search.legal import NAMES, Columns, OnLayouts, plain_cells
 
 #: Columns of text.
 _TEXTS = ("recompute", "verdict", "rule_80", "schedule")
+#: Endings of files that other programs take for what they are not.
+_OTHERS = (".parquet", ".pq", ".xlsx", ".json", ".html", ".png", ".svg")
 
 
 @contextmanager
@@ -33,6 +35,8 @@ def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterato
 
 @contextmanager
 def _csv(path: str) -> Iterator[OnLayouts]:
+    if path.lower().endswith(_OTHERS):
+        raise InputError("csv", path, "must not end like a file of another kind", f"{path.rpartition('.')[0]}.csv")
     with whole_file("csv", path) as file:
         writer = csv_format.writer(file)  # type: ignore[arg-type]
         writer.writerow(NAMES)
@@ -41,6 +45,9 @@ def _csv(path: str) -> Iterator[OnLayouts]:
 
 @contextmanager
 def _parquet(path: str) -> Iterator[OnLayouts]:
+    if path.lower().endswith((".csv", ".tsv", *_OTHERS[2:])):
+        raise InputError("parquet", path, "must not end like a file of another kind",
+                         f"{path.rpartition('.')[0]}.parquet")
     try:
         import pyarrow as pa
         from pyarrow import parquet
