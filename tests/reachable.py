@@ -51,7 +51,7 @@ def is_reachable(implementation: Implementation, item: Component, tensor: Tensor
     needed = {name: allowed for name, allowed in options.items() if name in item.options or name in tensor.options}
     needed |= {axis.name: tuple(option for option in options[axis.name] if _is_spoken_of(tensor, axis, option))
                for axis in AXES if not all(_is_spoken_of(tensor, axis, option) for option in axis.absent)}
-    return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor, unset(implementation.name)[place])
+    return any(is_kept(implementation.with_choices(**dict(choices)), item, tensor, alike(implementation.name)[place])
                for place, choices in _found(implementation.name, tuple(needed.items())))
 
 
@@ -61,11 +61,11 @@ def _is_spoken_of(tensor: Tensor, axis: Axis, option: str) -> bool:
 
 
 def is_kept(
-    implementation: Implementation, item: Component, tensor: Tensor, zeros: Mapping[Expr, Integer],
+    implementation: Implementation, item: Component, tensor: Tensor, of_models: Mapping[Expr, Expr],
 ) -> bool:
-    """Return True if a rank keeps the tensor in some legal layout with exactly these choices, and zeros of models."""
+    """Return True if a rank keeps the tensor in some legal layout with these choices, and what models have alike."""
     choices = implementation.choices
-    only = {**absent_values(choices), **only_values(implementation), **zeros}
+    only = {**absent_values(choices), **only_values(implementation), **of_models}
     kept = tensor.when * instances(item.place, choices) * keep(item, tensor, choices)
     return bool(kept.xreplace(only).doit() != 0)
 
@@ -99,11 +99,20 @@ def programs(name: str) -> tuple[Domain, ...]:
 
 
 @cache
-def unset(name: str) -> tuple[Mapping[Expr, Integer], ...]:
-    """Return by program the switches that none of its models has on; flags of Megatron-LM set any."""
-    return tuple({symbol(letter): Integer(0) for letter in SWITCHES if answered
-                  and not any(getattr(model, BY_LETTER[letter].name) for model in answered)}
-                 for _, answered in _answered(name))
+def alike(name: str) -> tuple[Mapping[Expr, Expr], ...]:
+    """Return by program what all of its models have alike; flags of Megatron-LM set any.
+
+    These are switches that none has on, and as many heads of keys as of queries.
+    """
+    return tuple(_alike(answered) if answered else {} for _, answered in _answered(name))
+
+
+def _alike(answered: tuple[Model, ...]) -> dict[Expr, Expr]:
+    known: dict[Expr, Expr] = {symbol(letter): Integer(0) for letter in SWITCHES
+                               if not any(getattr(model, BY_LETTER[letter].name) for model in answered)}
+    if all(model.num_kv_heads == model.num_attention_heads for model in answered):
+        known[symbol("k")] = symbol("a")
+    return known
 
 
 @cache

@@ -49,13 +49,20 @@ def digest(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def line_of(text: str, name: str) -> int:
+def line_of(text: str, name: str, is_python: bool = True) -> int:
     """Return the line of a class or function, or the first inside of it with the text after ``>``.
 
-    Raises ValueError for a name or text that is not there.
+    Where it is not Python: the first line with the name, or the first from there on with the text. Raises ValueError
+    for a name or text that is not there.
     """
     qualified, _, part = name.partition(" > ")
     lines = text.splitlines()
+    if not is_python:
+        start = next((place for place, line in enumerate(lines) if qualified in line), len(lines))
+        for number, line in enumerate(lines[start:], start + 1):
+            if part in line:
+                return number
+        raise ValueError(f"no {name}")
     for node in _named(ast.parse(text), qualified):
         if not part:
             return node.lineno
@@ -93,7 +100,8 @@ def lines(repositories: Mapping[str, str]) -> dict[str, Any]:
         file = files[entry.file]
         if file["content"] is not None:
             try:
-                file["lines"][entry.name] = line_of(file["content"].decode(), entry.name)
+                file["lines"][entry.name] = line_of(
+                    file["content"].decode(), entry.name, entry.file.endswith(".py"))
             except ValueError as error:
                 raise ValueError(f"{entry.package} {entry.file}: {error}") from None
     return {package: {name: {key: value for key, value in file.items() if key != "content"}

@@ -56,7 +56,8 @@ def _mask(name: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ..
     return tuple(
         saved(f"{name}{suffix}", "mask", (BATCH, SEQUENCE, KEY_SEQUENCE), size, "transformers",
               f"causal mask of every sequence{words}, added to the scores, kept by the closures of full recompute",
-              lifetime=Lifetime.SHARED, when=rfull * when, attention=("eager",), precision=precisions, window=(window,))
+              lifetime=Lifetime.SHARED, when=rfull * when, attention=("eager",), precision=precisions, window=(window,),
+              router=TRANSFORMERS_ROUTERS)
         for suffix, words, when, window in (
             ("", "", ONE, "none"), ("_windowed", " within the window", SOME_WINDOWED, "sliding"),
             ("_whole", " without a window", SOME_WHOLE, "sliding"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from counted import inline, value
 from sympy import Basic, Expr, Integer, Mul, Piecewise, Rational, Symbol
 
 from shardmath.account.accounting import Explanation, RankAccount, explanation
@@ -27,7 +28,7 @@ from shardmath.symbolic.exact import evaluate, holds, number
 from shardmath.symbolic.functions import Max, Min
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parameters import BY_NAME, symbol
-from shardmath.symbolic.terms import TermSet
+from shardmath.symbolic.terms import Contribution, TermSet
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "counted_rows.toml"
 ON = bool(os.environ.get("COUNTED_ROWS"))
@@ -125,6 +126,15 @@ def evaluated(implementation: Implementation, names: Iterable[str], letters: Map
     there = [name for name in names if name in terms]
     results = evaluate(terms.closure(there), letters)
     return {**results, **traced(implementation, there, letters, results)} if ON else dict(results)
+
+
+def summed(implementation: Implementation, rows: Iterable[Contribution], letters: Mapping[str, int]) -> int:
+    """Return the bytes of some rows together, which know them where a run notes them; of weights the elements."""
+    sizes = {f"{row.component.name}.{row.tensor.name}": int(value(inline(implementation, row.expression), letters))
+             for row in rows}
+    whole = sum(sizes.values())
+    kept = {row: size for row, size in sizes.items() if size}
+    return Traced.of(whole, implementation.framework, kept) if ON else whole
 
 
 class Account(dict[str, Any]):

@@ -95,10 +95,13 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("norms behind attention and experts in Megatron-Core",
          choices["norms"] == "post" and choices["layers"] == "experts"
          and choices["router"] not in TRANSFORMERS_ROUTERS),
-        ("mlp = swiglu_clamped in dense layers, and without fusion in Megatron-Core",
-         choices["mlp"] == "swiglu_clamped" and (
+        ("mlp = swiglu_clamped in dense layers, without fusion in Megatron-Core, and with it in Transformers: Liger has"
+         " no such kernel", choices["mlp"] == "swiglu_clamped" and (
              choices["layers"] == "dense"
-             or (choices["swiglu"] != "fused" and choices["router"] not in TRANSFORMERS_ROUTERS))),
+             or (choices["swiglu"] == "fused") == (choices["router"] in TRANSFORMERS_ROUTERS))),
+        ("latent attention in single operations of PyTorch in other programs than Transformers: choose"
+         " attention = flash", choices["router"] not in TRANSFORMERS_ROUTERS
+         and (choices["heads"], choices["attention"]) == ("latent", "eager")),
         ("mlp = swiglu_clamped with the moments of Megatron-Core's step: choose peak = saved",
          choices["mlp"] == "swiglu_clamped" and choices["peak"] in MEGATRON_PEAKS),
         ("latent attention with keys and values gathered: choose context = ring or all_to_all",
