@@ -6,16 +6,21 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, cmp_to_key
 from math import lcm
 from typing import Any
 
-from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Piecewise, Rational, cacheit, ordered, sympify
+from sympy import Basic, Eq, Expr, Function, Gt, Integer, Le, Mul, Piecewise, Rational, S, cacheit, ordered, sympify
 from sympy.core.function import Application
 from sympy.core.logic import fuzzy_and, fuzzy_or
 from sympy.core.operations import LatticeOp
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
+
+from .splits import Number, ratio
+
+#: Numbers of a sum by what they multiply.
+_Sum = Mapping[Expr, Number]
 
 
 class CeilDiv(Function):  # type: ignore[misc]
@@ -148,7 +153,7 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
 
     is_real = True
     _sign: Callable[[Iterable[bool | None]], bool | None]
-    _beats: Callable[[Expr, Expr], bool]
+    _beats: Callable[[_Sum, _Sum], bool]
 
     def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
         """Keep what no other argument makes superfluous; a single one is the answer. There is no unevaluated form."""
@@ -159,10 +164,11 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     @classmethod
     @cacheit  # type: ignore[untyped-decorator]
     def _needed(cls, parts: frozenset[Expr]) -> tuple[Expr, ...]:
-        kept: list[Expr] = []
-        for part in ordered(parts):
-            if not any(cls._beats(other, part) for other in kept):
-                kept = [*(other for other in kept if not cls._beats(part, other)), part]
+        kept: dict[Expr, _Sum] = {}
+        for part in ordered(sorted(parts, key=cmp_to_key(Basic.compare))):  # ordered leaves ties as they come
+            own = _summands(part)
+            if not any(cls._beats(other, own) for other in kept.values()):
+                kept = {**{known: other for known, other in kept.items() if not cls._beats(own, other)}, part: own}
         return tuple(kept)
 
     def _eval_is_integer(self) -> bool | None:
@@ -181,8 +187,8 @@ class Max(_Extreme):
     _sign = staticmethod(fuzzy_or)
 
     @staticmethod
-    def _beats(argument: Expr, other: Expr) -> bool:
-        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(argument - other)
+    def _beats(argument: _Sum, other: _Sum) -> bool:
+        return _is_never_below(argument, other)
 
 
 class Min(_Extreme):
@@ -191,26 +197,44 @@ class Min(_Extreme):
     _sign = staticmethod(fuzzy_and)
 
     @staticmethod
-    def _beats(argument: Expr, other: Expr) -> bool:
-        return not (argument.is_Symbol and other.is_Symbol) and _is_never_negative(other - argument)
-
-
-def _is_never_negative(expression: Expr) -> bool:
-    """Return True if the signs of the summands say so; one that is a positive integer makes up for -1."""
-    number, rest = expression.as_coeff_Add()
-    summands = Add.make_args(rest)
-    return all(map(_is_nonnegative, summands)) and bool(
-        number >= 0 or number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
-    )
+    def _beats(argument: _Sum, other: _Sum) -> bool:
+        return _is_never_below(other, argument)
 
 
 @cache
-def _is_nonnegative(part: Expr) -> bool:
-    """Return True if SymPy knows a summand as never negative; sizes with a minus in front are not asked about."""
-    if part.is_Mul and part.args[0].is_negative and all(
-            size.is_Symbol and size.is_nonnegative for size in part.args[1:]):
-        return False
-    return bool(part.is_nonnegative)
+def _summands(expression: Expr) -> _Sum:
+    """Return the numbers in a sum by what they multiply: equal products are added, the number alone multiplies 1."""
+    if expression.is_Mul:
+        expression = Mul(*expression.args)
+    if expression.is_Add:
+        numbers: dict[Expr, Number] = {}
+        for part in expression.args:
+            for factor, number in _summands(part).items():
+                numbers[factor] = numbers.get(factor, 0) + number
+        return numbers
+    number, factor = expression.as_coeff_Mul(rational=True)
+    return {factor: ratio(int(number.p), int(number.q))}
+
+
+def _is_never_below(high: _Sum, low: _Sum) -> bool:
+    """Return True if the signs in the difference say so, and that a positive integer is at least 1."""
+    least: Number = 0
+    for factor in (*low, *(factor for factor in high if factor not in low)):
+        number = high.get(factor, 0) - low.get(factor, 0)
+        if factor is S.One:
+            least += number
+        elif number:
+            is_nonnegative, is_nonpositive, has_least_one = _signs(factor)
+            if not (is_nonpositive if number < 0 else is_nonnegative):
+                return False
+            least += number if has_least_one else 0
+    return least >= 0
+
+
+@cache
+def _signs(factor: Expr) -> tuple[bool, bool, bool]:
+    """Return whether a factor is never negative, is never positive, and is a positive integer, as far as is known."""
+    return bool(factor.is_nonnegative), bool(factor.is_nonpositive), bool(factor.is_positive and factor.is_integer)
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

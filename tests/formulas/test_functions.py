@@ -103,10 +103,14 @@ def test_iverson_of_what_is_decided_by_assumptions() -> None:
 
 
 EXTREMES = pytest.mark.parametrize(("function", "of_numbers"), [(Max, max), (Min, min)], ids=["Max", "Min"])
-#: Sums of products in which positive, natural and any integers stand, and numbers.
-SUMS = st.lists(
-    st.tuples(st.integers(-2, 3), st.lists(st.sampled_from([positive, other, natural, x]), max_size=2)), max_size=3,
-).map(lambda parts: Add(*(math.prod(factors, start=Integer(number)) for number, factors in parts)))
+#: Sums of products in which positive, natural and any integers stand, and numbers; some as written.
+SUMS = st.builds(
+    lambda parts, evaluate: Add(*(sympy.Mul(number, *factors, evaluate=evaluate) for number, factors in parts),
+                                evaluate=evaluate),
+    st.lists(st.tuples(st.integers(-2, 3), st.lists(st.sampled_from([positive, other, natural, x]), max_size=2)),
+             max_size=3),
+    st.booleans(),
+)
 
 
 @EXTREMES
@@ -131,7 +135,10 @@ def test_extremes_after_substitution(
     [(Max(1, positive), positive), (Min(1, positive), 1), (Max(0, natural), natural), (Min(natural, 0), 0),
      (Max(1, positive * other), positive * other), (Min(positive, 2 - other - natural), 2 - other - natural),
      (Max(x, x + natural, x - positive), x + natural), (Min(x, x + natural, x - positive), x - positive),
-     (Max(2 * positive, positive, 0), 2 * positive), (Min(x, Min(x + 1, y), y), Min(x, y))],
+     (Max(2 * positive, positive, 0), 2 * positive), (Min(x, Min(x + 1, y), y), Min(x, y)),
+     (Max(2, 2 * positive), 2 * positive), (Min(2, 1 + positive), 2),
+     (Max(x * y, sympy.Mul(y, x, evaluate=False), 0), Max(0, x * y)),
+     (Max(3 * x, Add(x, x, evaluate=False) + x), 3 * x)],
     ids=str,
 )
 def test_an_argument_that_another_one_makes_superfluous_is_dropped(found: Expr, expected: Expr) -> None:

@@ -28,7 +28,8 @@ FOLDERS = {
 #: imports from lower layers and from its own package only.
 LAYERS = (
     {"axis", "memo", "run_out", "slicing", "workspaces"},
-    {"functions", "parameters", "sources", "splits"},
+    {"splits"},
+    {"functions", "parameters", "sources"},
     {"expert_layers"},
     {"dimension"},
     {"efficiencies", "work"},
