@@ -65,16 +65,21 @@ RUNS_BESIDE = f"""Further runs ([`{BESIDE}`](../tests/data/{BESIDE}) has sources
     ranks are 43.7 of the 50 GB/s of an adapter (`flex_network_per_mille`). They are of no row here; at the rate of
     collectives the three rows with HybridEP would be +12.8, -2.0 and -19.4 % off. NVIDIA took `moe_a2a_overlap` out of
     its recipe of Qwen3 235B on B200 for what it costs the host, and chunks too: with MXFP8 20.1 s became 16.9."""
-CAUSES = """By cause, of the 34 rows: tokens beside computing on Blackwell, and Qwen3 30B of release 25.11 on 16 H100,
-    are the lowest (-23 to -61 %). Within 72 GPUs that NVLink joins, 12 of 13 rows of DeepSeek-V3 and Qwen3 235B are
-    too long, those in BF16 most (+9 to +23 %). Tokens on their way take a fifth to a third of a micro-batch there. A
-    token meets fewer ranks than it may (7.2 of 32 in the mean, not 8), which is a tenth of that, 2 to 3 % of a step.
-    Qwen3 30B on eight GPUs is too short (-1 to -19 %), though a token is counted for 8 ranks and meets 5.3: with the
-    mean it would be shorter by another tenth. HybridEP's own figures for 32 ranks of GB200, 586 GB/s, are the rate
-    that is counted, 577. Qwen3 235B on 256 H100 (+14 to +17 %) waits for tokens of an all-to-all among four servers
-    during more than half of a micro-batch, at the rate that was fitted to other collectives; no public figure of such
-    an all-to-all was found. Neither the efficiency of grouped products by an expert's tokens nor uneven loads can be
-    told apart from these rows."""
+#: GB/s of an adapter of 400 Gb/s that collectives on Hopper are counted with.
+_OF_ADAPTER = 50 * EFFICIENCIES["hopper"]["network_per_mille"] / 1000
+CAUSES = f"""By cause, of the 34 rows: tokens beside computing on Blackwell, and Qwen3 30B of release 25.11 on 16 H100,
+    are the lowest (-23 to -61 %). Within 72 GPUs that NVLink joins, 12 of 13 rows of DeepSeek-V3 and Qwen3 235B are too
+    long, those in BF16 most (+9 to +23 %). Tokens on their way take a fifth to a third of a micro-batch there. A token
+    meets fewer ranks than it may (7.2 of 32 in the mean, not 8), which is a tenth of that, 2 to 3 % of a step. Qwen3
+    30B on eight GPUs is too short (-1 to -19 %), though a token is counted for 8 ranks and meets 5.3: with the mean it
+    would be shorter by another tenth. HybridEP's own figures for 32 ranks of GB200, 586 GB/s, are the rate that is
+    counted, 577. Qwen3 235B on 256 H100 (+14 to +17 %) waits for tokens of an all-to-all among four servers during more
+    than half of a micro-batch, at the rate that was fitted to other collectives, {_OF_ADAPTER:.1f} of the 50 GB/s of an
+    adapter. All-to-alls of NCCL that were published reach more of theirs: 12 GB/s on 64 A800 in eight servers, 10.7 of
+    which leave the server, where an all-reduce has 95 for a server, 11.9 for a GPU (NVIDIA/nccl#1116); and on six
+    servers of H100 what one adapter gives, 48 to 49 GB/s, by NCCL's maintainers (NVIDIA/nccl-tests#267). So the rate
+    may be why, which these rows were not fitted to. Neither the efficiency of grouped products by an expert's tokens
+    nor uneven loads can be told apart from these rows."""
 NOT_EXPLAINED = """Not explained: with tokens beside computing, B200 and B300 in servers of eight take longer than
     the host needs here, and longer than without: that schedule's own work on the host is not counted. The runs of
     Qwen3 30B on 16 H100 whose tokens go by all-to-all take 16 ms for a sequence in a layer, in micro-batches of one
