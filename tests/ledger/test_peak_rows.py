@@ -11,8 +11,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from oracles.traced import explained
 
 from shardmath.account.accounting import RankAccount, explain
+from shardmath.account.configured import configured
 from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -83,13 +85,13 @@ class Layout:
 
     def account(self) -> tuple[RankAccount, ...]:
         """What shardmath says, by pipeline rank."""
-        return explain(
+        return explained(configured(
             self.kind.model, GPU, kernels=self.kind.kernels, seq_length=SEQUENCE, micro_batch_size=self.b,
             global_batch_size=self.b * self.m * 2, tensor_parallel=self.t, pipeline_parallel=self.p, data_parallel=2,
             sequence_parallel=bool(self.sp), recompute="mlp" if self.rmlp else "none",
             gradients="bf16" if self.w == 2 else "fp32", hidden_dropout=self.dropout, attention_dropout=self.dropout,
             **{**LIBRARIES[self.kind.libraries], **self.kind.torch_workspace},
-        ).ranks
+        )).ranks
 
 
 def layouts() -> list[Layout]:

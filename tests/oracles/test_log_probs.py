@@ -11,6 +11,7 @@ from oracles.allocator import AllocatorLog
 from oracles.huggingface import causal_lm, random_shape, token_ids, with_large_vocabulary
 from oracles.ledger import ledger
 from oracles.live import Live
+from oracles.saved import Saved
 from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 from transformers import PreTrainedModel
@@ -150,3 +151,18 @@ def test_pairs(draw: Random, loss: str, reference: str) -> None:
     numbers = 64 * shape["b"] + 64 * shape["s"] * shape["b"]  # sums of sequences, and numbers of single tokens
     for counted, moment in zip((after, forward, backward), moments, strict=True):
         assert abs(counted - rest - tables - moment) <= numbers
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("loss", ["log_probs", "trl_dpo", "trl_dpo_16"])
+def test_saved_by_pairs(draw: Random, loss: str) -> None:
+    """Model and loss save this, but for numbers of sequences; ms-swift's masks are also held by its trainer."""
+    score, wide = _LOSSES[loss]
+    shape = random_shape(draw) | {"s": draw.randint(16, 40), "b": 2 * draw.randint(1, 3)}
+    ids, model = token_ids(shape), causal_lm("llama", shape, "sdpa")
+    with Saved() as saved:
+        margin = loss_of(score, model, None, ids, wide)
+        kept = saved.bytes(model, ids)
+    activation, = ledger(HUGGINGFACE.with_choices(loss=loss), "stage.activation", **shape)
+    assert margin.requires_grad
+    assert abs(kept - activation) <= 8 * shape["b"]

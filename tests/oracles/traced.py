@@ -70,14 +70,18 @@ class Traced(int):
     def __neg__(self) -> Traced:
         return self._times(-1, 0, 0)
 
+    def __mul__(self, other: object) -> Any:
+        plain = isinstance(other, int) and not isinstance(other, Traced)
+        return self._times(int(other), 0, 0) if plain else int(self) * other
+
     def __abs__(self) -> Traced:
         return self if int(self) >= 0 else -self
 
-    __radd__ = __add__
+    __radd__, __rmul__ = __add__, __mul__
 
     def __eq__(self, other: object) -> bool:
         equal = bool(int(self) == other)
-        if equal:
+        if equal and not isinstance(other, Traced):
             self._note(getattr(other, "tolerance", 0))
         return equal
 
