@@ -54,8 +54,9 @@ TERMS = {
     "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
     "attention.k.weight": ("elements", "projection of k"),
     "attention.v.weight": ("elements", "projection of v"),
-    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
-    "attention.qkv.bias": ("elements", "bias of the QKV projection"),
+    "attention.q.bias": ("elements", "bias of the projection of q"),
+    "attention.k.bias": ("elements", "bias of the projection of k"),
+    "attention.v.bias": ("elements", "bias of the projection of v"),
     "attention.qkv.input": ("bytes", "input of the QKV projection"),
     "attention.q_norm.weight": ("elements", "scale of the norm, on every rank"),
     "local.heads": ("elements", "query heads, of one rank"),
@@ -171,8 +172,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_kv_features = ratio(kv_size, tensor_parallel)
     attention_k_weight = hidden_size*local_kv_features
     attention_v_weight = hidden_size*local_kv_features
-    local_qkv_features = ratio((query_size + 2*kv_size), tensor_parallel)
-    attention_qkv_bias = qkv_bias*local_qkv_features
+    attention_q_bias = qkv_bias*local_query_features
+    attention_k_bias = qkv_bias*local_kv_features
+    attention_v_bias = qkv_bias*local_kv_features
     attention_qkv_input = 2*micro_batch_size*hidden_size*local_sequence_sp
     attention_q_norm_weight = head_dim*qk_norm
     local_heads = ratio(num_attention_heads, tensor_parallel)
@@ -257,8 +259,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.kv_features": local_kv_features,
         "attention.k.weight": attention_k_weight,
         "attention.v.weight": attention_v_weight,
-        "local.qkv_features": local_qkv_features,
-        "attention.qkv.bias": attention_qkv_bias,
+        "attention.q.bias": attention_q_bias,
+        "attention.k.bias": attention_k_bias,
+        "attention.v.bias": attention_v_bias,
         "attention.qkv.input": attention_qkv_input,
         "attention.q_norm.weight": attention_q_norm_weight,
         "local.heads": local_heads,
@@ -345,7 +348,9 @@ ROWS = {
     "attention.q.weight": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
     "attention.k.weight": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
     "attention.v.weight": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
-    "attention.qkv.bias": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
+    "attention.q.bias": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
+    "attention.k.bias": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
+    "attention.v.bias": ("attention", "LAYER", "weight", "PERSISTENT", "qkv", (), False),
     "attention.qkv.input": ("attention", "LAYER", "activation", "IN_FLIGHT", "qkv", (), False),
     "attention.q_norm.weight": ("attention", "LAYER", "weight", "PERSISTENT", "q_norm", (), False),
     "attention.q_norm.input_fp32": ("attention", "LAYER", "activation", "IN_FLIGHT", "q_norm", (), False),

@@ -80,7 +80,6 @@ TERMS = {
     "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
     "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
-    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
     "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
@@ -469,14 +468,13 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_vocab = ratio(padded_vocab_size, tensor_parallel)
     local_query_features = ratio(query_size, tensor_parallel)
     local_kv_features = ratio(kv_size, tensor_parallel)
-    local_qkv_features = ratio((query_size + 2*kv_size), tensor_parallel)
     local_ffn = ratio(ffn_hidden_size, tensor_parallel)
     embedding_parameters = hidden_size*local_vocab
     embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
     attention_norm_parameters = hidden_size
     attention_norm_aligned = 64*ceil_div(hidden_size, 64)
-    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
-    attention_aligned = 64*qkv_bias*ceil_div(local_qkv_features, 64) + 128*qk_norm*ceil_div(head_dim, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
+    attention_parameters = 2*qkv_bias*local_kv_features + qkv_bias*local_query_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+    attention_aligned = 128*qkv_bias*ceil_div(local_kv_features, 64) + 64*qkv_bias*ceil_div(local_query_features, 64) + 128*qk_norm*ceil_div(head_dim, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
     swiglu_parameters = 3*hidden_size*local_ffn
@@ -827,7 +825,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.vocab": local_vocab,
         "local.query_features": local_query_features,
         "local.kv_features": local_kv_features,
-        "local.qkv_features": local_qkv_features,
         "local.ffn": local_ffn,
         "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,

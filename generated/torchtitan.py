@@ -70,7 +70,6 @@ TERMS = {
     "local.sequence_sp": ("elements", "tokens of norms, residuals and column-parallel inputs (sequence-parallel region), of one rank"),
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
     "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
-    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.heads": ("elements", "query heads, of one rank"),
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
@@ -123,7 +122,6 @@ TERMS = {
     "model.local.vocab": ("elements", "padded vocabulary, of one rank, of the whole model on one rank"),
     "model.local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"),
     "model.local.kv_features": ("elements", "rows of the key or value projection, of one rank, of the whole model on one rank"),
-    "model.local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"),
     "model.local.ffn": ("elements", "inner width of the MLP, of one rank, of the whole model on one rank"),
     "model.embedding.parameters": ("elements", "Word embedding: parameters of one rank, of the whole model on one rank"),
     "model.attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"),
@@ -644,7 +642,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_sequence_sp = ratio(seq_length, context_parallel*sequence_shards)
     local_query_features = ratio(query_size, tensor_parallel)
     local_kv_features = ratio(kv_size, tensor_parallel)
-    local_qkv_features = ratio((query_size + 2*kv_size), tensor_parallel)
     local_heads = ratio(num_attention_heads, tensor_parallel)
     local_kv_heads = max(1, ratio(num_kv_heads, tensor_parallel))
     local_ffn = ratio(ffn_hidden_size, tensor_parallel)
@@ -655,8 +652,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_parameters = hidden_size
     attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
-    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
-    attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
+    attention_parameters = 2*qkv_bias*local_kv_features + qkv_bias*local_query_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+    attention_aligned = optimizer_shards*(2*qkv_bias*ceil_div(local_kv_features, optimizer_shards) + qkv_bias*ceil_div(local_query_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
     attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
@@ -697,10 +694,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     model_local_vocab = vocab_size
     model_local_query_features = query_size
     model_local_kv_features = kv_size
-    model_local_qkv_features = query_size + 2*kv_size
     model_local_ffn = ffn_hidden_size
     model_embedding_parameters = hidden_size*model_local_vocab
-    model_attention_parameters = qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*model_local_kv_features + 2*hidden_size*model_local_query_features
+    model_attention_parameters = 2*qkv_bias*model_local_kv_features + qkv_bias*model_local_query_features + 2*head_dim*qk_norm + 2*hidden_size*model_local_kv_features + 2*hidden_size*model_local_query_features
     model_swiglu_parameters = 3*hidden_size*model_local_ffn
     model_head_parameters = hidden_size*model_local_vocab*(1 - tied_embeddings)
     model_layer_parameters = attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters
@@ -1166,7 +1162,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.sequence_sp": local_sequence_sp,
         "local.query_features": local_query_features,
         "local.kv_features": local_kv_features,
-        "local.qkv_features": local_qkv_features,
         "local.heads": local_heads,
         "local.kv_heads": local_kv_heads,
         "local.ffn": local_ffn,
@@ -1219,7 +1214,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "model.local.vocab": model_local_vocab,
         "model.local.query_features": model_local_query_features,
         "model.local.kv_features": model_local_kv_features,
-        "model.local.qkv_features": model_local_qkv_features,
         "model.local.ffn": model_local_ffn,
         "model.embedding.parameters": model_embedding_parameters,
         "model.attention.parameters": model_attention_parameters,

@@ -78,7 +78,6 @@ TERMS = {
     "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
     "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
-    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
     "attention_norm.aligned": ("elements", "Norm before attention: parameters of one rank, each padded as its data parallelism does"),
@@ -446,11 +445,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_vocab = ratio(padded_vocab_size, tensor_parallel)
     local_query_features = ratio(query_size, tensor_parallel)
     local_kv_features = ratio(kv_size, tensor_parallel)
-    local_qkv_features = ratio((query_size + 2*kv_size), tensor_parallel)
     local_ffn = ratio(ffn_hidden_size, tensor_parallel)
     embedding_aligned = hidden_size*optimizer_shards*ceil_div(local_vocab, optimizer_shards)
     attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-    attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
+    attention_aligned = optimizer_shards*(2*qkv_bias*ceil_div(local_kv_features, optimizer_shards) + qkv_bias*ceil_div(local_query_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
     ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     swiglu_aligned = optimizer_shards*(2*hidden_size*ceil_div(local_ffn, optimizer_shards) + local_ffn*ceil_div(hidden_size, optimizer_shards))
     final_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
@@ -783,7 +781,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.vocab": local_vocab,
         "local.query_features": local_query_features,
         "local.kv_features": local_kv_features,
-        "local.qkv_features": local_qkv_features,
         "local.ffn": local_ffn,
         "embedding.aligned": embedding_aligned,
         "attention_norm.aligned": attention_norm_aligned,

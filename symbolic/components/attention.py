@@ -103,7 +103,10 @@ def _qkv() -> tuple[Tensor, ...]:
                projections=_APART),
         weight("v.weight", at, (KV_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of v", tokens=_TOKENS,
                projections=_APART),
-        weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
+        weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS, projections=_JOINT),
+        *(weight(f"{name}.bias", at, (features,), "qwen2", f"bias of the projection of {name}", _QKV_BIAS,
+                 projections=_APART)
+          for name, features in (("q", QUERY_FEATURES), ("k", KV_FEATURES), ("v", KV_FEATURES))),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
               storage="attention.normed", precision=_LOW, gathered_input=("dropped",), fp8=_TRAINED,
               adapters=_TRAINED),

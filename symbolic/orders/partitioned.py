@@ -10,14 +10,25 @@ from collections.abc import Mapping
 
 from ..parameters import symbols
 from . import attended
-from .transformers import ADDED_BIASED, EVENTS, LAYERS, TURNED_BACK, Layer, scripts_of
+from .transformers import (
+    ADDED_BIASED,
+    EVENTS,
+    LAYERS,
+    TURNED_BACK,
+    Layer,
+    norm_of_heads,
+    norm_of_heads_backward,
+    scripts_of,
+)
 from .words import Passing, Script
 
-(zero3,) = symbols("zero3")
+qkn, zero3 = symbols("qkn zero3")
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["sdpa"]}
 PASSING = (Passing("stages.flat", (), 1, "1 in stages 1 and 2", "deepspeed", 1 - zero3, _OPTIONS),
-           Passing("stages.gathered", (), 1, "1 in stage 3", "deepspeed", zero3, _OPTIONS))
+           Passing("stages.gathered", (), 1, "1 in stage 3", "deepspeed", zero3, _OPTIONS),
+           Passing("heads.normed", (), 1, "1 with norms of queries and keys", "deepspeed", qkn, _OPTIONS),
+           Passing("heads.plain", (), 1, "1 without them", "deepspeed", 1 - qkn, _OPTIONS))
 
 _TAKEN = {"added": "zero:take", ADDED_BIASED: ADDED_BIASED.replace("added", "zero:take")}
 #: Events at points of a step in all stages, in place of those words, or alone.
@@ -47,8 +58,13 @@ _IN_STAGE_3: Mapping[str, Mapping[str, str]] = {
 }
 
 
+def _if_normed(words: str) -> str:
+    """Return words of which those of DeepSpeed are played with norms of heads alone."""
+    return " ".join(f"if:heads.normed:{word}" if word.startswith("zero:") else word for word in words.split())
+
+
 class _Gathered(Layer):
-    """The words of a layer without biases and without norms of heads, in stage 3."""
+    """The words of a layer in stage 3."""
 
     def module(self, name: str, words: str) -> str:
         return f"zero:in:{name} {words} zero:out:{name}"
@@ -65,7 +81,8 @@ class _Gathered(Layer):
 
     def _multiplied(self, weight: str, gradient: str, freed: str) -> str:
         """Return the words of a product: ``gradient`` makes that of its input, ``freed`` frees that of its output."""
-        words = f"{gradient} grad:{weight} zero:loose:{weight} {freed} zero:take"
+        bias = weight.replace(".weight", ".bias")
+        words = f"{gradient} grad:{weight} grad:{bias} zero:loose:{weight} {freed} zero:take"
         return self.module(weight, " ".join(words.split()))
 
     def _down_backward(self) -> str:
@@ -86,8 +103,17 @@ class _Gathered(Layer):
     def _v_backward(self) -> str:
         return self._multiplied("attention.v.weight", "+input.gradient", "-v.gradient")
 
+    def _turned(self, name: str) -> str:
+        begins, *_, ends = self.module(f"attention.{name}.weight", "of").split()
+        normed = self.module(f"attention.{name}_norm.weight", norm_of_heads(name))
+        return (f"{begins} +{name}.linear {_if_normed(ends)} {_if_normed(normed)}"
+                f" if:heads.plain:{ends} -{name}.linear")
+
     def _normed_backward(self, name: str) -> str:
-        return f"+{name}.joined -{name}.turned_back"
+        row = f"attention.{name}_norm.weight"
+        words = norm_of_heads_backward(name).replace(" added", f" zero:loose:{row} zero:take")
+        return (f"{_if_normed(self.module(row, words))} +{name}.joined -{name}.turned_back"
+                f" -{name}_norm.input_gradient")
 
     def _k_backward(self) -> str:
         made = self._multiplied("attention.k.weight", "+input.gradient", TURNED_BACK["k"])

@@ -45,11 +45,11 @@ _TOKENS = (SEQUENCE, BATCH)
 def _modules(component: str, *names: str) -> tuple[str, ...]:
     """Return the weights of projections, each with the matrices of its adapter behind it."""
     return tuple(row for name in names for row in (
-        f"{component}.{name}.weight", *(["attention.qkv.bias"] if name == "q" else []),
+        f"{component}.{name}.weight", f"{component}.{name}.bias",
         f"{component}_adapters.{name}.adapter_a", f"{component}_adapters.{name}.adapter_b"))
 
 
-#: Parameters of a layer in the order of its modules. Biases of queries, keys and values are one row.
+#: Parameters of a layer in the order of its modules.
 MODULES = (
     *_modules("attention", "q", "k", "v", "o_proj"), "attention.q_norm.weight", "attention.k_norm.weight",
     *_modules("swiglu", "gate", "up", "down"), "attention_norm.weight", "ffn_norm.weight",
@@ -161,6 +161,17 @@ def _norm_backward(
             + f" free:{row}.input_fp32{last} -{kind}.fp32 {result} -{kind}.sum")
 
 
+def norm_of_heads(name: str, frozen: bool = False) -> str:
+    """Return the words of a norm of each head of queries or keys."""
+    return _norm(f"attention.{name}_norm", f"+{name}.projected", f"{name}_norm", frozen)
+
+
+def norm_of_heads_backward(name: str, frozen: bool = False) -> str:
+    """Return the words of its backward pass."""
+    result = f"+{name}_norm.input_gradient +{name}_norm.input_gradient_alone"
+    return _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", result, f"{name}_norm", frozen)
+
+
 def _rope(name: str, output: str) -> str:
     return (f"+{name}.cosine +{name}.half +{name}.rotated -{name}.half +{name}.sine -{name}.rotated"
             f" {output} -{name}.cosine -{name}.sine")
@@ -179,8 +190,12 @@ TURNED_BACK = {name: f"-{name}.joined -{name}.turned_back_alone -{name}_norm.inp
 
 
 def _biased(weight: str) -> str:
-    """Return the words of the gradients of a matrix and its input: one with a bias has that of its input first."""
-    return f"+input.gradient_biased grad:{weight} +input.gradient_weighed"
+    """Return the words of the gradients of a matrix and its input: one with a bias has that of its input first.
+
+    The bias's own comes last.
+    """
+    bias = weight.replace(".weight", ".bias")
+    return f"+input.gradient_biased grad:{weight} grad:{bias} +input.gradient_weighed"
 
 
 #: Word that adds gradients of a matrix and its bias, before there is a sum of those of the input.
@@ -249,7 +264,7 @@ class Layer:
 
     def _turned(self, name: str) -> str:
         """Return the words of queries or keys before RoPE: a projection and a norm, if the model has that."""
-        normed = _norm(f"attention.{name}_norm", f"+{name}.projected", f"{name}_norm", self._frozen)
+        normed = norm_of_heads(name, self._frozen)
         words = adapted.forward(name, f"+{name}.linear", self._names, normed)
         return f"{self.module(f'attention.{name}.weight', words)} -{name}.linear"
 
@@ -332,16 +347,14 @@ class Layer:
         return f"{self._attention.values_joined}{_biased('attention.v.weight')} -v.joined -v.gradient added"
 
     def _normed_backward(self, name: str) -> str:
-        result = f"+{name}_norm.input_gradient +{name}_norm.input_gradient_alone"
-        normed = _norm_backward(f"attention.{name}_norm", f"-{name}.normed_gradient", result, f"{name}_norm",
-                                self._frozen)
+        normed = norm_of_heads_backward(name, self._frozen)
         weight = "" if self._frozen else " " + _biased(f"attention.{name}.weight")
         return f"{normed} +{name}.joined -{name}.turned_back -{name}_norm.input_gradient{weight}"
 
     def _k_backward(self) -> str:
         if self._frozen:
             return self._later("k", TURNED_BACK["k"])
-        return (f"grad:attention.qkv.bias {TURNED_BACK['k']} +input.sum_weighed {ADDED_BIASED} +input.sum_biased"
+        return (f"{TURNED_BACK['k']} +input.sum_weighed {ADDED_BIASED} +input.sum_biased"
                 f" {_MADE} {_MADE} added")
 
     def _q_backward(self) -> str:

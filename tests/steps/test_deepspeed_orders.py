@@ -42,7 +42,7 @@ def of_row(row: dict[str, str]) -> Configuration:
 def test_order_and_peak_are_those_of_deepspeed(place: int) -> None:
     """Of every tensor that is larger than the numbers of a micro-batch's tokens, with the optimizer step.
 
-    Qwen2's biases are one parameter in a replay, which changes the norms of the optimizer step.
+    In one of four models with biases and a bucket that gets full the order is another, at an equal peak.
     """
     row = ORDERS[place]
     run, shape = of_row(row), described(row)[1]
@@ -54,7 +54,7 @@ def test_order_and_peak_are_those_of_deepspeed(place: int) -> None:
         assert account.peak_bytes == int(row["peak"]), row
     else:  # of any rank, and wherever in a layer a bucket gets full
         assert account.peak_bytes >= int(row["peak"]), row
-    if row["family"] != "qwen2":
+    if row["family"] != "qwen2" or int(row["bucket"]) >= most_parameters(shape):
         assert {"made": str(made), "order": digest} == {name: row[name] for name in ("made", "order")}, row
 
 
@@ -92,7 +92,6 @@ def test_peak_of_the_trace_is_the_ledgers() -> None:
 
 @pytest.mark.parametrize(("model", "others", "words"), [
     ("llama-3.2-1b", {"kernels": {}}, "peak = 'saved'"),
-    ("qwen2.5-0.5b", {"reduce_bucket_size": 10**8}, "qkv_bias = 1: must be 0 where a bucket gets full"),
 ])
 def test_what_is_not_replayed(model: str, others: dict[str, Any], words: str) -> None:
     asked = {"implementation": "huggingface", "seq_length": 2048, "data_parallel": 8, "zero_stage": 2,

@@ -26,7 +26,7 @@ from shardmath.steps.trace import GATHER, REDUCE, Trace
 #: Begin of a layer, which is none when it runs again.
 AT_WORK = "in:layer"
 NAME = "gathered"
-_HEAD, _EMBEDDING = "head.weight", "embedding.weight"
+_HEAD, _EMBEDDING = "head", "embedding"
 
 
 class Parameter(NamedTuple):
@@ -38,10 +38,10 @@ class Parameter(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """A module that begins in a pass of the model, and its weight, if it has one."""
+    """A module that begins in a pass of the model, and its weight and bias, as far as it has them."""
 
     module: str
-    parameter: Parameter | None
+    parameters: Sequence[Parameter]
 
 
 @dataclass
@@ -60,6 +60,11 @@ class _Bucket:
 
     elements: int = 0
     content: list[tuple[Parameter, int | None]] = field(default_factory=list)
+
+
+def _module(name: str) -> str:
+    """Return the name of the module whose weight or bias has a name, and that of a module without."""
+    return name.removesuffix(".weight").removesuffix(".bias")
 
 
 class Gathering:
@@ -82,7 +87,7 @@ class Gathering:
         self._kept_until: dict[tuple[int, int], bool] = {}
         self._queue: deque[tuple[int, Parameter]] = deque()
         self._fetched_for: dict[Parameter, int] = {}
-        self._at: dict[str, Parameter | None] = {}
+        self._at: dict[str, Sequence[Parameter]] = {}
         self._step = self._available = 0
         self._has_buckets = self._has_stepped = False
         self._bucket = _Bucket()
@@ -98,20 +103,17 @@ class Gathering:
     def play(self, event: str) -> None:
         """Run one event, ``in:NAME`` and ``out:NAME`` of a module, or of the one whose weight has that name."""
         word, _, name = event.partition(":")
-        self._events[word](name)
+        self._events[word](_module(name))
 
     def make(self, row: Row, key: int) -> None:
         """Take note of the gradient of a weight of the module at work."""
-        parameter = self._at[row.name]
-        assert parameter is not None
+        parameter, = (each for each in self._at[_module(row.name)] if each.name == row.name)
         self._made.append((parameter, key))
 
     def _pass_of_model(self) -> Iterator[_Use]:
         """Yield the modules in the order in which they begin in one pass of the model, forward and backward."""
         scripts, layers = self._rows.scripts, range(self._rows.layers)
-        by_name: dict[str, list[Parameter]] = {}
-        for parameter in self._parameters:
-            by_name.setdefault(parameter.name, []).append(parameter)
+        modules = self._modules()
 
         def begun(point: str, layer: int = 0) -> Iterator[_Use]:
             for event in scripts[point]:
@@ -123,9 +125,9 @@ class Gathering:
 
         def of(event: str, layer: int) -> Iterator[_Use]:
             if event.startswith("zero:in:"):
-                name = self._named(event.removeprefix("zero:in:"))
-                weights = by_name.get(name)
-                yield _Use(name, weights[layer if len(weights) > 1 else 0] if weights else None)
+                name = self._named(_module(event.removeprefix("zero:in:")))
+                instances = modules.get(name, [()])
+                yield _Use(name, instances[layer if len(instances) > 1 else 0])
 
         yield from begun("embedding_forward")
         for layer in layers:
@@ -136,6 +138,16 @@ class Gathering:
             yield from begun("layer_backward", layer)
         yield from begun("embedding_backward")
 
+    def _modules(self) -> Mapping[str, Sequence[Sequence[Parameter]]]:
+        """Return the parameters of each instance of every module, by its name."""
+        by_name: dict[str, list[Parameter]] = {}
+        for parameter in self._parameters:
+            by_name.setdefault(parameter.name, []).append(parameter)
+        modules: dict[str, list[Sequence[Parameter]]] = {}
+        for name, instances in by_name.items():
+            modules.setdefault(_module(name), []).append(instances)
+        return {name: list(zip(*instances, strict=True)) for name, instances in modules.items()}
+
     def _named(self, name: str) -> str:
         return _EMBEDDING if name == _HEAD and self._rows.values["tied_embeddings"] else name
 
@@ -143,7 +155,7 @@ class Gathering:
         """Begin a pass of the model."""
         if not self._has_buckets:
             self._make_buckets()
-        self._queue = deque((step, use.parameter) for step, use in enumerate(self._uses) if use.parameter)
+        self._queue = deque((step, each) for step, use in enumerate(self._uses) for each in use.parameters)
         self._fetched_for, self._step, self._available = {}, 0, 0
 
     def _make_buckets(self) -> None:
@@ -162,20 +174,20 @@ class Gathering:
                        for parameter in small}
 
     def _enter(self, name: str) -> None:
-        """Gather and wait for the weight of a module, and gather others ahead."""
-        module, parameter = self._uses[self._step]
+        """Gather and wait for the parameters of a module, and gather others ahead."""
+        module, parameters = self._uses[self._step]
         assert module == self._named(name), (module, name)
-        self._at[name] = parameter
-        if parameter is not None:
-            self._gather([parameter])
+        self._at[name] = parameters
+        self._gather(parameters)
+        for parameter in parameters:
             self._active.setdefault(parameter, set()).add(name)
             self._wait(parameter)
             if self.recomputes:
                 self._held[parameter] = self._data[parameter]
-            if self._fetched_for.get(parameter, -1) < self._step:
-                step, first = self._queue.popleft()
-                assert first is parameter, (first, parameter)
-                self._fetched_for[parameter] = step
+        for _ in [each for each in parameters if self._fetched_for.get(each, -1) < self._step]:
+            step, first = self._queue.popleft()
+            assert first in parameters, (first, parameters)
+            self._fetched_for[first] = step
         if self._prefetch:
             self._gather(self._ahead())
         self._step += 1
@@ -216,9 +228,8 @@ class Gathering:
             self._trace.free(gathered.flat)
 
     def _leave(self, name: str) -> None:
-        """Let go of the weight of a module that ends."""
-        parameter = self._at[name]
-        if parameter is not None:
+        """Let go of the parameters of a module that ends."""
+        for parameter in self._at[name]:
             self._active[parameter].discard(name)
             key = (parameter.place, self._step)
             if key not in self._kept_until:
@@ -235,9 +246,9 @@ class Gathering:
         for use in self._uses[self._step:]:
             if passed >= self._reuse:
                 return False
-            if use.parameter is parameter:
+            if parameter in use.parameters:
                 return True
-            passed += use.parameter.elements if use.parameter else 0
+            passed += sum(each.elements for each in use.parameters)
         return False
 
     def _release(self, parameter: Parameter) -> None:
@@ -247,12 +258,11 @@ class Gathering:
             self._trace.free(key)
 
     def _loose(self, name: str) -> None:
-        """Let the checkpoint of a recomputed layer go of the weight of the module at work."""
-        parameter = self._at[name]
-        assert parameter is not None
-        key = self._held.pop(parameter, None)
-        if key is not None and self._data.get(parameter) != key:
-            self._trace.free(key)
+        """Let the checkpoint of a recomputed layer go of the parameters of the module at work."""
+        for parameter in self._at[name]:
+            key = self._held.pop(parameter, None)
+            if key is not None and self._data.get(parameter) != key:
+                self._trace.free(key)
 
     def _take(self, name: str) -> None:
         """Copy new gradients into the bucket; one that is larger stays as it is until it is reduced."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from shardmath.errors import InputError
 from shardmath.steps.rows import Row, Rows
 from shardmath.steps.states import States
 from shardmath.steps.trace import REDUCE, Trace
@@ -57,7 +56,7 @@ class Partition:
             "take": self._take, "reduce": self._end_backward, "widen": self._widen, "end": self._end}
 
     def play(self, event: str) -> None:
-        """Run one event. Raises InputError where a bucket gets full of a model whose biases are one parameter."""
+        """Run one event."""
         self._events[event]()
 
     def make(self, row: Row, key: int) -> None:
@@ -88,9 +87,6 @@ class Partition:
         """Copy a gradient into the bucket, if it is not larger; one that is full is reduced before."""
         size = self._rows.values["reduce_bucket_size"]
         if sum(each.elements for each in self._bucket) + gradient.elements > size:
-            if self._rows.values["qkv_bias"]:
-                rule = "must be 0 where a bucket gets full: biases are one parameter in a replay"
-                raise InputError("qkv_bias", self._rows.values["qkv_bias"], rule, "0")
             self._reduce()
         if gradient.elements <= size and gradient.key is not None:
             self._trace.free(gradient.key)

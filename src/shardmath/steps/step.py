@@ -86,9 +86,6 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
     if choices["heads"] == "latent":
         for name in ("recompute_layernorm", "recompute_mla_up_proj"):
             yield Limit(name, 0, f"must be 0 with latent attention: {_MORE}")
-    if choices["data_parallel"] == "deepspeed":
-        for name in ("qkv_bias", "qk_norm"):
-            yield Limit(name, 0, f"must be 0 in stage 3: {_MORE}", beside="sharded_weights")
     if choices["recompute_method"] != "each":
         yield Limit("recompute_full", 0, f"must be each: {_MORE}", "recompute_method")
     if choices["stages"] == "listed":

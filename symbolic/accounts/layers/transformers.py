@@ -225,7 +225,7 @@ class Layer(Operations):
             outs = [self._in_order(name, part) for (name, _), part in zip(parts, slices, strict=True)]
         else:
             def projected(name: str, shape: Shape) -> Value:
-                return self.linear(value, f"attention.{name}.weight", shape, "attention.qkv.bias")
+                return self.linear(value, f"attention.{name}.weight", shape, f"attention.{name}.bias")
             if self.choices["qk_order"] == "all":
                 made = [projected(*part) for part in parts]
                 outs = [self._in_order(name, each) for (name, _), each in zip(parts, made, strict=True)]

@@ -32,35 +32,46 @@ def has(row: Mapping[str, str]) -> bool:
 
 def count(row: Mapping[str, str]) -> dict[str, Any]:
     """Train three steps of AdamW on the first rank, in a process of its own."""
-    return deepspeed_orders.count({**row, "family": "llama", "stage": "3"}, 3, {
+    return deepspeed_orders.count({**row, "stage": "3"}, 3, {
         setting: int(row[name]) for name, setting in LIMITS.items()})
 
 
 def cases() -> list[dict[str, str]]:
-    """Draw Llamas and limits: those that Transformers fills in for ``auto``, none, all, and some that are reached."""
-    draw, drawn = Random(13), list[dict[str, str]]()
-    for full, tied, kind in product((0, 1), (0, 1), ("auto", "alone", "all", "limits", "buckets")):
-        k, each = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
-        hidden = k * each * draw.choice((32, 64, 96))
-        layers, inner = draw.randint(2, 5), 32 * draw.randint(4, 60)
-        sizes = (k, k * each, draw.choice((32, 64)), hidden, inner, draw.choice((1, 2)), 512 * draw.choice((1, 2)),
-                 draw.choice((1, 2, 16, 64)) * hidden // 2, layers, tied)
-        square = hidden * hidden
-        limits = {
-            "auto": {"threshold": 10 * hidden, "prefetch": square * 9 // 10},
-            "alone": {"prefetch": 0, "reuse": 0}, "all": {},
-            "limits": {"prefetch": draw.randrange(1, 3 * square), "live": draw.randrange(1, 9 * square),
-                       "reuse": draw.randrange(1, 9 * square), "threshold": draw.choice((0, hidden, 3 * square))},
-            "buckets": {"prefetch": draw.randrange(1, 3 * square), "reuse": 0, "subgroup": 2 * hidden * inner},
-        }[kind]
-        bucket = 10**7 if kind in ("alone", "all") else draw.choice((square, hidden * inner, 3 * square))
-        batches = draw.choice((1, 1, 2))
-        drawn.append({
-            "recompute": "full" if full else "none", "overlap": str(draw.randrange(2)), "holds": str(draw.randrange(2)),
-            "ranks": str(draw.choice((2, 3, 4))), "microbatches": str(batches), "bucket": str(bucket),
-            **{name: str(size) for name, size in {**USUAL, **limits}.items()},
-            **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}})
-    return drawn
+    """Draw models and limits: those that Transformers fills in for ``auto``, none, all, and some that are reached.
+
+    First Llamas, then models with norms of queries and keys, and with biases.
+    """
+    draw = Random(13)
+    drawn = [_drawn(draw, "llama", *kind) for kind in product((0, 1), (0, 1), _KINDS)]
+    draw = Random(17)
+    others = product(_KINDS, ("qwen3", "qwen2"))
+    return drawn + [_drawn(draw, family, draw.randrange(2), draw.randrange(2), kind) for kind, family in others]
+
+
+_KINDS = ("auto", "alone", "all", "limits", "buckets")
+
+
+def _drawn(draw: Random, family: str, full: int, tied: int, kind: str) -> dict[str, str]:
+    k, each = draw.choice((1, 2, 4)), draw.choice((1, 2, 4))
+    hidden = k * each * draw.choice((32, 64, 96))
+    layers, inner = draw.randint(2, 5), 32 * draw.randint(4, 60)
+    sizes = (k, k * each, draw.choice((32, 64)), hidden, inner, draw.choice((1, 2)), 512 * draw.choice((1, 2)),
+             draw.choice((1, 2, 16, 64)) * hidden // 2, layers, tied)
+    square = hidden * hidden
+    limits = {
+        "auto": {"threshold": 10 * hidden, "prefetch": square * 9 // 10},
+        "alone": {"prefetch": 0, "reuse": 0}, "all": {},
+        "limits": {"prefetch": draw.randrange(1, 3 * square), "live": draw.randrange(1, 9 * square),
+                   "reuse": draw.randrange(1, 9 * square), "threshold": draw.choice((0, hidden, 3 * square))},
+        "buckets": {"prefetch": draw.randrange(1, 3 * square), "reuse": 0, "subgroup": 2 * hidden * inner},
+    }[kind]
+    bucket = 10**7 if kind in ("alone", "all") else draw.choice((square, hidden * inner, 3 * square))
+    batches = draw.choice((1, 1, 2))
+    return {
+        "family": family, "recompute": "full" if full else "none", "overlap": str(draw.randrange(2)),
+        "holds": str(draw.randrange(2)), "ranks": str(draw.choice((2, 3, 4))), "microbatches": str(batches),
+        "bucket": str(bucket), **{name: str(size) for name, size in {**USUAL, **limits}.items()},
+        **{letter: str(size) for letter, size in zip(SHAPE, sizes, strict=True)}}
 
 
 def main() -> None:

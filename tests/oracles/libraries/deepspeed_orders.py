@@ -99,14 +99,19 @@ def cases() -> list[dict[str, str]]:
     """Draw shapes and runs: of all families, with and without recompute, tied weights and overlap, on 1 to 8 ranks.
 
     First those of stage 2 with one micro-batch and a bucket for all gradients, then stages 1 and 2 with one to four
-    micro-batches and buckets that have all, half or a tenth of them, or no matrix of the MLP.
+    micro-batches and buckets that have all, half or a tenth of them, or no matrix of the MLP; last such buckets with
+    biases.
     """
     draw = Random(7)
     plain = [_drawn(draw, kind, overlap=overlap) for *kind, overlap in product(_KINDS, (0, 1), (0, 1), (0, 1))]
     draw = Random(11)
     others = product((1, 2), (0, 1), ((1,), (2, 3, 4)), (1, 2, 10, 0))
-    return [*plain, *(_drawn(draw, (draw.choice(("llama", "qwen3")), draw.randrange(2), draw.randrange(2)), stage,
-                             overlap, draw.choice(batches), share) for stage, overlap, batches, share in others)]
+    several = [_drawn(draw, (draw.choice(("llama", "qwen3")), draw.randrange(2), draw.randrange(2)), stage, overlap,
+                      draw.choice(batches), share) for stage, overlap, batches, share in others]
+    draw = Random(19)
+    biased = [_drawn(draw, ("qwen2", draw.randrange(2), draw.randrange(2)), stage, overlap, draw.choice((1, 2)),
+                     draw.choice((2, 10, 0))) for stage, overlap in product((1, 2), (0, 1))]
+    return [*plain, *several, *biased]
 
 
 _KINDS = ("llama", "qwen3", "qwen2")
