@@ -182,12 +182,16 @@ class Walk:
         self.level = level
         self._change(self._unsaved(), 1)
 
-    def run_forward(self) -> None:
-        """Run the first forward pass: its moments are beside all that it will have saved in the end."""
-        self._change(self._unsaved(), -1)
-        self._go_forward(self._tape.operations[1:], -1, "")
+    def run_forward(self, saves: bool = True) -> None:
+        """Run the first forward pass: its moments are beside all that it will have saved in the end.
 
-    def _go_forward(self, operations: list[Operation], last: int, words: str) -> None:
+        One that ``saves`` nothing is that of a layer whose checkpoint keeps its input alone.
+        """
+        if saves:
+            self._change(self._unsaved(), -1)
+        self._go_forward(self._tape.operations[1:], -1, "", saves)
+
+    def _go_forward(self, operations: list[Operation], last: int, words: str, saves: bool = True) -> None:
         """Make and free tensors operation by operation; stop at number ``last`` if all that it saves is there."""
         there = {value.storage for value in self._tape.operations[0].results}
         kept, ends = {*there}, self._tape.ends()
@@ -197,7 +201,7 @@ class Walk:
             made = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
             self._change([storage for storage in made if storage not in there], 1)
             there.update(made)
-            kept.update(operation.saved)
+            kept.update(operation.saved if saves else ())
             self.moments[f"{operation.name}{words}", 0] = {key: value for key, value in self.level.items() if value}
             freed = [storage for storage in there - kept if ends.get(storage, 0) <= operation.number]
             self._change(freed, -1)

@@ -35,10 +35,11 @@ Levels = Mapping[Case, Mapping[Expr, int]]
 
 
 def moments(implementation: Implementation, recorded: Callable[[Layer], Value] | None = None, kind: type[Layer] = Layer,
-            *, is_forward: bool = False) -> tuple[Expr, ...]:
+            *, is_forward: bool = False, saves: bool = True) -> tuple[Expr, ...]:
     """Return the bytes of every moment that can be the largest, beside all that the recorded operations have saved.
 
-    ``is_forward``: of the first forward pass without recompute, instead of the backward pass.
+    ``is_forward``: of the first forward pass without recompute, instead of the backward pass; of one that ``saves``
+    nothing, with recompute.
     """
     choices = implementation.choices
     is_layer = recorded is None
@@ -54,7 +55,7 @@ def moments(implementation: Implementation, recorded: Callable[[Layer], Value] |
         walk = Walk(layer.tape, bool(case[1]), bool(case[2]))
         output = layer.run() if recorded is None else recorded(layer)
         if is_forward:
-            walk.run_forward()
+            walk.run_forward(saves)
         else:
             walk.run(output)
         for moment, level in walk.moments.items():

@@ -69,7 +69,9 @@ class Layer(Operations):
     def _block(self, name: str, inner: Callable[[Value], Value], value: Value) -> Value:
         """Record attention or the MLP with its norms, and the sum with its input."""
         norms = self.choices["norms"]
-        out = inner(value if norms == "post" else self.norm(value, f"{name}_norm", WHOLE))
+        read = value if norms == "post" else self.norm(value, f"{name}_norm", WHOLE)
+        out = inner(read)
+        self.tape.name(read)
         if norms != "pre":
             out = self.norm(out, f"{name}_norm" if norms == "post" else f"{name}_post_norm", WHOLE)
         if (self.choices["heads"], self.choices["layers"]) == ("latent", "dense"):  # MiniCPM3
@@ -172,6 +174,7 @@ class Layer(Operations):
             out.storage = Storage(sized(
                 Iverson(a > 1) * Iverson(s > 1) * product(Integer(LOW), *local_shape(QUERY))))
         result = self.linear(out, "attention.o_proj.weight", WHOLE, "attention.o_proj.bias")
+        self.tape.name(*made)
         if self.choices["rope"] == "joined_held":
             self.tape.name(query, key, *parts)
         return result

@@ -18,12 +18,14 @@ from ...parallel.deepspeed import ADDS_WHOLE, KEEPS_TENSORS, STAYS, compute_byte
 from ...parallel.groups import GROUPS
 from ...parameters import symbols
 from ...terms import TermSet, product, total
+from ..layers.moments import moments as layer_moments
+from ..layers.transformers import Layer
 from ..pytorch.gathered import outside, per_layer
 from ..pytorch.gradients import of_both_ends, tied_head, while_passing
 from ..rows import local_shape
 from .frozen import largest_matrix
 
-D, c, R, w, m, h, rfull = symbols("D c R w m h rfull")
+D, c, R, w, m, h, rfull, Lr = symbols("D c R w m h rfull Lr")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
 bk, pf, pt, ml, mr, sg, ovl, tied = symbols("bk pf pt ml mr sg ovl tied")
 
@@ -136,9 +138,32 @@ def _gathered_with(terms: TermSet, implementation: Implementation, at_work: Expr
 
     The flat tensor stays until the last of them is at work.
     """
-    arrived = Iverson(pf > 0) * (Min(pf, ml) + _largest_gathered(implementation))
-    flat = _some_go(terms) * Min(_let_go(terms, implementation), arrived)
+    flat = _some_go(terms) * Min(_let_go(terms, implementation), _arrived(implementation))
     return _width(implementation) * zero3 * (Min(_let_go(terms, implementation), at_work + _beside_work(beyond)) + flat)
+
+
+def _arrived(implementation: Implementation) -> Expr:
+    """Return the elements that are gathered together at most: one parameter may exceed the limits."""
+    return Iverson(pf > 0) * (Min(pf, ml) + _largest_gathered(implementation))
+
+
+def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: in stage 3 the last layer at work in its forward pass, or the final norm, with what is gathered.
+
+    All parameters may arrive in one flat tensor, of which the last one at work is the head. Without recompute the model
+    holds numbers of positions, the output of the embedding, and that of the layer before.
+    """
+    width, inner = _width(implementation), largest_matrix(implementation, True)
+    residual = product(Integer(2), *local_shape((SEQUENCE, BATCH, HIDDEN)))
+    held = (1 - rfull) * (residual + product(Integer(8), *local_shape((SEQUENCE,))))
+    there = Min(_let_go(terms, implementation), inner + _beside_work(_largest_gathered(implementation)))
+    flat = Min(_let_go(terms, implementation), _arrived(implementation))
+    at_work = (rfull * Max(*layer_moments(implementation, is_forward=True, saves=False))
+               + (1 - rfull) * (Iverson(Gt(Lr, 1)) * residual + Max(*layer_moments(implementation, is_forward=True))))
+    normed = (residual + terms["final_norm.saved"].symbol
+              + Max(*layer_moments(implementation, Layer.run_final_norm, is_forward=True)))
+    return zero3 * (terms["stage.inner_activations"].symbol + held + width * (there + flat)
+                    + Max(at_work, normed))
 
 
 def _some_go(terms: TermSet) -> Expr:
@@ -232,13 +257,15 @@ def _made_with_the_first_gradient(terms: TermSet, implementation: Implementation
     """Return what the first bucket finds beyond the moments of the final norm: the head's gradients, if it is no other.
 
     A tied head's gradient waits for the embedding's, and gradients that stay are there at those moments too. Stage 3
-    has its bucket from the start.
+    has its bucket from the start: there a head that fits into none is reduced, at most in a copy.
     """
+    width, tokens = _width(implementation), product(*local_shape((SEQUENCE, BATCH, HIDDEN)))
     head = outside(terms, implementation, "parameters", Place.LAST) - terms["final_norm.parameters"].symbol
-    stays = STAYS * _width(implementation) * head
-    made = _width(implementation) * (head + product(*local_shape((SEQUENCE, BATCH, HIDDEN)))) - stays
+    stays = STAYS * width * head
+    made = (1 - zero3) * (width * (head + tokens) - stays)
+    reduced = zero3 * Iverson(Gt(head, bk)) * width * (2 * head + tokens)
     inside = terms["stage.norm_temporaries.norm_backward"].symbol - terms["final_norm.saved"].symbol
-    return _tied(terms, implementation) + (1 - tied) * (1 - zero3) * (stays + Max(Integer(0), made - inside))
+    return _tied(terms, implementation) + (1 - tied) * ((1 - zero3) * stays + Max(Integer(0), made + reduced - inside))
 
 
 def _passed(terms: TermSet, implementation: Implementation) -> Expr:
@@ -260,6 +287,11 @@ def _between_layers(terms: TermSet, implementation: Implementation) -> Expr:
     """
     stays = (1 - zero2) * Iverson(Gt(_largest(implementation), bk)) * _all_gradients(terms, implementation)
     return (1 - STAYS) * (_reduced_at_a_time(terms, implementation) + stays)
+
+
+def _before_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the same in the final norm: stage 3 has reduced the head's gradient before most is there."""
+    return (1 - zero3) * _between_layers(terms, implementation)
 
 
 def _largest(implementation: Implementation) -> Expr:
@@ -305,6 +337,7 @@ SIZES: tuple[Any, ...] = (
      {**_DEEPSPEED, "zero_offload": ("none",)}),
 )
 
+_PASSES = ("layer_gathered", *_FORWARD[1:])
 _OF_LAYERS = (*_BACKWARD, "norm_backward", "embedding_backward")
 
 #: The same of PyTorch's own step in stages 1 to 3.
@@ -312,22 +345,25 @@ OF_STEP: tuple[Any, ...] = (
     ("accumulated_gradients", "Gradients of earlier micro-batches",
      (*_FORWARD[1:], *_BACKWARD, "norm_backward", "embedding_backward"), _accumulated, _OWN_STEP),
     ("accumulated_part", "Gradients of earlier micro-batches", ("last_reduce",), _accumulated_part, _OWN_STEP),
-    ("lasting_bucket", "Buckets of gradients, kept", (*_FORWARD[1:], "head_backward"), _lasting_bucket, _OWN_STEP),
+    ("lasting_bucket", "Buckets of gradients, kept", (*_PASSES, "head_backward"), _lasting_bucket, _OWN_STEP),
     ("bucket", "Buckets of gradients", ("norm_backward", "layer_backward", "embedding_backward", "last_reduce"),
      _bucket, _OWN_STEP),
     ("made_before_norm", "Gradients of the head, beyond the moments of the final norm", ("norm_backward",),
      _made_with_the_first_gradient, _OWN_STEP),
-    ("full_bucket", "Reduced between layers, at most", ("norm_backward", "layer_backward", "embedding_backward"),
-     _between_layers, _OWN_STEP),
+    ("full_bucket", "Reduced between layers, at most", ("layer_backward", "embedding_backward"), _between_layers,
+     _OWN_STEP),
+    ("full_bucket_before", "Reduced before the layers, at most", ("norm_backward",), _before_layers, _OWN_STEP),
     ("passed_gradients", "Gradients that are not reduced yet, less what passed layers freed", ("layer_backward",),
      _passed, _OWN_STEP),
     ("embedding_gradients", "Gradients of the embedding, and all that are not reduced yet", ("embedding_backward",),
      _embedding, _OWN_STEP),
     ("last_bucket", "Copy of the last bucket, and what is left of gradients", ("last_reduce",), _in_the_end, _OWN_STEP),
     ("part_gradients", "Gradients of the rank's part, at most", ("optimizer_step",), _kept_gradients, _OWN_STEP),
-    ("stage3_gradients", "Gradients of the rank's part, kept", (*_FORWARD[1:], *_OF_LAYERS, "last_reduce",
+    ("stage3_gradients", "Gradients of the rank's part, kept", (*_PASSES, *_OF_LAYERS, "last_reduce",
      "optimizer_step"), _kept_part, _OWN_STEP),
     ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _OWN_STEP),
+    ("gathered_forward", "Last layer or final norm in a forward pass, with gathered parameters, at most",
+     ("layer_gathered",), _in_forward_pass, _OWN_STEP),
     ("gathered_in_loss", "Gathered parameters, at most", _FORWARD[1:], _gathered_in_loss, _OWN_STEP),
     ("gathered_ahead", "Gathered parameters, at most", ("head_backward", "norm_backward", "embedding_backward"),
      _gathered_at_work, _OWN_STEP),
