@@ -181,6 +181,10 @@ AXES: tuple[Axis, ...] = (
         "fp32": "in fp32 with their gradients and states, under autocast (PEFT's default in a trainer with bf16)",
         "fp32_uncopied": "the same without copies of their inputs (PEFT's default beside weights of bitsandbytes)",
     }, rowless=("low",)),
+    Axis("adapter_ends", "embedding and head, where there are adapters", {
+        "frozen": "frozen, as all weights",
+        "copies": "trained in 16-bit copies beside the frozen ones, tied ones too (modules_to_save of PEFT)",
+    }, rowless=("frozen",)),
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
@@ -465,6 +469,11 @@ ENDS: tuple[str, ...] = ("ends", "apart")
 #: Options of ``adapters`` with which all other weights are frozen.
 ADAPTED: tuple[str, ...] = tuple(option for option in BY_NAME["adapters"].options if option != "none")
 
+#: Choices with which the head's matrix has a gradient, by what the names of rows for them end in.
+TRAINED_HEADS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "": {"adapters": ("none",)}, "_of_copy": {"adapters": ADAPTED, "adapter_ends": ("copies",)},
+}
+
 #: Options of ``expert_adapters`` that are added to the weights of experts.
 ADDED: tuple[str, ...] = ("weights", "weights_alone")
 
@@ -511,3 +520,8 @@ def absent_values(choices: Mapping[str, str]) -> Mapping[Expr, Expr]:
 def values_without(letters: tuple[str, ...]) -> Mapping[Expr, Expr]:
     """Return the values of letters that formulas do not speak of: see ``absent_values``."""
     return MappingProxyType({symbol(letter): Integer(BY_LETTER[letter].minimum) for letter in letters})
+
+
+def trains_copies(choices: Mapping[str, str]) -> bool:
+    """Return True where copies of the head, or of embedding and head, are trained beside adapters."""
+    return choices["adapters"] != "none" and (choices["adapter_ends"] == "copies" or choices["loss"] in SCORES)

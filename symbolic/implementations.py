@@ -107,7 +107,7 @@ def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
     "adapter_parts": "joined", "expert_adapters": "shared", "adapter_kind": "lora", "adapter_precision": "low",
-    "base_weights": "full", "qk_order": "each",
+    "adapter_ends": "frozen", "base_weights": "full", "qk_order": "each",
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
@@ -180,7 +180,7 @@ MEGATRON = Implementation(
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
-        "adapter_precision": ("low",), "expert_adapters": ("none", "shared", "each"),
+        "adapter_precision": ("low",), "adapter_ends": ("frozen",), "expert_adapters": ("none", "shared", "each"),
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
     replayed={
@@ -254,8 +254,8 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
                  "layers", "documents", "positions", "position_ids", "residual", "dropout", "embedding_norm", "softmax",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "expert_adapters", "adapter_kind", "adapter_precision", "base_weights", "loading", "router_weights",
-                 "shared_sum", "qk_order")
+                 "expert_adapters", "adapter_kind", "adapter_precision", "adapter_ends", "base_weights", "loading",
+                 "router_weights", "shared_sum", "qk_order")
 }
 
 #: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,

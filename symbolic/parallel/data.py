@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
 from sympy import Eq, Expr, Integer, Le
 
+from ..choices import trains_copies
 from ..functions import Iverson, pad_to
 from ..ledger import Role
 from ..parameters import symbols
@@ -19,7 +20,7 @@ from .int8 import int8_states
 from .mesh import SAME_SEQUENCES
 from .nf4 import nf4_states
 from .optimizers import ANY_WIDTH, WHOLE_TENSORS, optimizer_states
-from .weights import State, of_routers
+from .weights import State, Weight, of_adapters, of_routers
 
 D, c, t, e, et, p, E, R, w, wm, De, tied = symbols("D c t e et p E R w wm De tied")
 zero1, zero2, zero3, shards, eshards, rfull = symbols("zero1 zero2 zero3 shards eshards rfull")
@@ -69,23 +70,35 @@ _REMAINDER = State("master_weight", Role.OPTIMIZER, wm,
 
 def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State, ...]:
     """Return all that a rank keeps for the parameters of a group under these choices."""
-    own = _states(choices, group)
+    if group.frozen or choices["adapter_precision"] == "low":
+        own = _states(choices, group)
+    elif trains_copies(choices):
+        low = _states(choices, group)
+        own = (*low, *_more_in_fp32(low, _states(_in_fp32(choices), group), of_adapters, "an adapter"))
+    else:
+        own = _states(_in_fp32(choices), group)
     if choices["router_weights"] == "as_others":
         return own
-    return (*own, *_more_for_routers(own, _states({**choices, "precision": "autocast"}, group)))
+    return (*own, *_more_in_fp32(own, _states(_in_fp32(choices), group), of_routers, "a router"))
 
 
-#: The start of the names of states that routers in fp32 have besides.
+def _in_fp32(choices: Mapping[str, str]) -> dict[str, str]:
+    return {**choices, "precision": "autocast"}
+
+
+#: The start of the names of states that weights in fp32 have besides.
 WIDE = "wide_"
 
 
-def _more_for_routers(narrow: tuple[State, ...], wide: tuple[State, ...]) -> Iterator[State]:
-    """Yield what the states of routers in fp32 have more than those of all others."""
+def _more_in_fp32(
+    narrow: tuple[State, ...], wide: tuple[State, ...], count: Callable[[Weight], Expr], noun: str,
+) -> Iterator[State]:
+    """Yield what the states of weights in fp32, those that ``count`` counts, have more than those of all others."""
     of_all = {state.name: state for state in narrow}
     for state in wide:
         if (more := state.bytes - of_all[state.name].bytes) != 0:
-            yield replace(state, name=f"{WIDE}{state.name}", bytes=more, count=of_routers,
-                          meaning=f"{state.meaning} of a router: the bytes beyond those of all others")
+            yield replace(state, name=f"{WIDE}{state.name}", bytes=more, count=count,
+                          meaning=f"{state.meaning} of {noun}: the bytes beyond those of all others")
 
 
 def _states(choices: Mapping[str, str], group: Group) -> tuple[State, ...]:
@@ -102,9 +115,6 @@ def _states(choices: Mapping[str, str], group: Group) -> tuple[State, ...]:
             return int8_states(kept)
         stays = deepspeed.persisted if choices["data_parallel"] == "deepspeed" else None
         return nf4_states(kept, choices["data_parallel"], stays)
-    if choices["adapter_precision"] != "low":
-        choices = {**choices, "precision": "autocast"}
-        precision = PRECISIONS["autocast"]
     if choices["optimizer"] == "precision_aware":
         precision = (*(state for state in precision if state.role in (Role.WEIGHT, Role.GRADIENT)), _REMAINDER)
     if group.fp8:

@@ -34,13 +34,14 @@ class Weight:
 
     A rank's part of many parameters, cut without regard to them, is a vector. ``is_matrix`` is True for a matrix that
     is not a vocabulary matrix, ``is_linear`` for that of a linear layer inside of a transformer layer, other than the
-    router, and ``is_router`` for that of a router.
+    router, ``is_router`` for that of a router, and ``is_adapter`` for any of an adapter.
     """
 
     shape: tuple[Expr, ...]
     is_matrix: bool = False
     is_linear: bool = False
     is_router: bool = False
+    is_adapter: bool = False
 
     @property
     def elements(self) -> Expr:
@@ -85,7 +86,8 @@ def weight_of(component: Component, tensor: Tensor, shape: tuple[Expr, ...]) -> 
     predictions (``LanguageModule.setup_embeddings_and_output_layer``).
     """
     matrix = is_matrix(tensor) or component.name == "mtp_embedding"
-    return Weight(shape, matrix, is_linear(component, tensor), component.name == "router")
+    adapter = component.name.endswith("_adapters")
+    return Weight(shape, matrix, is_linear(component, tensor), component.name == "router", adapter)
 
 
 def is_matrix(tensor: Tensor) -> bool:
@@ -129,6 +131,11 @@ def linears(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
 def of_routers(weight: Weight) -> Expr:
     """Return the elements of the weight of a router, none for all else."""
     return weight.elements if weight.is_router else Integer(0)
+
+
+def of_adapters(weight: Weight) -> Expr:
+    """Return the elements of a matrix of an adapter, none for all else."""
+    return weight.elements if weight.is_adapter else Integer(0)
 
 
 def elements(weight: Weight) -> Expr:

@@ -10,7 +10,7 @@ from sympy import Expr, Integer
 
 from ..accounts.rows import components_of, is_expert, kept_rows, local_shape
 from ..axis import fits
-from ..choices import ADDED, absent_values
+from ..choices import ADDED, absent_values, trains_copies
 from ..dimension import Dimension
 from ..dimensions import EXPERTS, SEQUENCE
 from ..implementations import Implementation
@@ -84,11 +84,13 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
 def _gradients(component: Component, choices: Mapping[str, str], summed: bool = False) -> int:
     """Return products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none.
 
-    Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``).
+    Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``). A copy
+    of a head that is trained beside it is run in its place.
     """
     kinds = ("weights",) if component.name == "router" else ADDED
     added = summed and choices["adapters"] == "all_linear" and choices["expert_adapters"] in kinds
-    return 1 if is_frozen(component, choices) and not added else BOTH_GRADIENTS
+    copied = component.name == "head" and trains_copies(choices)
+    return 1 if is_frozen(component, choices) and not (added or copied) else BOTH_GRADIENTS
 
 
 @dataclass(frozen=True)

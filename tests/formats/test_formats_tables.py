@@ -136,7 +136,7 @@ def test_settings_and_their_absence(
      "freeze_parameters_ratio", "frozen weights without adapters are not counted yet"),
     ({**TRAINER, "activation_offloading": True}, "activation_offloading", "activations on the host"),
     ({**TRAINER, "use_lora": True, "lora_rank": 64}, "use_lora", "give use_peft, lora_r and lora_target_modules"),
-    ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "beside adapters"),
+    ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "must be embed_tokens lm_head"),
     ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
     ({**AXOLOTL, "optimizer": "lion_8bit"}, "optimizer", "others are not counted yet"),
     ({**TRAINER, "bf16": False, "fp16": True}, "fp16", "weights of 16 bits under fp16 are not counted yet"),

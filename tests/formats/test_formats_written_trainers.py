@@ -34,6 +34,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "8 bits": {"kernels": {"adapters": "all_linear", "base_weights": "int8", "precision": "bf16",
                            "adapter_precision": "fp32_uncopied"}, "lora_rank": 16},
     "dora": {"kernels": {"adapters": "all_linear", "adapter_kind": "dora", "precision": "bf16"}, "lora_rank": 8},
+    "lora and ends": {"kernels": {"adapters": "all_linear", "precision": "bf16", "adapter_precision": "fp32",
+                                  "adapter_ends": "copies"}, "lora_rank": 8, "model": "llama-3.1-8b"},
     "liger": {"kernels": {"loss": "liger", "swiglu": "fused", "norm": "fused", "precision": "bf16"}},
 }
 #: The same of TRL, which makes bf16 of adapters beside quantised weights.

@@ -53,7 +53,8 @@ def test_lines_are_about_parts_of_the_model_and_their_roles() -> None:
 def test_what_is_saved_is_freed_from_the_loss_to_the_layers() -> None:
     saved = {component: held for component, role, _, held in LINES.values() if role == "activation"}
     assert {name for name, held in saved.items() if held == "ALL"} == {"loss"}
-    assert {name for name, held in saved.items() if held == "HEAD"} == {"final_norm", "head", "fused_head", "mtp"}
+    at_the_head = {name for name, held in saved.items() if held == "HEAD"}
+    assert at_the_head == {"final_norm", "head", "head_copy", "score_copy", "fused_head", "mtp"}
     loss, head, layer = (f"stage.{name}.activation" for name in ("loss", "head", "attention"))
     kept = {site: [exists(term, site) for term in (loss, head, layer)] for site in (
         "loss_forward", "head_backward", "layer_backward", "optimizer_step")}

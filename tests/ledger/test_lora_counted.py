@@ -73,6 +73,11 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"adapters": "qkv", "adapter_precision": "fp32", "adapter_kind": "dora"}, "adapter_precision = fp32 with another"),
     ({"adapters": "qkv", "adapter_precision": "fp32", "base_weights": "nf4"}, "choose adapter_precision = fp32_un"),
     ({"adapters": "qkv", "adapter_precision": "fp32_uncopied"}, "choose adapter_precision = fp32"),
+    ({"adapter_ends": "copies"}, "adapter_ends = copies without adapters"),
+    ({"adapters": "qkv", "adapter_ends": "copies", "peak": "torch"}, "adapter_ends = copies: choose peak = saved"),
+    ({"adapters": "qkv", "adapter_ends": "copies", "data_parallel": "fsdp"}, "beside adapters with FSDP2"),
+    ({"adapters": "qkv", "adapter_ends": "copies", "layers": "experts"}, "beside adapters in models with experts"),
+    ({"adapters": "qkv", "loss": "value"}, "adapters beside a value head"),
     ({"base_weights": "int8"}, "8-bit weights with adapters = none: choose adapters = all_linear"),
     ({"adapters": "qkv", "base_weights": "int8"}, "8-bit weights with adapters = qkv: choose adapters = all_linear"),
     ({"adapters": "all_linear", "base_weights": "int8", "data_parallel": "fsdp"}, "choose data_parallel = ddp"),
@@ -300,3 +305,17 @@ def test_adapters_of_experts_in_transformers() -> None:
     assert small["activation"] < 0.1 * experts
     with pytest.raises(InputError, match="expert_adapters = weights without experts: choose expert_adapters = none"):
         explain("qwen3-8b", **asked, kernels={"expert_adapters": "weights"})
+
+
+@pytest.mark.parametrize("row", table("lora_ends"), ids=lambda row: " ".join(row.values()))
+def test_trained_copies_beside_adapters(row: dict[str, str]) -> None:
+    known, scores = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]]), row["ends"] == "scores"
+    terms = evaluated(HUGGINGFACE.with_choices(
+        adapters=row["adapters"], adapter_precision=row["adapter_precision"],
+        **({"loss": "reward"} if scores else {"adapter_ends": "copies"})), NAMES, known)
+    assert terms["stage.weight"] == int(row["weights"]) + int(row["trained_weights"])
+    assert terms["stage.gradient"] == int(row["gradients"]) == int(row["trained_weights"])
+    assert terms["stage.optimizer"] == int(row["states"])
+    # On a CPU log-sigmoid keeps a buffer of its input's size; other losses keep the labels too.
+    beside = known["b"] if scores else 8 * known["b"] * (known["s"] + (known["b"] == 1))
+    assert terms["stage.activation"] + terms["stage.buffer"] + beside == int(row["saved"])

@@ -7,9 +7,10 @@ entropy keeps the head's input and computes them again too, a tile at a time in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ...choices import FUSED_HEADS
+from ...choices import FUSED_HEADS, TRAINED_HEADS
 from ...dimensions import (
     BATCH,
     CHUNK_TOKENS,
@@ -31,7 +32,13 @@ from ...work import Stream
 
 _TOKENS, _SCORED = (SEQUENCE, BATCH), (SCORED_SEQUENCE, BATCH)
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
-_TRAINED: Any = {"adapters": ("none",)}
+
+
+def _of_trained(make: Callable[..., Tensor], name: str, size: int, source: str, meaning: str, *sites: Any,
+                **more: Any) -> tuple[Tensor, ...]:
+    """Return a row of the shape of the head's matrix for each kind of a head that is trained."""
+    return tuple(make(f"{name}{end}", "loss", (VOCAB, HIDDEN), size, source, meaning, *sites, **more, **trained)
+                 for end, trained in TRAINED_HEADS.items())
 
 
 def _liger() -> tuple[Tensor, ...]:
@@ -40,8 +47,7 @@ def _liger() -> tuple[Tensor, ...]:
     return (
         saved("input_gradient", "loss", (SEQUENCE, BATCH, HIDDEN), 2, src, "bf16 gradient of the head's input",
               lifetime=Lifetime.ONCE, **on),
-        saved("head_gradient", "loss", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the head's matrix",
-              lifetime=Lifetime.ONCE, **on, **_TRAINED),
+        *_of_trained(saved, "head_gradient", 2, src, "bf16 gradient of the head's matrix", lifetime=Lifetime.ONCE, **on),
         transient("chunk_logits", "loss", (CHUNK_TOKENS, VOCAB), 2, src,
                   "bf16 logits of some tokens, overwritten by their gradient", _FORWARD, **on),
         transient("padded_labels_held", "loss", (SHIFTED_SEQUENCE, BATCH), 8, src, "int64 labels with one more",
@@ -79,10 +85,8 @@ def _trl() -> tuple[Tensor, ...]:
                   "fp32 sum of the hidden states' gradient", _BACKWARD, **on),
         transient("hidden_gradient", "loss", (SCORED_SEQUENCE, BATCH, HIDDEN), 2, src,
                   "bf16 gradient of the scored hidden states", _BACKWARD, **on),
-        transient("head_gradient_fp32", "loss", (VOCAB, HIDDEN), 4, src, "fp32 sum of the head's gradient", _BACKWARD,
-                  **on, **_TRAINED),
-        transient("head_gradient_bf16", "loss", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the head's matrix",
-                  _BACKWARD, **on, **_TRAINED),
+        *_of_trained(transient, "head_gradient_fp32", 4, src, "fp32 sum of the head's gradient", _BACKWARD, **on),
+        *_of_trained(transient, "head_gradient_bf16", 2, src, "bf16 gradient of the head's matrix", _BACKWARD, **on),
     )
 
 
@@ -104,8 +108,7 @@ def _cut() -> tuple[Tensor, ...]:
         transient("word_locks", "loss", (VOCAB,), 4, src, "int32 locks of gradients of words", _BACKWARD, **on),
         transient("cut_input_gradient", "loss", (SEQUENCE, BATCH, HIDDEN), 2, src, "bf16 gradient of the head's input",
                   _BACKWARD, **on),
-        transient("cut_head_gradient", "loss", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the head's matrix",
-                  _BACKWARD, **on, **_TRAINED),
+        *_of_trained(transient, "cut_head_gradient", 2, src, "bf16 gradient of the head's matrix", _BACKWARD, **on),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...choices import ADDED, SCORES, TRANSFORMERS_ROUTERS
+from ...choices import ADDED, OF_WORDS, TRANSFORMERS_ROUTERS, trains_copies
 from ..walked_layers import not_walked
 from .special import of_dense_adapters
 
@@ -37,8 +37,7 @@ def of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         *_of_adapted_moments(choices),
         ("adapters with FP8 in models with experts or with delayed scaling", frozen and choices["fp8"] != "none" and (
             choices["layers"] != "dense" or choices["fp8"] == "delayed")),
-        ("adapters beside a head that scores, which is trained in a copy of its own",
-         frozen and choices["loss"] in SCORES),
+        *_of_copies(choices),
         ("adapters for latent attention or another MLP than SwiGLU",
          frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))
          and not (choices["mlp"] == "geglu" and of_dense_adapters(choices))),
@@ -48,6 +47,19 @@ def of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("FSDP1 with layers of experts: choose loading = trainer",
          choices["loading"] in ("fsdp1", "fsdp1_whole") and choices["layers"] != "dense"),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
+    )
+
+
+def _of_copies(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    """Refuse copies of embedding and head, which are trained beside adapters, where they are not counted."""
+    return (
+        ("adapter_ends = copies without adapters",
+         choices["adapter_ends"] == "copies" and choices["adapters"] == "none"),
+        ("copies of embedding or head beside adapters in models with experts: choose adapter_ends = frozen",
+         trains_copies(choices) and choices["layers"] != "dense"),
+        ("copies of embedding or head beside adapters with FSDP2",
+         trains_copies(choices) and choices["data_parallel"] == "fsdp"),
+        ("adapters beside a value head", choices["adapters"] != "none" and choices["loss"] == "value"),
     )
 
 
@@ -63,7 +75,8 @@ _ADAPTED_MOMENTS: Mapping[str, tuple[str, ...]] = {
     "peak": ("torch",), "router": TRANSFORMERS_ROUTERS, "layers": ("dense",), "projections": ("separate",),
     "positions": ("rotary",), "normalisation": ("rms",), "precision": ("bf16",),
     "data_parallel": ("ddp", "fsdp"), "adapter_kind": ("lora",), "adapter_precision": ("low",),
-    "base_weights": ("full", "nf4"), "optimizer_kernel": ("fused", "foreach"),
+    "base_weights": ("full", "nf4"), "optimizer_kernel": ("fused", "foreach"), "adapter_ends": ("frozen",),
+    "loss": OF_WORDS,
 }
 
 

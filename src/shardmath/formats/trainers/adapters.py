@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
@@ -14,6 +14,8 @@ TARGETS = {
     frozenset(("q_proj", "v_proj")): "q_v", frozenset(_ATTENTION[:3]): "qkv", frozenset(_ATTENTION): "attention",
     frozenset((*_ATTENTION, *_MLP)): "all_linear",
 }
+#: Modules that may be trained beside adapters.
+ENDS = frozenset(("embed_tokens", "lm_head"))
 _ALL = ("all-linear", "all_linear", "all", "linear")
 #: Rank of PEFT's ``LoraConfig`` where nothing says another.
 _RANK = 8
@@ -26,11 +28,10 @@ def adapters_of(options: Options) -> dict[str, Any]:
             if options.is_on(name):
                 raise options.error(name, "must not be given without adapters: quantised weights cannot be trained")
         return {}
-    for name, noun in (("lora_modules_to_save", "modules that are trained beside adapters"),
-                       ("lora_target_parameters", "adapters of single parameters")):
-        if options.all(name) not in ((), ("false",)):
-            raise options.error(name, f"must not be given: {noun}: not counted yet")
-    kernels = {"adapters": _targets(options), "adapter_parts": "apart"}
+    if options.all("lora_target_parameters") not in ((), ("false",)):
+        rule = "must not be given: adapters of single parameters: not counted yet"
+        raise options.error("lora_target_parameters", rule)
+    kernels = {"adapters": _targets(options), "adapter_parts": "apart", **_copies(options)}
     if options.is_on("use_dora"):
         kernels["adapter_kind"] = "dora"
     if options.is_on("load_in_4bit"):
@@ -51,6 +52,22 @@ def adapters_of(options: Options) -> dict[str, Any]:
         options.warnings.append("adapters have fused kernels unless lora_mlp_kernel and its like are false: these keep"
                                 " less, which is not counted yet")
     return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
+
+
+def _copies(options: Options) -> dict[str, str]:
+    """Return the choice for modules that are trained beside adapters, whole, in copies of their own."""
+    modules = _names(options.all("lora_modules_to_save"))
+    if modules <= {"false"}:
+        return {}
+    if modules != ENDS:
+        rule = f"must be {' '.join(sorted(ENDS))}: others are not counted yet"
+        raise options.error("lora_modules_to_save", rule, " ".join(sorted(ENDS)))
+    return {"adapter_ends": "copies"}
+
+
+def _names(words: Iterable[str]) -> frozenset[str]:
+    """Return the names in a list, however it is written."""
+    return frozenset(part for word in words for part in word.strip("[]'\" ").replace(",", " ").split())
 
 
 def _are_fused(options: Options) -> bool:
@@ -83,16 +100,14 @@ def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> di
 def _targets(options: Options) -> str:
     """Get the choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
     words = options.all("lora_target_modules", ("q_proj", "v_proj"))
-    asked = {part for word in words for part in word.strip("[]'\" ").replace(",", " ").split()}
-    if options.is_on("lora_all_linear"):
-        asked.add(_ALL[0])
+    asked = _names(words) | ({_ALL[0]} if options.is_on("lora_all_linear") else set())
     if asked & set(_ALL):
         if others := asked - {*_ALL, *_ATTENTION, *_MLP}:
             rule = f"must not have {', '.join(sorted(others))} beside all linear layers: not counted yet"
             raise options.error("lora_target_modules", rule, _ALL[0])
         return "all_linear"
-    if frozenset(asked) not in TARGETS:
+    if asked not in TARGETS:
         rule = "must be all-linear, or {}: others are not counted yet".format(
             ", or ".join(" ".join(sorted(names)) for names in TARGETS))
         raise options.error("lora_target_modules", rule, "all-linear")
-    return TARGETS[frozenset(asked)]
+    return TARGETS[asked]

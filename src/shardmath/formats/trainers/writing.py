@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardmath.compiler.evaluators import with_needs
 from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, notes, title
-from shardmath.formats.trainers.adapters import TARGETS
+from shardmath.formats.trainers.adapters import ENDS, TARGETS
 from shardmath.formats.trainers.reading import LIGER, OPTIMIZERS
 from shardmath.formats.trainers.sharding import SIZES
 from shardmath.generated.definitions import IMPLEMENTATIONS
@@ -121,6 +121,8 @@ def _settings(explanation: Explanation) -> Iterator[tuple[str, Any]]:
             yield "use_dora", True
         yield "lora_target_modules", sorted(next(names for names, option in TARGETS.items()
                                                  if option == choices["adapters"]))
+        if choices["adapter_ends"] == "copies":
+            yield "lora_modules_to_save", sorted(ENDS)
         if choices["base_weights"] == "nf4":
             yield "load_in_4bit", True
             yield "use_bnb_nested_quant", True
