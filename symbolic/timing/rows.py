@@ -84,8 +84,8 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
 def _gradients(component: Component, choices: Mapping[str, str], summed: bool = False) -> int:
     """Return products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none.
 
-    Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``). A copy
-    of a head that is trained beside it is run in its place.
+    Those of experts and routers have one where adapters are added to them, which is that of the sum (``summed``). A
+    copy of a head that is trained beside it is run in its place.
     """
     kinds = ("weights",) if component.name == "router" else ADDED
     added = summed and choices["adapters"] == "all_linear" and choices["expert_adapters"] in kinds

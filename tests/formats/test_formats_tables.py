@@ -136,7 +136,8 @@ def test_settings_and_their_absence(
      "freeze_parameters_ratio", "frozen weights without adapters are not counted yet"),
     ({**TRAINER, "activation_offloading": True}, "activation_offloading", "activations on the host"),
     ({**TRAINER, "use_lora": True, "lora_rank": 64}, "use_lora", "give use_peft, lora_r and lora_target_modules"),
-    ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "must be embed_tokens lm_head"),
+    ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save",
+     "must be embed_tokens lm_head"),
     ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
     ({**AXOLOTL, "optimizer": "lion_8bit"}, "optimizer", "others are not counted yet"),
     ({**TRAINER, "bf16": False, "fp16": True}, "fp16", "weights of 16 bits under fp16 are not counted yet"),
@@ -254,6 +255,9 @@ def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:
     ({"adapter": "lora", "fsdp_config": {"fsdp_version": 2}}, "fused kernels unless", True),
     ({}, "embedding, head and norms are fp32", True), ({"adapter": "lora"}, "embedding, head and norms", False),
     ({"plugins": [CUT]}, "embedding, head and norms", False),
+    *(({"optimizer": "adamw_bnb_8bit", **more}, "moments of the embedding in fp32", is_said) for more, is_said in (
+        ({}, True), ({"adapter": "lora"}, False), ({"optimizer": "adamw_torch_8bit"}, False),
+        ({"adapter": "lora", "lora_modules_to_save": ["embed_tokens", "lm_head"]}, True))),
     ({"attn_implementation": "flash_attention_2"}, "embedding, head and norms", False),
     ({"fsdp_config": {"fsdp_version": 2}}, "embedding, head and norms", False),
     *(({"gradient_checkpointing": word}, "inputs of recomputed layers on the host", True)

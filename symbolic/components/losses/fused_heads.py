@@ -47,7 +47,8 @@ def _liger() -> tuple[Tensor, ...]:
     return (
         saved("input_gradient", "loss", (SEQUENCE, BATCH, HIDDEN), 2, src, "bf16 gradient of the head's input",
               lifetime=Lifetime.ONCE, **on),
-        *_of_trained(saved, "head_gradient", 2, src, "bf16 gradient of the head's matrix", lifetime=Lifetime.ONCE, **on),
+        *_of_trained(saved, "head_gradient", 2, src, "bf16 gradient of the head's matrix", lifetime=Lifetime.ONCE,
+                     **on),
         transient("chunk_logits", "loss", (CHUNK_TOKENS, VOCAB), 2, src,
                   "bf16 logits of some tokens, overwritten by their gradient", _FORWARD, **on),
         transient("padded_labels_held", "loss", (SHIFTED_SEQUENCE, BATCH), 8, src, "int64 labels with one more",

@@ -19,7 +19,8 @@ _TRIED: Mapping[str, tuple[str, ...]] = {
 }
 #: Axes that follow from other arguments, or say how much has been counted.
 _NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapter_parts", "adapter_kind",
-               "adapter_precision", "adapter_ends", "recompute_method", "recompute_saves", *(axis for axis, _ in ASKED.values()))
+               "adapter_precision", "adapter_ends", "recompute_method", "recompute_saves",
+               *(axis for axis, _ in ASKED.values()))
 
 
 @dataclass(frozen=True)

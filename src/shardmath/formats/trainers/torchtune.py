@@ -38,7 +38,8 @@ _ALONE = "_single_device"
 
 def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
     """Return the model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
-    words: dict[str, tuple[str, ...]] = {"bf16": ("false",), "dtype": ("bfloat16",), "lora_dtype": ("bfloat16",)}
+    words: dict[str, tuple[str, ...]] = {"bf16": ("false",), "dtype": ("bfloat16",), "lora_dtype": ("bfloat16",),
+                                         "optimizer_alone": ("true",)}
     builder = options.word("model._component_").rpartition(".")[2]
     plain = builder.removeprefix("q").removeprefix("lora_") if "lora_" in builder else builder
     plain = plain.removesuffix("_instruct").removesuffix("_base")
