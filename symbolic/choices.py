@@ -298,6 +298,10 @@ AXES: tuple[Axis, ...] = (
         "dense": "every layer has a dense MLP",
         "experts": "some or all layers have routed experts",
     }),
+    Axis("predictions", "layers of further predictions (MTP) in models with experts", {
+        "experts": "with experts, as the last layer of the model",
+        "dense": "with a dense MLP (K-EXAONE)",
+    }, rowless=("experts", "dense")),
     Axis("positions", "how positions enter", {
         "rotary": "rotary embedding of queries and keys",
         "partial": "rotary embedding of a part of every query and key head",
@@ -429,8 +433,8 @@ AXES: tuple[Axis, ...] = (
 
 #: Axes that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = (
-    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "embedding_norm", "window",
-    "sinks", "capping", "scores",
+    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "predictions", "residual", "positions",
+    "embedding_norm", "window", "sinks", "capping", "scores",
 )
 
 #: Losses that never have the logits of all tokens, and all others.

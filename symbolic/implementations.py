@@ -112,7 +112,7 @@ LLAMA: dict[str, str] = {
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
     "documents": "one", "sinks": "none", "embedding_norm": "none", "softmax": "fp32",
-    "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
+    "mlp": "swiglu", "heads": "grouped", "layers": "dense", "predictions": "experts", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
@@ -252,10 +252,10 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "norms", "qk_norms", "window", "sinks", "capping", "mlp", "gelu", "heads",
-                 "layers", "documents", "positions", "position_ids", "residual", "dropout", "embedding_norm", "softmax",
-                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
-                 "expert_adapters", "adapter_kind", "adapter_precision", "adapter_ends", "base_weights", "loading",
-                 "router_weights", "shared_sum", "qk_order")
+                 "layers", "predictions", "documents", "positions", "position_ids", "residual", "dropout",
+                 "embedding_norm", "softmax", "biases", "mask", "context", "fp8", "fp8_weights", "adapters",
+                 "adapter_parts", "expert_adapters", "adapter_kind", "adapter_precision", "adapter_ends",
+                 "base_weights", "loading", "router_weights", "shared_sum", "qk_order")
 }
 
 #: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,

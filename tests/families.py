@@ -84,7 +84,8 @@ def parameters_met(model: Model) -> int:
     """Parameters of the model that one token meets, its MTP modules included."""
     whole = sum(parameters_by_part(model).values()) + parameters_of_mtp(model)
     layers = [_has_experts(model, layer) for layer in range(1, model.num_layers + 1)]
-    idle = (sum(layers) + model.num_mtp_layers) * (model.num_experts - model.moe_topk)
+    further = 0 if model.dense_mtp_layers else model.num_mtp_layers
+    idle = (sum(layers) + further) * (model.num_experts - model.moe_topk)
     return whole - idle * _mlp(model, model.moe_ffn_hidden_size, model.linear_bias)
 
 
@@ -115,13 +116,13 @@ def parameters_by_part(model: Model) -> dict[str, int]:
 
 
 def parameters_of_mtp(model: Model) -> int:
-    """Parameters of the MTP modules: a layer with experts, three norms, and a projection from 2h to h."""
+    """Parameters of the MTP modules: a layer with experts or a dense one, three norms, a projection from 2h to h."""
     h = model.hidden_size
-    layer = (
-        (_latent if model.kv_lora_rank else _grouped)(model) + 2 * h + h * model.num_experts
-        + model.num_experts * _mlp(model, model.moe_ffn_hidden_size)
-        + _mlp(model, model.shared_expert_ffn_hidden_size)
-    )
+    experts = (h + _mlp(model, model.moe_ffn_hidden_size)) * model.num_experts
+    of_layer = experts + _mlp(model, model.shared_expert_ffn_hidden_size)
+    if model.dense_mtp_layers:
+        of_layer = _mlp(model, model.ffn_hidden_size)
+    layer = (_latent if model.kv_lora_rank else _grouped)(model) + 2 * h + of_layer
     return model.num_mtp_layers * (layer + 3 * h + 2 * h * h)
 
 

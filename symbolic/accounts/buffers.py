@@ -17,7 +17,7 @@ from ..implementations import Implementation
 from ..ledger import Component, Place
 from ..parallel.data import END_ALIGNMENT
 from ..parallel.groups import GROUPS, Group
-from ..parallel.pipeline import chunks, ends, instances, layers_by_chunk
+from ..parallel.pipeline import chunks, ends, further_layers, instances, layers_by_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .rows import components_of
@@ -107,12 +107,15 @@ def _buckets(terms: TermSet, implementation: Implementation, group: Group) -> di
                 term, size(kind), "elements", f"rank r: {group.words} in the {_BUCKETS[name]}{words}"))
         return Bucket(copies, *sizes)
 
-    def chunk(kind: str, place: int) -> Expr:
-        layers = zip(("layer", "expert_layer"), layers_by_chunk(choices)[place], strict=True)
+    def of_layers(kind: str, counts: tuple[Expr, Expr]) -> Expr:
         return total(*(
             product(often, terms[f"{layer}.{prefix}{kind}"].symbol)
-            for layer, often in layers if f"{layer}.{prefix}{kind}" in terms
+            for layer, often in zip(("layer", "expert_layer"), counts, strict=True)
+            if f"{layer}.{prefix}{kind}" in terms
         ))
+
+    def chunk(kind: str, place: int) -> Expr:
+        return of_layers(kind, layers_by_chunk(choices)[place])
 
     def outside(kind: str, *places: Place) -> Expr:
         return total(*(
@@ -123,10 +126,7 @@ def _buckets(terms: TermSet, implementation: Implementation, group: Group) -> di
         ))
 
     def at_end(kind: str) -> Expr:
-        further = Integer(0)
-        if f"expert_layer.{prefix}{kind}" in terms:  # layers of MTP, counted among those with experts
-            further = product(instances(Place.MTP, choices), terms[f"expert_layer.{prefix}{kind}"].symbol)
-        return total(outside(kind, Place.LAST, Place.MTP), further)
+        return total(outside(kind, Place.LAST, Place.MTP), of_layers(kind, further_layers(choices)))
 
     buckets = {"first_bucket": bucket("first_bucket", Integer(1), lambda kind: total(
         chunk(kind, 0), outside(kind, Place.FIRST, Place.STAGE), product(1 - several, at_end(kind))

@@ -8,7 +8,7 @@ from ..expert_layers import experts_before
 from ..functions import FloorDiv, Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import chunks, ends, instances, is_one_chunk
+from ..parallel.pipeline import chunks, ends, further_layers, instances, is_one_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 
@@ -17,8 +17,8 @@ r, ld, step, mtp, rfull, Lb, Lcf, Ldr, Ler = symbols("r ld step mtp rfull Lb Lcf
 
 def at_work(implementation: Implementation) -> Expr:
     """1 if the stage has layers with experts, further predictions among them."""
-    places = (Place.EXPERTS, Place.MTP)
-    return Min(Integer(1), total(*(instances(place, implementation.choices) for place in places)))
+    _, further = further_layers(implementation.choices)
+    return Min(Integer(1), total(instances(Place.EXPERTS, implementation.choices), further))
 
 
 def dense_at_work(implementation: Implementation) -> Expr:
@@ -31,15 +31,18 @@ def passed(terms: TermSet, implementation: Implementation) -> Expr:
 
     They are all where dense layers are before them. Of single ones between dense layers it is the one at the end of the
     stage or chunk, if it has experts. Of listed stages only the first kind is known. Recomputed ones free nothing: all
-    but the last hold the gradient of their input besides (``bound_behind``).
+    but the last hold the gradient of their input besides (``bound_behind``). Where a dense layer predicts further
+    tokens, it is the last of the model, and nothing is free.
     """
     choices = implementation.choices
     before = product(_all_at_end(implementation), Ler)
     at_end = product(Iverson(Eq(_dense_at_end(), 0)), Iverson(Gt(Lb + Lcf, ld)))
-    between = product(Iverson(Gt(step, 1)), total(at_end, product(mtp, _on_last(implementation))))
+    _, further = further_layers(choices)
+    between = product(Iverson(Gt(step, 1)), total(at_end, further))
     count = before if choices["stages"] == "listed" else total(before, between)
     freed = product(1 - rfull, count, terms["expert_layer.saved"].symbol)
-    return total(freed, -product(_all_at_end(implementation), _bound(terms, implementation), Max(Ler - 1, Integer(0))))
+    held = product(_all_at_end(implementation), _bound(terms, implementation), Max(Ler - 1, Integer(0)))
+    return product(1 - _has_more(implementation, "dense"), total(freed, -held))
 
 
 def bound_behind(terms: TermSet, implementation: Implementation) -> Expr:
@@ -74,10 +77,18 @@ def dense_behind(terms: TermSet, implementation: Implementation) -> Expr:
     """Return, with a minus, what dense layers do not hold, or not yet, when the last layer with experts is at work."""
     if implementation.choices["stages"] == "listed":
         return Integer(0)
-    without_more = 1 - product(Iverson(Gt(mtp, 0)), _on_last(implementation))
+    further, _ = further_layers(implementation.choices)
+    behind = total(product(1 - _has_more(implementation, "experts"), _dense_at_end()), further)
     saved = product(1 - rfull, terms["layer.saved"].symbol)
     freed = total(saved, _bound(terms, implementation))
-    return product(Integer(-1), at_work(implementation), without_more, _dense_at_end(), freed)
+    return product(Integer(-1), at_work(implementation), behind, freed)
+
+
+def _has_more(implementation: Implementation, kind: str) -> Expr:
+    """1 if layers of this kind predict further tokens on the stage, behind all others."""
+    if implementation.choices["predictions"] != kind:
+        return Integer(0)
+    return product(Iverson(Gt(mtp, 0)), Iverson(Eq(r, ends(implementation.choices)[1])))
 
 
 def _all_at_end(implementation: Implementation) -> Expr:
@@ -97,10 +108,6 @@ def _bound(terms: TermSet, implementation: Implementation) -> Expr:
     if implementation.choices["recompute_method"] != "each" or "layer_input.saved" not in terms:
         return Integer(0)
     return product(rfull, terms["layer_input.saved"].symbol)
-
-
-def _on_last(implementation: Implementation) -> Expr:
-    return Iverson(Eq(r, ends(implementation.choices)[1]))
 
 
 def _dense_at_end() -> Expr:

@@ -136,6 +136,15 @@ def instances(place: Place, choices: Mapping[str, str]) -> Expr:
     }[place]
 
 
+def further_layers(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """Return how many layers of further predictions rank r holds, with a dense MLP and with experts."""
+    return _further(instances(Place.MTP, choices), choices)
+
+
+def _further(count: Expr, choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    return (count, Integer(0)) if choices["predictions"] == "dense" else (Integer(0), count)
+
+
 def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: bool = False) -> Expr:
     """Return how many instances of a tensor of a component exist on rank r at its peak.
 
@@ -162,7 +171,8 @@ def held_inputs(place: Place, choices: Mapping[str, str]) -> Expr:
     """Return how many inputs of recomputed layers of a kind rank r holds at its peak."""
     if choices["layers"] != "experts" or place is Place.LAYER:
         return Hc
-    dense = rfull * nr * Ldr / chunks(choices)
+    further, _ = further_layers(choices)
+    dense = rfull * (nr * (Ldr - further) / chunks(choices) + nl * further)
     return dense if place is Place.DENSE else Hc - dense
 
 
@@ -172,7 +182,8 @@ def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
     if choices["stages"] != "listed":
         return whole
     experts = experts_before(L) if choices["layers"] == "experts" else Integer(0)
-    return {**whole, Lr: L, Ldr: L - experts, Ler: experts + mtp}
+    dense, more = _further(mtp, choices)
+    return {**whole, Lr: L, Ldr: L - experts + dense, Ler: experts + more}
 
 
 def longest_listed(choices: Mapping[str, str]) -> dict[str, dict[Expr, Expr]]:
@@ -180,9 +191,11 @@ def longest_listed(choices: Mapping[str, str]) -> dict[str, dict[Expr, Expr]]:
     if choices["layers"] != "experts":
         return {name: {r: rank, Lr: layers, Ldr: layers} for name, (rank, layers, _) in LONGEST.items()
                 if name not in OF_TWO_KINDS}
-    last = ends(choices)[1]
-    return {name: {r: rank, Lr: layers, Ldr: layers - experts, Ler: experts + mtp * int(rank == last)}
-            for name, (rank, layers, experts) in LONGEST.items()}
+    last, longest = ends(choices)[1], {}
+    for name, (rank, layers, experts) in LONGEST.items():
+        dense, more = _further(mtp * int(rank == last), choices)
+        longest[name] = {r: rank, Lr: layers, Ldr: layers - experts + dense, Ler: experts + more}
+    return longest
 
 
 def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]:
@@ -190,10 +203,10 @@ def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]
 
     The first is the only one where there is one; of listed chunks all are taken to be alike.
     """
-    count, further = chunks(choices), instances(Place.MTP, choices)
+    count, (dense, further) = chunks(choices), further_layers(choices)
     if choices["stages"] == "listed":
         experts = (Ler - further) / count if choices["layers"] == "experts" else Integer(0)
-        return ((Ldr / count, experts),) * 3
+        return (((Ldr - dense) / count, experts),) * 3
     if choices["layers"] != "experts" and not has_lighter_chunks(choices):
         return ((Ldr / count, Integer(0)),) * 3
     chunk, (less_first, less_last) = chunk_layers(choices), lighter_chunks(choices)
@@ -226,10 +239,10 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
     several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
     in_first_chunk = experts_before(Lb + Lcf) - experts_before(Lb)
     beyond = ((chunks(choices) - 1) * chunk - several * last) / step
-    on_last = Iverson(Eq(r, ends(choices)[1]))
+    dense, further = further_layers(choices)
     return {
         "Lb": start, "Lcf": chunk - first - (1 - several) * last,
-        "Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last),
+        "Ler": in_first_chunk + beyond + further, "Ldr": Lr - (Ler - further) + dense,
     }
 
 
@@ -320,13 +333,12 @@ def _held(choices: Mapping[str, str]) -> dict[str, Expr]:
     layers, lighter = Lr + first + last, first * nf + last * nl
     less_layers, less_inputs = (lighter * each for each in missing(choices))
     if choices["layers"] == "experts":
-        on_last = mtp * Iverson(Eq(r, ends(choices)[1]))
-        expert = nr * (Ler + first + last - on_last) / chunk_count - lighter + nl * on_last
-        extra = rfull * nl * on_last
+        dense, further = further_layers(choices)
+        expert = nr * (Ler + first + last - further) / chunk_count - lighter + nl * further
         return {
-            "Hd": (1 - rfull) * nr * Ldr / chunk_count,
+            "Hd": (1 - rfull) * (nr * (Ldr - dense) / chunk_count + nl * dense),
             "He": (1 - rfull) * expert,
-            "Hc": rfull * nr * inputs / chunk_count - less_inputs + extra,
+            "Hc": rfull * nr * inputs / chunk_count - less_inputs + rfull * nl * (dense + further),
         }
     return {
         "Hd": nr * (layers - rfull * again) / chunk_count - less_layers,

@@ -259,10 +259,19 @@ def test_exaone_4_has_norms_behind_alone_and_none_of_queries_and_keys(tmp_path: 
     assert made.arguments["kernels"]["attention"] == "fused_softmax"
 
 
+def test_a_dense_layer_predicts_further_tokens_of_k_exaone(tmp_path: Path) -> None:
+    """The class of its model makes that layer without experts; the settings that it has of its own are in force."""
+    made = run(tmp_path, "cfg.model.hf_model_id = 'LGAI-EXAONE/K-EXAONE-236B-A23B'\ncfg.model.seq_length = 4096")
+    apart = {"name", "source", "note", "max_seq_length"}
+    assert made.model.model_dump(exclude=apart) == Model.named("k-exaone-236b-a23b").model_dump(exclude=apart)
+    kernels = made.arguments["kernels"]
+    assert (kernels["balance"], kernels["weight_gradient"], kernels["rope"]) == ("bias", "separate", "unfused")
+
+
 @pytest.mark.parametrize(("name", "noun"), [
     ("google/gemma-2-2b", "bounded scores in FlexAttention (Gemma 2)"),
     ("LGAI-EXAONE/EXAONE-4.0-32B", "layers with windows among those without (EXAONE 4 32B)"),
-    ("LGAI-EXAONE/K-EXAONE-236B-A23B", "further predictions by layers without experts (K-EXAONE)"),
+    ("LGAI-EXAONE/K-EXAONE-2.0-750B-A37B", "windows in other layers than all but every n-th (K-EXAONE 2.0)"),
     ("stepfun-ai/Step-3.5-Flash", "gates of heads, and windows with another number of heads (Step 3.5)"),
 ])
 def test_layers_that_are_not_counted_are_named(name: str, noun: str, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ NOT_IN_MEGATRON = {
 }
 #: Models that Megatron-Core trains, and of which no flag of Megatron-LM says the part.
 NO_FLAG = {
+    "k-exaone-236b-a23b": "write = 'megatron': must be a format that can say dense_mtp_layers = True",
     **dict.fromkeys(("exaone-4.0-32b", "exaone-4.0-1.2b"),
                     "write = 'megatron': must be a format that can say norms = post"),
     "olmoe-1b-7b-0924": "write = 'megatron': must be a format that can say qk_norms = width",

@@ -101,6 +101,9 @@ ROUNDED = {
 }
 
 
+#: As Transformers' classes build them, which have no modules of further predictions.
+WITHOUT_PREDICTIONS = {"k-exaone-236b-a23b": 236_571_150_336}
+
 #: As the tests of published config.json files count them.
 OF_PUBLIC_FILES = {name: 0 for name in CATALOGUED if name not in PUBLISHED}
 
@@ -110,7 +113,7 @@ def parameters(model: Model) -> int:
 
 
 def test_every_catalogued_model_has_a_published_count() -> None:
-    counts = (PUBLISHED, WITH_IMAGES, ROUNDED, {"deepseek-v3": 0}, OF_PUBLIC_FILES)
+    counts = (PUBLISHED, WITH_IMAGES, ROUNDED, WITHOUT_PREDICTIONS, {"deepseek-v3": 0}, OF_PUBLIC_FILES)
     assert sorted(read("models")) == sorted(name for names in counts for name in names)
 
 
@@ -123,6 +126,11 @@ def test_catalogue_matches_published_counts(name: str) -> None:
 def test_language_models_released_with_an_image_encoder(name: str) -> None:
     released, of_images = WITH_IMAGES[name]
     assert parameters(Model.named(name)) + of_images == released
+
+
+@pytest.mark.parametrize("name", WITHOUT_PREDICTIONS)
+def test_models_that_transformers_builds_without_their_predictions(name: str) -> None:
+    assert sum(parameters_by_part(Model.named(name)).values()) == WITHOUT_PREDICTIONS[name]
 
 
 @pytest.mark.parametrize("name", ROUNDED)

@@ -17,7 +17,7 @@ from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
 CHOOSE_ROWS = {
     "normalisation", "norms", "qk_norms", "mlp", "gelu", "parallel_residual", "one_norm", "expert_scores", "model_type",
-    "own_router", "attention_sinks", "alibi", "embedding_norm",
+    "own_router", "attention_sinks", "alibi", "embedding_norm", "dense_mtp_layers",
 }
 #: No size follows from these: launch scripts need them.
 WITHOUT_SIZE = {"norm_epsilon", "rope_base", "rope_scaling", "routed_scaling_factor"}
@@ -58,6 +58,8 @@ def test_the_architecture_is_one_option_of_every_axis(name: str) -> None:
         ("qwen3-30b-a3b", {"layers": "experts"}),
         ("deepseek-v2", {"heads": "latent", "layers": "experts", "scores": "softmax_all"}),
         ("deepseek-v3", {"heads": "latent", "layers": "experts", "scores": "sigmoid"}),
+        ("k-exaone-236b-a23b", {
+            "layers": "experts", "scores": "sigmoid", "predictions": "dense", "window": "sliding"}),
         ("gpt2", {"normalisation": "layer", "mlp": "gelu", "positions": "learned"}),
         ("opt-6.7b", {"normalisation": "layer", "mlp": "relu", "positions": "learned"}),
         ("bloom-176b", {"normalisation": "layer", "mlp": "gelu", "positions": "alibi", "embedding_norm": "norm"}),
@@ -68,7 +70,7 @@ def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
     llama = {
         "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
         "residual": "sequential", "scores": "softmax", "norms": "pre", "qk_norms": "head", "window": "none",
-        "capping": "none", "sinks": "none", "embedding_norm": "none",
+        "capping": "none", "sinks": "none", "embedding_norm": "none", "predictions": "experts",
     }
     assert Model.named(name).architecture == llama | different_from_llama
 

@@ -13,7 +13,11 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_decoder_block_spec,
+    get_gpt_layer_local_spec,
+    get_gpt_mtp_block_spec,
+)
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import random as megatron_random
 from megatron.core.transformer import multi_latent_attention as latent
@@ -135,11 +139,15 @@ def settings_of(shape: Shape, dispatcher: str) -> Any:
     })
 
 
-def model_of(shape: Shape, settings: Any, chunk: int | None = None) -> Any:
-    """Make the rank's part of the model, or one of its chunks, with stand-ins for fused kernels."""
+def model_of(shape: Shape, settings: Any, chunk: int | None = None, predictions: str = "experts") -> Any:
+    """Make the rank's part of the model, or one of its chunks, with stand-ins for fused kernels.
+
+    Layers of further ``predictions`` have experts, or a dense MLP, as Megatron-Bridge makes them for K-EXAONE.
+    """
     block = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm", vp_stage=chunk)
     block.layer_norm = fused.FusedRMSNorm
-    for layer in block.layer_specs:
+    dense = get_gpt_layer_local_spec(multi_latent_attention=bool(shape["lk"]), normalization="RMSNorm")
+    for layer in (*block.layer_specs, dense):
         parts, attention = layer.submodules, layer.submodules.self_attention.submodules
         parts.input_layernorm = parts.pre_mlp_layernorm = fused.FusedRMSNorm
         attention.core_attention = fused.FlashAttention
@@ -148,7 +156,8 @@ def model_of(shape: Shape, settings: Any, chunk: int | None = None) -> Any:
             attention.q_layernorm = attention.kv_layernorm = OfWidth
     further = None
     if shape["mtp"]:
-        further = get_gpt_mtp_block_spec(settings, block, use_transformer_engine=False, vp_stage=chunk)
+        last = {"experts": block, "dense": dense}[predictions]
+        further = get_gpt_mtp_block_spec(settings, last, use_transformer_engine=False, vp_stage=chunk)
     for prediction in further.layer_specs if further else ():
         norms = prediction.submodules
         norms.enorm = norms.hnorm = norms.layer_norm = fused.FusedRMSNorm
@@ -172,14 +181,14 @@ class OfWidth(fused.FusedRMSNorm):
         super().__init__(config, hidden_size, eps)
 
 
-def run(rank: int, shape: Shape, dispatcher: str) -> dict[str, list[int]]:
+def run(rank: int, shape: Shape, dispatcher: str, predictions: str = "experts") -> dict[str, list[int]]:
     """Run one micro-batch forward and backward: FLOPs, passes over rings of all groups, and bytes made whole.
 
     Also parameters by whether they are trained and whether they are experts', whose gradients have other ranks.
     """
     with real_rank(shape):
         settings = settings_of(shape, dispatcher)
-        model = model_of(shape, settings)
+        model = model_of(shape, settings, predictions=predictions)
         if shape.get("rl"):
             adapt(model, shape["rl"], "all_linear", apart=False)
             model.decoder.register_forward_pre_hook(with_gradient, with_kwargs=True)

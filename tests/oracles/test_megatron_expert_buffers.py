@@ -51,11 +51,12 @@ def random_layout(draw: Random) -> dict[str, int]:
 
 @pytest.mark.cases(24, 300)
 def test_buffers_and_states_with_experts(draw: Random) -> None:
-    shape = random_layout(draw)
+    shape, predictions = random_layout(draw), draw.choice(("experts", "dense"))
     shards = shape["D"] * shape["c"], shape["D"] * shape["c"] * shape["t"] // (shape["e"] * shape["et"])
     with one_rank(shape, draw) as replica, whole_linears():
         settings = settings_of(shape, "allgather")
-        models = [model_of(shape, settings, chunk if shape["V"] > 1 else None) for chunk in range(shape["V"])]
+        models = [model_of(shape, settings, chunk if shape["V"] > 1 else None, predictions)
+                  for chunk in range(shape["V"])]
         buckets = [bucket for model in models for bucket in sizes_by_bucket(model, bool(shape["zero1"]))]
         places = replica, parallel_state.get_expert_data_parallel_rank()
         with Live(*models) as live:
@@ -84,7 +85,7 @@ def test_buffers_and_states_with_experts(draw: Random) -> None:
     assert master == 4 * own + scales
 
     implementation = MEGATRON_CPU.with_choices(
-        layers="experts", heads="latent" if shape["lk"] else "grouped", biases="linear",
+        layers="experts", heads="latent" if shape["lk"] else "grouped", biases="linear", predictions=predictions,
         schedule="interleaved" if shape["V"] > 1 else "1f1b",
     )
     dense, expert, buffer, expert_buffer, shard, expert_shard, states, every = ledger(

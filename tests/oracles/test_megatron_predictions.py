@@ -1,4 +1,4 @@
-"""Multi-token prediction with each of Megatron-Core's losses: what it keeps beside that of the last stage.
+"""Multi-token prediction with each of Megatron-Core's losses, and by dense layers: what it keeps.
 
 Megatron-Core's own model runs. Transformer Engine's cross entropy is a stand-in that keeps what the real one keeps: the
 logits, which their gradient overwrites, or an fp32 gradient of its own. All predictions have the same kind of loss.
@@ -60,14 +60,40 @@ def shape_of(draw: Random) -> dict[str, int]:
     }
 
 
-@pytest.mark.cases(6, 60)
-def test_kept_with_each_loss(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = shape_of(draw)
+@pytest.fixture(autouse=True)
+def _on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
     ):
         monkeypatch.setattr(module, name, stand_in)
+
+
+@pytest.mark.cases(6, 60)
+def test_kept_by_dense_layers(draw: Random) -> None:
+    """Further predictions by layers with a dense MLP in a model with experts, beside the same model without them.
+
+    Nobody gives a mask of the tokens that count, so Megatron-Core makes one of int64, and an int64 sum of it.
+    """
+    shape, implementation = shape_of(draw), MEGATRON_CPU.with_choices(
+        layers="experts", predictions="dense", permute="unfused", peak="saved")
+    beside = set()
+    for further in (0, shape["mtp"]):
+        known = {**shape, "mtp": further}
+        with one_rank(known, draw):
+            model = model_of(known, settings_of(known, "alltoall"), predictions="dense")
+            with Saved(model) as saved:
+                output = forward(model, known, Batch.of(known).with_mask(None))
+            kept, parameters = saved.bytes(model), sum(each.numel() for each in model.parameters())
+        whole, ours = ledger(implementation, "stage.activation", "model.all_parameters", **known, B=known["b"])
+        assert (ours, output.shape) == (parameters, (known["b"], known["s"])), known
+        beside.add(kept - whole - (8 - 4) * further * (known["s"] * known["b"] + 1))
+    assert len(beside) == 1, (shape, beside)
+
+
+@pytest.mark.cases(6, 60)
+def test_kept_with_each_loss(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = shape_of(draw)
     beside_the_losses = {}
     for loss, kind in LOSSES.items():
         kernel = Beside if loss.endswith("fp32") else Overwritten

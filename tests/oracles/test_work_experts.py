@@ -22,9 +22,10 @@ GROUPS = {"tensor": ("t",), "expert": ("e",), "expert_tensor": ("et",), "expert_
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_work_and_traffic_of_a_micro_batch(draws: list[Random], ranks: int, tmp_path: Path) -> None:
     cases = [shape_for(draw, ranks) for draw in draws]
-    for (shape, dispatch), found in zip(cases, on_ranks(run_all, ranks, tmp_path, cases)[0], strict=True):
+    for (shape, dispatch, predictions), found in zip(cases, on_ranks(run_all, ranks, tmp_path, cases)[0], strict=True):
         implementation = MEGATRON_CPU.with_choices(
             layers="experts", dispatch=dispatch, permute="unfused", heads="latent" if shape["lk"] else "grouped",
+            predictions=predictions,
         )
         terms = timed(implementation, **shape)
         # Core attention is a stand-in: both of its products without what a causal mask hides.
@@ -38,7 +39,7 @@ def test_work_and_traffic_of_a_micro_batch(draws: list[Random], ranks: int, tmp_
                 sum(int(terms.get(f"stage.{group}_{kind}_{unit}", 0)) for group in several for kind in kinds)
                 for unit in ("passes", "bytes")
             ]
-            assert found[way] == [flops, *traffic], (way, shape, dispatch)
+            assert found[way] == [flops, *traffic], (way, shape, dispatch, predictions)
 
 
 def shape_for(draw: Random, ranks: int) -> list:
@@ -66,4 +67,4 @@ def shape_for(draw: Random, ranks: int) -> list:
         rotary = 2 * draw.randint(1, 3)
         shape |= {"k": shape["a"], "dr": rotary, "d": rotary + draw.randint(1, 6), "dv": draw.randint(1, 6),
                   "lk": draw.randint(1, 9), "lq": draw.choice((0, draw.randint(1, 9)))}
-    return [shape, draw.choice(("alltoall", "allgather"))]
+    return [shape, draw.choice(("alltoall", "allgather")), draw.choice(("experts", "dense"))]

@@ -19,7 +19,7 @@ from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_model
-from shardmath.configuration.stages import costs, experts_before, listed, of_layers, on_rank, parsed
+from shardmath.configuration.stages import costs, experts_before, further_layers, listed, of_layers, on_rank, parsed
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RANK_LIMITS, num_microbatches, verdict
@@ -235,7 +235,7 @@ def _by_layers(
     else:
         own = [
             of_layers(stage, dense, expert, stage["in_flight"] * dense, stage["in_flight"] * expert,
-                      stage["num_mtp_layers"] if rank == len(stages) - 1 else 0)
+                      further_layers(evaluator, stage) if rank == len(stages) - 1 else (0, 0))
             for rank, stage in enumerate(stages)
         ]
     rows: dict[str, Any] = {}

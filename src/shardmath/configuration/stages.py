@@ -57,13 +57,13 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
     starts, experts = [0, *accumulate(layers)], experts_before(values)
     cost = costs(evaluator, values)
-    ranks = []
+    ranks, both = [], []
     for rank in range(p):
         stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
         expert = [experts[starts[i + 1]] - experts[starts[i]] for i in stages]
         dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
         ranks.append(on_rank(evaluator, values, rank, dense, expert, cost))
-    both = [(rank["dense_layers"], rank["stage_layers"] - rank["dense_layers"]) for rank in ranks]
+        both.append((sum(dense), sum(expert)))
     between = longest(both[1:-1])
     if len(between) > len(_BETWEEN):
         rule = (f"must have at most {len(_BETWEEN)} ranks between first and last of which no other has as many layers"
@@ -101,9 +101,9 @@ def on_rank(
     }
     moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
     peak = moment.in_flight
-    extra = values["num_mtp_layers"] if on_last else 0
     return {
-        **of_layers(values, sum(dense), sum(expert), peak["dense"], peak["expert"], extra),
+        **of_layers(values, sum(dense), sum(expert), peak["dense"], peak["expert"],
+                    further_layers(evaluator, values) if on_last else (0, 0)),
         "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
         "in_flight_last": peak["last"] if on_last else 1,  # formulas of one micro-batch divide by it
         "in_flight_loss": peak["last"] - moment.awaiting["last"],
@@ -111,18 +111,24 @@ def on_rank(
 
 
 def of_layers(
-    values: Mapping[str, int], dense: Any, expert: Any, dense_held: Any, expert_held: Any, extra: int,
+    values: Mapping[str, int], dense: Any, expert: Any, dense_held: Any, expert_held: Any, further: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return a rank's inputs for numbers of layers of both kinds, or columns; ``extra`` with experts predict further.
+    """Return a rank's inputs for numbers of layers of both kinds, or columns, and of those that predict further.
 
     Those ``held`` are layers times micro-batches in flight.
     """
-    kept = not values["recompute_full"]
+    kept, (more, more_experts) = not values["recompute_full"], further
     return {
-        "stage_layers": dense + expert, "dense_layers": dense, "expert_layers": expert + extra,
-        "held_dense_layers": kept * dense_held, "held_expert_layers": kept * (expert_held + extra),
-        "held_layer_inputs": (not kept) * (dense_held + expert_held + extra),
+        "stage_layers": dense + expert, "dense_layers": dense + more, "expert_layers": expert + more_experts,
+        "held_dense_layers": kept * (dense_held + more), "held_expert_layers": kept * (expert_held + more_experts),
+        "held_layer_inputs": (not kept) * (dense_held + expert_held + more + more_experts),
     }
+
+
+def further_layers(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[int, int]:
+    """Return the layers of further predictions of the last rank, with a dense MLP and with experts."""
+    count = values["num_mtp_layers"]
+    return (count, 0) if evaluator.choices["predictions"] == "dense" else (0, count)
 
 
 def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> int:

@@ -75,7 +75,8 @@ class Model(Record):
     ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
     what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
     ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
-    further tokens. ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
+    further tokens, which have experts as the last layer, or with ``dense_mtp_layers`` a dense MLP (K-EXAONE).
+    ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
     the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``. ``own_router``: the router of its
     classes in Transformers keeps other tensors than those that are counted there.
 
@@ -148,6 +149,7 @@ class Model(Record):
     qk_rope_head_dim: Count = 0
     v_head_dim: Count = 0
     num_mtp_layers: Count = 0
+    dense_mtp_layers: bool = False
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
     rope_base: Factor = 0.0
     rope_scaling: RopeScaling | None = None
@@ -168,6 +170,7 @@ class Model(Record):
             "mlp": self.mlp,
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
+            "predictions": "dense" if self.dense_mtp_layers and self.num_mtp_layers else "experts",
             "residual": self._residual,
             "positions": self._positions,
             "embedding_norm": "norm" if self.embedding_norm else "none",

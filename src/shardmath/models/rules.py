@@ -63,7 +63,7 @@ def _positions(model: Model) -> None:
 
 _OF_EXPERTS = (
     "moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size", "shared_expert_gate", "first_dense_layers",
-    "expert_groups", "expert_group_topk", "own_router",
+    "expert_groups", "expert_group_topk", "own_router", "dense_mtp_layers",
 )
 
 

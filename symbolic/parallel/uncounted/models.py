@@ -102,6 +102,9 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("latent attention in single operations of PyTorch in other programs than Transformers: choose"
          " attention = flash", choices["router"] not in TRANSFORMERS_ROUTERS
          and (choices["heads"], choices["attention"]) == ("latent", "eager")),
+        ("predictions = dense without experts, or with their bounded gate: choose predictions = experts",
+         choices["predictions"] == "dense" and (choices["layers"], choices["mlp"] == "swiglu_clamped") != (
+             "experts", False)),
         ("mlp = swiglu_clamped with the moments of Megatron-Core's step: choose peak = saved",
          choices["mlp"] == "swiglu_clamped" and choices["peak"] in MEGATRON_PEAKS),
         ("latent attention with keys and values gathered: choose context = ring or all_to_all",

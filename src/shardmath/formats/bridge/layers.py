@@ -1,4 +1,4 @@
-"""Models whose layers Megatron-Bridge makes itself: Gemma 3, EXAONE 4, OLMoE are read, others refused by their parts.
+"""Layers that Megatron-Bridge makes itself: Gemma 3, EXAONE 4, K-EXAONE, OLMoE are read, others refused by their parts.
 
 No flag of Megatron-LM says such a layer. Its settings are those of a Llama with the same dimensions; fields of the
 model and kernels are put in behind.
@@ -25,12 +25,12 @@ PROVIDERS = {"Gemma3ModelProvider": "google/gemma-3-1b-pt", "OlMoEModelProvider"
 PARTS = (
     (re.compile(r"gemma-2-|Gemma2"), "bounded scores in FlexAttention (Gemma 2)"),
     (re.compile(r"EXAONE-4\.0-32B"), "layers with windows among those without (EXAONE 4 32B)"),
-    (re.compile(r"K-EXAONE"), "further predictions by layers without experts (K-EXAONE)"),
+    (re.compile(r"K-EXAONE-2\.0"), "windows in other layers than all but every n-th (K-EXAONE 2.0)"),
     (re.compile(r"Step-3\.5"), "gates of heads, and windows with another number of heads (Step 3.5)"),
     (re.compile(r"Gemma(?!3Model)"), "layers of this Gemma"),
 )
 #: Fields of a model that no flag says, with what all of them mean.
-_SAID = {"norms": "pre", "qk_norms": "head"}
+_SAID = {"norms": "pre", "qk_norms": "head", "dense_mtp_layers": False}
 _WINDOW, _BASES, _ACTIVATION = "model.window_size", "model.rotary_base", "model.activation_func"
 #: Layers with a window before each number of layers without one, which flags say as one number.
 PATTERN, _STEP = "model.interleaved_attn_pattern", "model.window_attn_skip_freq"

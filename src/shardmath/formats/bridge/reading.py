@@ -58,10 +58,17 @@ _FAMILIES = {
     "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
     "gemma-3": (GEMMA_3, None), "exaone-4.0": (EXAONE_4, None), "olmoe": (None, "olmoe"),
+    "k-exaone": (None, "exaone_moe"),
 }
 #: Settings of bridges that no row of the wheel has: those of their classes of models.
 _OF_CLASSES: Mapping[str, Mapping[str, str]] = {
     GEMMA_3: {"attention_backend": "flash"}, "olmoe": {"moe_aux_loss_coeff": "0.01"},
+    "exaone_moe": {
+        "moe_grouped_gemm": "true", "moe_permute_fusion": "true", "moe_router_dtype": "fp32",
+        "moe_router_enable_expert_bias": "true", "moe_router_load_balancing_type": "none", "moe_z_loss_coeff": "0.001",
+        "moe_shared_expert_overlap": "true", "moe_token_dispatcher_type": "alltoall", "mtp_num_layers": "1",
+        "bias_activation_fusion": "false", "gradient_accumulation_fusion": "false", "masked_softmax_fusion": "false",
+    },
 }
 #: Functions that make an optimizer and its schedule.
 _OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
