@@ -11,7 +11,7 @@ from functools import cache, cmp_to_key
 from math import lcm
 from typing import Any
 
-from sympy import Basic, Eq, Expr, Function, Gt, Integer, Le, Mul, Piecewise, Rational, S, cacheit, ordered, sympify
+from sympy import Basic, Eq, Expr, Function, Gt, Integer, Le, Mul, Piecewise, Rational, cacheit, ordered, sympify
 from sympy.core.function import Application
 from sympy.core.logic import fuzzy_and, fuzzy_or
 from sympy.core.operations import LatticeOp
@@ -148,7 +148,7 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     """The largest or smallest argument: flat, each argument once, in SymPy's order.
 
     SymPy's own ``Max`` and ``Min`` try to factor the difference of every pair, whenever a symbol inside is replaced.
-    Here an argument goes where the signs in a difference, as it stands, say that another one is never behind it.
+    Here an argument goes where bounds of what stands in a difference say that another one is never behind it.
     """
 
     is_real = True
@@ -217,24 +217,49 @@ def _summands(expression: Expr) -> _Sum:
 
 
 def _is_never_below(high: _Sum, low: _Sum) -> bool:
-    """Return True if the signs in the difference say so, and that a positive integer is at least 1."""
+    """Return True if the bounds of what stands in the difference say so."""
+    least = _least_difference(high, low)
+    return least is not None and least >= 0
+
+
+def _least_difference(high: _Sum, low: _Sum) -> Number | None:
+    """Return a number that the difference of two sums is never below; None if one of its summands has no bound."""
     least: Number = 0
     for factor in (*low, *(factor for factor in high if factor not in low)):
         number = high.get(factor, 0) - low.get(factor, 0)
-        if factor is S.One:
-            least += number
-        elif number:
-            is_nonnegative, is_nonpositive, has_least_one = _signs(factor)
-            if not (is_nonpositive if number < 0 else is_nonnegative):
-                return False
-            least += number if has_least_one else 0
-    return least >= 0
+        if number:
+            bound = _bounds(factor)[number < 0]
+            if bound is None:
+                return None
+            least += number * bound
+    return least
 
 
 @cache
-def _signs(factor: Expr) -> tuple[bool, bool, bool]:
-    """Return whether a factor is never negative, is never positive, and is a positive integer, as far as is known."""
-    return bool(factor.is_nonnegative), bool(factor.is_nonpositive), bool(factor.is_positive and factor.is_integer)
+def _bounds(expression: Expr) -> tuple[Number | None, Number | None]:
+    """Return a number that an expression is never below, and one that it is never above; None where none is known.
+
+    SymPy says the signs of what is neither a sum nor a product: of these it would compute many other properties.
+    """
+    if expression.is_Rational:
+        value = ratio(int(expression.p), int(expression.q))
+        return value, value
+    if expression.is_Add:
+        summands, most = _summands(expression), _least_difference({}, _summands(expression))
+        return _least_difference(summands, {}), None if most is None else -most
+    if expression.is_Mul:
+        size: Number = 1
+        is_negative = False
+        for below, above in map(_bounds, expression.args):
+            if below is not None and below >= 0:
+                size *= below
+            elif above is not None and above <= 0:
+                size, is_negative = size * -above, not is_negative
+            else:
+                return None, None
+        return (None, -size) if is_negative else (size, None)
+    least = 1 if expression.is_positive and expression.is_integer else 0 if expression.is_nonnegative else None
+    return least, 0 if expression.is_nonpositive else None
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

@@ -103,12 +103,12 @@ def test_iverson_of_what_is_decided_by_assumptions() -> None:
 
 
 EXTREMES = pytest.mark.parametrize(("function", "of_numbers"), [(Max, max), (Min, min)], ids=["Max", "Min"])
-#: Sums of products in which positive, natural and any integers stand, and numbers; some as written.
+#: Sums of products in which positive, natural and any integers and sums stand, and numbers; some as written.
 SUMS = st.builds(
     lambda parts, evaluate: Add(*(sympy.Mul(number, *factors, evaluate=evaluate) for number, factors in parts),
                                 evaluate=evaluate),
-    st.lists(st.tuples(st.integers(-2, 3), st.lists(st.sampled_from([positive, other, natural, x]), max_size=2)),
-             max_size=3),
+    st.lists(st.tuples(st.integers(-2, 3), st.lists(
+        st.sampled_from([positive, other, natural, x, 1 - positive, other - 2]), max_size=2)), max_size=3),
     st.booleans(),
 )
 
@@ -138,7 +138,8 @@ def test_extremes_after_substitution(
      (Max(2 * positive, positive, 0), 2 * positive), (Min(x, Min(x + 1, y), y), Min(x, y)),
      (Max(2, 2 * positive), 2 * positive), (Min(2, 1 + positive), 2),
      (Max(x * y, sympy.Mul(y, x, evaluate=False), 0), Max(0, x * y)),
-     (Max(3 * x, Add(x, x, evaluate=False) + x), 3 * x)],
+     (Max(3 * x, Add(x, x, evaluate=False) + x), 3 * x), (Max(0, natural * (positive - 1)), natural * (positive - 1)),
+     (Max(x, x + natural * (1 - positive)), x), (Min(6, (positive + 1) * (other + 2)), 6)],
     ids=str,
 )
 def test_an_argument_that_another_one_makes_superfluous_is_dropped(found: Expr, expected: Expr) -> None:
@@ -147,7 +148,8 @@ def test_an_argument_that_another_one_makes_superfluous_is_dropped(found: Expr, 
 
 @pytest.mark.parametrize(
     "parts",
-    [(1, natural), (0, x), (2, positive), (x, y), (positive, natural), (positive * x, x), (x + natural, positive)],
+    [(1, natural), (0, x), (2, positive), (x, y), (positive, natural), (positive * x, x), (x + natural, positive),
+     (0, natural * (positive - 2)), (7, (positive + 1) * (other + 2))],
 )
 @EXTREMES
 def test_an_argument_that_may_be_the_answer_stays(function: type, of_numbers: object, parts: tuple[Expr, ...]) -> None:
