@@ -89,6 +89,8 @@ def family_of(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
     model_type = config.get("model_type", ABSENT)
     if isinstance(model_type, str) and model_type in WITH_TEXT:
         return _text_family(model_type, config)
+    if model_type is ABSENT and "text_config" not in config:
+        raise InputError("model_type", ABSENT, "must be there, as in every config.json of Transformers", "llama")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted([*FAMILIES, *WITH_TEXT]))
         inner = config.get("text_config")
@@ -143,4 +145,7 @@ def _json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
         if os.path.isfile(inside):
             raise InputError("model", text, "must be the path of a config.json, not of a folder", inside)
     content = read_text("model", text, "a config.json", _LARGEST_FILE)
+    if not text.lower().endswith(".json") and content.lstrip()[:1] != "{":
+        rule = "must be a name of `shardmath models`, a config.json, or a file that a program is launched with"
+        raise InputError("model", text, rule)
     return json_object("model", text, content, "a JSON object")
