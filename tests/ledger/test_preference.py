@@ -73,7 +73,8 @@ def test_a_reward_model_has_one_row_for_the_vocabulary() -> None:
     assert words.by_role["weight"] - scores.by_role["weight"] == 2 * 31_999 * 4096
     with pytest.raises(InputError, match="micro_batch_size = 3: must be even"):
         explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=3, kernels={"loss": "reward"})
-    for more in ({"lora_rank": 8}, {"kernels": {"precision": "autocast"}}, {"kernels": {"peak": "torch"}}):
+    for more in ({"lora_rank": 8, "kernels": {"data_parallel": "fsdp"}}, {"kernels": {"precision": "autocast"}},
+                 {"kernels": {"peak": "torch"}}):
         kernels = {"loss": "reward", **more.pop("kernels", {})}
         with pytest.raises(InputError, match="not counted yet"):
             explain("llama-2-7b", "h100-80gb", **run, micro_batch_size=2, kernels=kernels, **more)
