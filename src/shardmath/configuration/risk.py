@@ -27,8 +27,10 @@ def parts_for(risk: float | str) -> int:
     except (InvalidOperation, ValueError):
         raise InputError(RISK, risk, _RULE, "1%") from None
     if not 0 < chance <= MOST_RISK:
-        most = f"{chance:g}%" if not text.endswith("%") and 1 <= chance <= 100 * MOST_RISK else f"{MOST_RISK:.0%}"
-        raise InputError(RISK, risk, _RULE, most if chance > MOST_RISK else "1%")
+        nearest = f"{MOST_RISK:.0%}" if chance > 0 else "1%"
+        if 1 <= chance <= 100 * MOST_RISK and not text.endswith("%"):
+            nearest = f"{chance:g}%"  # a percentage without its sign
+        raise InputError(RISK, risk, _RULE, nearest)
     return process_parts(chance)
 
 

@@ -12,8 +12,8 @@ from shardmath.search.legal import NAMES, Columns, OnLayouts, plain_cells
 
 #: Columns of text.
 _TEXTS = ("recompute", "verdict", "rule_80", "schedule")
-#: Endings of files that other programs take for what they are not.
-_OTHERS = (".parquet", ".pq", ".xlsx", ".json", ".html", ".png", ".svg")
+#: Endings by what is written, and those of files that are never written here.
+_ENDINGS = {"csv": (".csv", ".tsv"), "parquet": (".parquet", ".pq"), "": (".xlsx", ".json", ".html", ".png", ".svg")}
 
 
 @contextmanager
@@ -35,8 +35,7 @@ def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterato
 
 @contextmanager
 def _csv(path: str) -> Iterator[OnLayouts]:
-    if path.lower().endswith(_OTHERS):
-        raise InputError("csv", path, "must not end like a file of another kind", f"{path.rpartition('.')[0]}.csv")
+    _refuse_another_kind("csv", path)
     with whole_file("csv", path) as file:
         writer = csv_format.writer(file)  # type: ignore[arg-type]
         writer.writerow(NAMES)
@@ -45,9 +44,7 @@ def _csv(path: str) -> Iterator[OnLayouts]:
 
 @contextmanager
 def _parquet(path: str) -> Iterator[OnLayouts]:
-    if path.lower().endswith((".csv", ".tsv", *_OTHERS[2:])):
-        raise InputError("parquet", path, "must not end like a file of another kind",
-                         f"{path.rpartition('.')[0]}.parquet")
+    _refuse_another_kind("parquet", path)
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -60,3 +57,11 @@ def _parquet(path: str) -> Iterator[OnLayouts]:
     with whole_file("parquet", path, "wb") as file, parquet.ParquetWriter(file, schema) as writer:
         yield lambda columns: writer.write_table(
             pa.table({name: pa.array(columns[name], from_pandas=True) for name in NAMES}, schema=schema))
+
+
+def _refuse_another_kind(field: str, path: str) -> None:
+    """Raise InputError for a file that other programs would take for what it is not."""
+    others = tuple(ending for kind, endings in _ENDINGS.items() if kind != field for ending in endings)
+    if path.lower().endswith(others):
+        nearest = f"{path.rpartition('.')[0]}.{field}"
+        raise InputError(field, path, "must not end like a file of another kind", nearest)
