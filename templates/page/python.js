@@ -196,6 +196,7 @@ function general(number, digits) {
 function formatted(value, spec) {
   const [, digits = "6"] = /^\.(\d+)/.exec(spec) ?? [];
   if (spec.endsWith("g")) return general(Number(value), Number(digits));
+  if (spec === ",") return str(value).replace(/\B(?=(\d{3})+$)/g, ",");
   return spec.endsWith("f") ? Number(value).toFixed(digits) : str(value);
 }
 

@@ -49,6 +49,15 @@ def test_a_list_of_a_caller_is_not_added_to_by_a_sign() -> None:
         Translation({}).of(added)
 
 
+def padded(number: int) -> str:
+    return f"{number:>9}"
+
+
+def test_a_way_to_write_numbers_that_the_page_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="no JavaScript for the format >9"):
+        Translation({}).of(padded)
+
+
 def test_every_format_has_a_title() -> None:
     formats = format_data()["formats"]
     assert [*formats] == [*WRITERS]

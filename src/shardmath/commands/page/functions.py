@@ -29,6 +29,8 @@ _HELPERS = frozenset((*_OPERATORS.values(), "at", "both", "collected", "either",
 #: Functions that the page has beside the built-in ones.
 _KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "re.finditer")
 _CLASSES = ("python.InputError", "python.ValueError")
+#: Ways to write a number that the page knows.
+_SHOWN = re.compile(r"|,|(\.\d+)?[fg]")
 
 
 def literal(value: Any) -> str:
@@ -177,9 +179,11 @@ class Function:
                 return self._name(node.id)
             case ast.JoinedStr(values):
                 return f"[{', '.join(map(self.expression, values))}].join(\"\")"
-            case ast.FormattedValue(value, _, spec):
-                shown = json.dumps(spec.values[0].value) if isinstance(spec, ast.JoinedStr) else '""'  # type: ignore[attr-defined]
-                return f"formatted({self.expression(value)}, {shown})"
+            case ast.FormattedValue(value, -1, None | ast.JoinedStr([ast.Constant(str())]) as spec):
+                shown = spec.values[0].value if spec else ""  # type: ignore[attr-defined]
+                if not _SHOWN.fullmatch(shown):
+                    raise ValueError(f"no JavaScript for the format {shown}")
+                return f"formatted({self.expression(value)}, {json.dumps(shown)})"
             case ast.BinOp(left, operator, right):
                 return self._operated(operator, left, right)
             case ast.UnaryOp(ast.Not(), operand):
