@@ -10,7 +10,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines.gpu import Nanoseconds
 from shardmath.models.dense_families import Epsilon
-from shardmath.models.model import Count, Model, Size, load_model
+from shardmath.models.model import Count, Model, Size, load_model, stands_for
 from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
@@ -92,10 +92,23 @@ def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
         ("gpt-2", "gpt2"),
         ("Llama3.1-8B", "llama-3.1-8b"),
         ("qwen-3-8b", "qwen3-8b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("https://huggingface.co/Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
     ],
 )
 def test_names_that_are_forgiven(given_name: str, name: str) -> None:
     assert Model.named(given_name) == Model.named(name) == load_model(given_name)
+
+
+def test_a_model_stands_for_those_that_were_trained_from_it() -> None:
+    model = Model.named("llama-3.1-70b")
+    assert all(stands_for(model, name) for name in ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.1-70B-Instruct"))
+    for own in ("llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B", "llama3.1-70b"):
+        assert not stands_for(model, own)
+    assert not stands_for(model.model_copy(update={"num_layers": 4}), "llama-3.3-70b-instruct")
 
 
 @pytest.mark.parametrize(

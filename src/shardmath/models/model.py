@@ -15,10 +15,11 @@ from shardmath.input.arguments import typed
 from shardmath.input.naming import begun_with, nearest_by_words
 from shardmath.input.records import Record
 from shardmath.models.class_kernels import CLASS_KERNELS
+from shardmath.models.further_trained import untrained
 from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.models.rules import refuse_contradictions
 
-__all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
+__all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model", "stands_for"]
 
 LARGEST = 2**31
 """Above every dimension of a model that fits on Earth; it keeps slips such as 1e30 out of the arithmetic."""
@@ -208,24 +209,22 @@ class Model(Record):
 
         Case does not matter, nor do the organisation before the slash and the ``Meta-`` and ``-hf`` that
         some repository names carry. The first words of a name will do if one name alone begins with them, as
-        ``mixtral-8x7b``, and signs between letters and numbers may be left out, as in ``llama3.1-8b``. Raises
-        ``InputError`` with the most similar names.
+        ``mixtral-8x7b``, and signs between letters and numbers may be left out, as in ``llama3.1-8b``. A model that
+        was trained further, as ``meta-llama/Llama-3.1-8B-Instruct``, has the shape of what it comes from, which is
+        returned. Raises ``InputError`` with the most similar names.
 
         Example:
             >>> shardmath.Model.named("meta-llama/Llama-3.1-8B").name
             'llama-3.1-8b'
         """
-        known = _catalogue()
-        plain = str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
-        if plain in known:
-            return known[plain]
-        begun = [key for key in known if key.startswith(f"{plain}-")] or begun_with(plain, known)
+        plain = _plain(name)
+        begun = _begun(plain) or next(filter(None, map(_begun, untrained(plain))), [])
         if len(begun) == 1:
-            return known[begun[0]]
+            return _catalogue()[begun[0]]
         if begun:
             raise InputError("model", name, "must say which model is meant", " or ".join(begun))
         rule = "must be a model of the catalogue or the path of a config.json"
-        raise InputError("model", name, rule, lambda: nearest_by_words(plain, known))
+        raise InputError("model", name, rule, lambda: nearest_by_words(plain, _catalogue()))
 
     @classmethod
     @typed
@@ -281,6 +280,24 @@ def _linked(repository: str, link: str) -> Model:
         rule = "must be a model of the catalogue or the path of a config.json; nothing is downloaded"
         config = f"https://huggingface.co/{repository}/resolve/main/config.json"
         raise InputError("model", link, rule, f"the path of a file saved from {config}") from None
+
+
+def stands_for(model: Model, name: str) -> bool:
+    """Tell whether ``model`` was found for ``name``, the name of another model that was trained from it."""
+    return _catalogue().get(model.name) == model and model.name not in _begun(_plain(name))
+
+
+def _plain(name: str) -> str:
+    """Return a name of a model in small letters, without the parts that only some repositories have."""
+    return str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
+
+
+def _begun(plain: str) -> list[str]:
+    """List the models of the catalogue with a plain name, or whose names begin with its words."""
+    known = _catalogue()
+    if plain in known:
+        return [plain]
+    return [key for key in known if key.startswith(f"{plain}-")] or begun_with(plain, known)
 
 
 @cache

@@ -32,7 +32,6 @@ from shardmath.formats.scripts.python_file import Interpreter
 from shardmath.formats.scripts.python_modules import follow
 from shardmath.formats.scripts.python_values import UNKNOWN, Built, Function, Unknown
 from shardmath.formats.table import Words
-from shardmath.models.further_trained import untrained_model
 from shardmath.models.model import Model
 
 #: Configuration that a recipe returns, and the sections of it that change memory.
@@ -313,11 +312,8 @@ def _converted(words: Mapping[str, Words | None]) -> Model | None:
     try:
         model = Model.named(named[0])
     except InputError as error:
-        alike = untrained_model(named[0])
-        if alike is None:
-            rule = "must be a model of the catalogue: others are not read from recipes yet"
-            raise InputError(f"model.{_CONVERTED}", named[0], rule, error.nearest) from None
-        model = alike
+        rule = "must be a model of the catalogue: others are not read from recipes yet"
+        raise InputError(f"model.{_CONVERTED}", named[0], rule, error.nearest) from None
     if _bridge_of(model) is None:
         rule = f"must be of a family whose bridge is read: {', '.join(_FAMILIES)}"
         raise InputError(f"model.{_CONVERTED}", named[0], rule)

@@ -14,8 +14,7 @@ from shardmath.errors import InputError
 from shardmath.formats.options import Options
 from shardmath.formats.trainers.adapters import adapters_of, precision_of
 from shardmath.formats.trainers.sharding import autocast_of, follows_autocast, is_fsdp1, sharding_of
-from shardmath.models.further_trained import untrained_model
-from shardmath.models.model import Model, load_model
+from shardmath.models.model import Model, load_model, stands_for
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 #: Words of ``attn_implementation``; FlashAttention keeps what PyTorch's attention does.
@@ -155,11 +154,9 @@ def model_of(options: Options) -> Model:
     try:
         model = load_model(named)
     except InputError as error:
-        alike = untrained_model(named)
-        if alike is None:
-            rule = f"{error.rule}; give --set {options.shown(key)}=PATH of its config.json"
-            raise InputError(options.shown(key), named, rule, error.nearest) from None
-        model = alike
+        rule = f"{error.rule}; give --set {options.shown(key)}=PATH of its config.json"
+        raise InputError(options.shown(key), named, rule, error.nearest) from None
+    if stands_for(model, named):
         options.warnings.append(f"{named} is taken to have the shape of {model.name}")
     if model.note:
         options.warnings.append(f"{model.name}: {model.note}")
