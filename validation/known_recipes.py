@@ -33,9 +33,7 @@ _ADAPTED = {"llama3 8b": "llama3_8b_peft_config", "llama3 70b": "llama3_70b_peft
 #: Another reading of a row, by the name that the table of runs has for it, in words.
 READINGS = {known.AS_ZERO1: "as Megatron-LM with ZeRO-1", known.AS_BF16: "in 16 bits"}
 #: Why a recipe that ran is estimated above its GPU, by model and GPU; every such row has one.
-CAUSES: Mapping[str, str] = {
-    "nemo-rec/gb200-10": "Megatron-FSDP is counted in 16 bits; the recipe has FP8",
-}
+CAUSES: Mapping[str, str] = {}
 
 _TEXT = """# Public recipes that ran
 

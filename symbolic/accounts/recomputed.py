@@ -53,16 +53,24 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def again(terms: TermSet, implementation: Implementation, place: Place | None, *, with_output: bool) -> Expr:
-    """Return the saved tensors that are made again of a layer of ``place``, or of any kind, or of its group."""
+    """Return the saved tensors that are made again of a layer of ``place``, or of any kind, or of its group.
+
+    With ``block`` those of layers whose backward passes are over by then are subtracted.
+    """
+    made = made_again(terms, implementation, place, with_output=with_output)
+    if implementation.choices["recompute_method"] == "block":
+        beyond = Max(Integer(0), longest_chunk(implementation.choices) - rn)
+        made = Max(Integer(0), made - beyond * Min(*_kinds(terms)))
+    return made
+
+
+def made_again(terms: TermSet, implementation: Implementation, place: Place | None, *, with_output: bool) -> Expr:
+    """Return all saved tensors that are made again of a layer of ``place``, or of any kind, or of its group."""
     kinds, method = _kinds(terms), implementation.choices["recompute_method"]
     alone = {Place.DENSE: kinds[0], Place.EXPERTS: kinds[-1]} if method != "uniform" else {}
     largest = alone[place] if place in alone else Max(*kinds)
-    made = total(product(rn if method == "uniform" else Integer(1), largest),
+    return total(product(rn if method == "uniform" else Integer(1), largest),
                  _output(implementation) if with_output else Integer(0), -kept_of_a_layer(terms, implementation))
-    if method == "block":
-        beyond = Max(Integer(0), longest_chunk(implementation.choices) - rn)
-        made = Max(Integer(0), made - beyond * Min(*kinds))
-    return made
 
 
 def _kinds(terms: TermSet) -> list[Expr]:

@@ -126,7 +126,7 @@ SYSTEM = System(
     ("megatron",),
     words="activation offload", changes=(Aspect.SAVED,),
     counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",),
-             "fp8": ("none", "current"), "data_parallel": ("ddp", "megatron_fsdp")},
+             "fp8": ("none", "delayed", "current"), "data_parallel": ("ddp", "megatron_fsdp")},
     rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

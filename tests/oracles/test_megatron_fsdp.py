@@ -15,7 +15,8 @@ from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.legality import fixed_values
 
 FSDP = MEGATRON.with_choices(data_parallel="megatron_fsdp", peak="saved")
-FP8 = FSDP.with_choices(fp8="current", fp8_weights="primary")
+FP8 = {recipe: FSDP.with_choices(fp8=recipe, fp8_weights="primary") for recipe in ("current", "delayed")}
+BLOCKS = FSDP.with_choices(recompute_method="block")
 OFFLOADED = FSDP.with_choices(activation_offload="layers")
 
 
@@ -43,7 +44,7 @@ def gap(shape: dict[str, int]) -> int:
 @pytest.mark.cases(12, 200)
 def test_fp8_weights(draw: Random) -> None:
     """FP8 weights and norms of a layer have buckets of their own; a layer at work has transposed copies."""
-    shape = random_shape(draw, 3)
+    shape, chosen = random_shape(draw, 3), FP8[draw.choice(("current", "delayed"))]
     with one_rank(shape, draw):
         model = gpt_model(shape, config(shape))
         weights = Fp8Weights(model)
@@ -58,8 +59,8 @@ def test_fp8_weights(draw: Random) -> None:
     names = ("gradient", "optimizer", "buffer_elements", "fp8_buffer_elements", "gathered_last.loss_forward",
              "unreduced_head.head_backward", "unreduced_layers.layer_backward",
              "unreduced_embedding.embedding_backward")
-    terms = dict(zip(names, ledger(FP8, *(f"stage.{name}" for name in names), **shape), strict=True))
-    saved, copies = ledger(FP8, "layer.saved", "layer.fp8_parameters", **shape)
+    terms = dict(zip(names, ledger(chosen, *(f"stage.{name}" for name in names), **shape), strict=True))
+    saved, copies = ledger(chosen, "layer.saved", "layer.fp8_parameters", **shape)
     ranks = shape["D"] * shape["c"]
     more = sum(padded.values()) - terms["buffer_elements"] - terms["fp8_buffer_elements"]
     assert 0 <= more <= 2 * gap(shape) * (shape["L"] + 1)
@@ -91,6 +92,32 @@ def check_offloaded(shape: dict[str, int], asked: list[tuple[int | None, int]], 
     outside = kept - shape["L"] * a_layer + moved * large
     assert 0 < large < a_layer
     assert max(size + alive[unit] + outside for unit, size in asked if unit is not None) == kept + buckets
+
+
+@pytest.mark.cases(12, 200)
+def test_recomputed_blocks(draw: Random) -> None:
+    """Of the first layers inputs wait alone, and the backward pass of each has its saved tensors once more."""
+    shape = random_shape(draw, 3)
+    shape |= {"rfull": 1, "rn": draw.randint(1, shape["L"] + 1)}
+    with one_rank(shape, draw):
+        model = wrapped(gpt_model(shape, config(shape, "block")), shape, 3)
+        _, asked, after = step(model, shape)
+        groups = model.param_and_grad_buffer.parameter_groups
+        more = sum(group.main_grad_buffer.bucket_index.size for group in groups)
+        del model, groups  # nothing prints tensors whose memory is gone
+    assert after == 0
+    if more > ledger(BLOCKS, "stage.buffer_elements", **shape)[0]:
+        return
+    for tokens in (4, 64, 2**10, 2**18):  # buckets do not know how long sequences are
+        a_layer, an_input, kept, buckets, again = ledger(
+            BLOCKS, "layer.saved", "layer_input.saved", "stage.inner_activations",
+            "stage.unreduced_layers.layer_backward", "stage.recomputed_layer.layer_backward",
+            **{**shape, "s": tokens * shape["t"]})
+        saved = [an_input if layer < shape["rn"] else a_layer for layer in range(shape["L"])]
+        most = max(size + sum(saved[:unit]) + a_layer for unit, size in asked if unit is not None)
+        assert most == buckets + again + sum(saved), tokens
+        assert kept >= sum(saved)
+        assert 0 < an_input < a_layer
 
 
 @pytest.mark.cases(12, 200)

@@ -204,8 +204,9 @@ def test_recipes_in_fp8_and_their_other_reading() -> None:
     for name in ("nemo-rec/h100-6", "nemo-rec/h100-32"):  # GELU, and an MLP that is recomputed
         assert "fp8" not in cases[name].arguments["kernels"]
     fsdp = [case for case in cases.values() if case.arguments.get("zero_stage") == 3]
-    assert {case.id for case in fsdp if case.group == known_to_run.COVERED and case.refusal} == {"nemo-rec/gb200-13"}
+    assert [case.id for case in fsdp if case.group == known_to_run.COVERED and case.refusal] == []
     assert len(fsdp) == 5
+    assert cases["nemo-rec/gb200-13"].arguments["cpu_offloading_num_layers"] == 95
     assert cases["nemo-rec/h100-31"].arguments["recompute"] == "mla_up_proj+mlp+moe"
 
 

@@ -72,10 +72,10 @@ def case_of(row: dict[str, str]) -> Case:
         arguments["recompute"] = row["recompute_detail"].replace("/", "+")
     if model and model.num_mtp_layers:  # counted with Megatron-Core's own loss, which keeps more
         arguments["kernels"] = MEGATRON_TE
-    if group == COVERED and row["zero_or_fsdp"] == MEGATRON_FSDP:
-        if row["offload"]:
-            refusal = "saved tensors on the host with Megatron-FSDP are not counted yet"
-    elif group == COVERED and row["zero_or_fsdp"] == FSDP:
+    if row["offload"]:  # counted without the moments of a step
+        arguments["cpu_offloading_num_layers"] = int(row["offload"].removeprefix("activation layers="))
+        arguments["kernels"] = TE_LOSS
+    if group == COVERED and row["zero_or_fsdp"] == FSDP:
         others[AS_ZERO1] = arguments | SHARDING[ZERO1]
         del others[AS_ZERO1]["sharded_weights"]
     in_fp8 = (row["precision"] == "fp8" and row["zero_or_fsdp"] != FSDP and model is not None

@@ -3,16 +3,19 @@
 As read in ``AllGatherPipeline`` and ``GradReducePipeline`` of megatron-core 0.16.1, and counted by running them.
 Weights outside of the layers are gathered by the first forward pass and stay to the end of the step. A layer's are
 gathered with those of as many layers ahead as have 500 million elements, and freed behind it. The forward pass of the
-head gathers the first layers once more, which the backward pass frees before it gathers its own. Gradients of a bucket
-lie whole until they are reduced: 1000 million elements wait for it, one bucket is added to them, and one is being
-filled. The backward pass frees a layer's activations meanwhile, so that the most is alive at the first layer, at the
-one with which the queue is full, or at the one with which no more layers are left to gather. With saved tensors on the
-host those of one layer come back for each that is freed, up to the one with which all are back. FP8 weights are
-gathered as such; their transposed copies, as GPUs before Blackwell need them, are those of one layer.
+head gathers the first layers once more, which the backward pass frees before it gathers its own, but for those with
+which it would begin. Gradients of a bucket lie whole until they are reduced: 1000 million elements wait for it, one
+bucket is added to them, and one is being filled. The backward pass frees a layer's activations meanwhile, so that the
+most is alive at the first layer or the second, at the one with which the queue is full, or at the one with which no
+more layers are left to gather. With saved tensors on the host those of one layer come back for each that is freed, up
+to the one with which all are back. Where the first layers are recomputed, the most may also be alive at the last of
+those that are not, or at the next one. FP8 weights are gathered as such; their transposed copies, as GPUs before
+Blackwell need them, are those of one layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sympy import Expr, Ge, Integer, Le
@@ -24,12 +27,14 @@ from ...parallel.data import sharing_ranks
 from ...parallel.groups import FP8
 from ...parallel.legality import fixed_values
 from ...parallel.megatron_fsdp import bucket_size, queue_size
+from ...parallel.pipeline import longest_chunk
 from ...parameters import symbols
 from ...terms import TermSet, product
 from ..megatron_units import WIDE, Units, has, largest_matrix, units
 from ..pytorch.gathered import freed_with_a_layer
+from ..recomputed import again, made_again
 
-w, sbk, Lr, ol, zero2, zero3 = symbols("w sbk Lr ol zero2 zero3")
+w, sbk, Lr, ol, rn, rfull, zero2, zero3 = symbols("w sbk Lr ol rn rfull zero2 zero3")
 
 
 def _whole_units(elements: Expr, unit: Expr) -> Expr:
@@ -94,21 +99,50 @@ def _behind_the_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _freed(terms: TermSet, implementation: Implementation, passed: Expr) -> Expr:
-    """Return saved bytes that the backward pass of so many layers has freed, less those that came from the host."""
-    freed = passed * freed_with_a_layer(terms, implementation)
+    """Return saved bytes that the backward pass of so many layers has freed, less those that came instead.
+
+    These came from the host, or were made again of the layer at work, beyond what the row of recomputed layers has.
+    """
+    freed, choices = freed_with_a_layer(terms, implementation), implementation.choices
+    if choices["recompute_method"] == "block":
+        whole, kept = _kept_whole(choices), terms["layer.saved"].symbol
+        counted, made = (product(rfull, size(terms, implementation, None, with_output=True))
+                         for size in (again, made_again))
+        return (Min(passed, whole) * kept + Max(passed - whole, Integer(0)) * freed
+                + counted - Iverson(Ge(passed, whole)) * made)
+    freed = passed * freed
     return freed - Min(passed, ol) * terms["layer.moved"].symbol if "layer.moved" in terms else freed
 
 
-def _all_back(terms: TermSet) -> tuple[Expr, ...]:
-    """Return the layers with which the last saved tensors are back from the host; nothing where none are there."""
+def _kept_whole(choices: Mapping[str, str]) -> Expr:
+    """Return the layers behind those that are recomputed, whose backward passes come first."""
+    return Max(Integer(0), longest_chunk(choices) - product(rfull, rn))
+
+
+def _turns(terms: TermSet, choices: Mapping[str, str]) -> tuple[Expr, ...]:
+    """Return after how many layers something else is freed with each: all is back from the host, or is recomputed."""
+    if choices["recompute_method"] == "block":
+        whole = _kept_whole(choices)
+        return Min(whole, Lr - 1), Max(whole - 1, Integer(0))
     return (ol,) if "layer.moved" in terms else ()
+
+
+def _dropped(ahead: Expr, implementation: Implementation) -> Expr:
+    """Return layers that the backward pass of the last one would gather, had the head not gathered them before.
+
+    It takes them to be there, and then frees what the head gathered. A recomputed layer frees that before it asks.
+    """
+    choices = implementation.choices
+    recomputed = Iverson(Le(_kept_whole(choices), 0)) if choices["recompute_method"] == "block" else rfull
+    twice = Iverson(Ge(Lr, ahead + 1)) * Max(Integer(0), 2 * ahead - Lr + 1)
+    return (1 - recomputed) * has(Place.LAST, implementation) * twice
 
 
 def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the most bytes in the backward pass of a layer, less the activations that are freed before it."""
     parts, limit = units(terms, implementation), _queue(terms)
     layer = parts.layer
-    ahead, back = _ahead(terms, implementation), _all_back(terms)
+    ahead = _ahead(terms, implementation)
     head, opened = _first_queued(terms, implementation), _open(terms, implementation)
     last = Lr - 1
     full = _whole_units(limit, layer) + 1
@@ -116,10 +150,10 @@ def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     nothing_ahead = Max(last - ahead, Integer(0))
 
     def at(passed: Expr, queued: Expr) -> Expr:
-        gathered = Min(1 + ahead, Lr - passed) * parts.gathered
-        return gathered + w * (opened + queued + layer) - _freed(terms, implementation, passed)
+        there = Min(1 + ahead, Lr - passed) - Iverson(Le(passed, 0)) * _dropped(ahead, implementation)
+        return there * parts.gathered + w * (opened + queued + layer) - _freed(terms, implementation, passed)
 
-    turns = (nothing_ahead, *back)
+    turns = (Min(Integer(1), last), nothing_ahead, *_turns(terms, implementation.choices))
     more = () if parts.narrow == 0 else (Min(full + 1, last),)
     with_it = (Integer(0), with_head, *(Min(turn, with_head) for turn in turns))
     early = {place: head + place * layer for place in with_it}
@@ -143,7 +177,7 @@ def _of_buckets(terms: TermSet, implementation: Implementation) -> Expr:
         return w * Min(most, head + (passed + 1) * layer) - _freed(terms, implementation, passed)
 
     return sbk * w * whole + (1 - sbk) * Max(
-        *map(at, (Integer(0), full, Min(full + 1, last), *_all_back(terms))))
+        *map(at, (Integer(0), full, Min(full + 1, last), *_turns(terms, implementation.choices))))
 
 
 def _most_queued(terms: TermSet, implementation: Implementation, filled: Expr) -> Expr:
