@@ -944,7 +944,7 @@ DEFAULTS: dict[str, int] = {
     "reserved_per_mille": 1000,
     "context_bytes": 419430400,
     "communicator_bytes": 419430400,
-    "process_parts": 580600,
+    "process_parts": 587857,
     "engine_workspace_bytes": 33555456,
     "torch_workspace_bytes": 33554432,
     "attention_copies_output": 0,
@@ -1926,7 +1926,7 @@ def run_out_probability(allocated: Any, process: Any, gpu_memory: Any) -> float:
     """The probability that a process runs out of memory; allocated, process and GPU memory in bytes."""
     if (allocated > gpu_memory):
         return 1.0
-    margin = 197*gpu_memory/(250*process)
+    margin = 15957*gpu_memory/(20000*process)
     return math.exp(-margin**5)
 
 
@@ -1936,7 +1936,7 @@ MOST_RISK = 0.5
 
 def process_parts(probability: float) -> int:
     """Millionths of the GPU's memory with which a process runs out with a probability, rounded down."""
-    return int(1000000 * 197*math.pow(-math.log(probability), (-1/5))/250)
+    return int(1000000 * 15957*math.pow(-math.log(probability), (-1/5))/20000)
 
 
 def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, tensor_parallel_y: Any = 1, tensor_parallel_z: Any = 1, **others: Any) -> Any:
