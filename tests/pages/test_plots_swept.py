@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,10 @@ def test_seconds_of_a_layout_are_those_of_explain() -> None:
         assert layout["peak_bytes"] == account.peak.total
 
 
+def point(layout: Mapping[str, Any]) -> tuple[int, float, int]:
+    return VERDICTS.index(layout["verdict"]), layout["step_seconds"], layout["peak_bytes"]
+
+
 def test_best_of_each_cell_and_front_by_brute_force() -> None:
     found, layouts, answer = gathered()
     assert found.count == len(layouts) == answer.legal
@@ -60,24 +66,32 @@ def test_best_of_each_cell_and_front_by_brute_force() -> None:
         assert best["verdict"] == VERDICTS[verdict]
         assert best[key] == min(one[key] for one in rest)
     assert {*found.best} == {(one["tensor_parallel"], one["pipeline_parallel"]) for one in layouts}
-    points = {(one["step_seconds"], one["peak_bytes"]) for one in layouts}
-    front = {(x, y) for x, y in points if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in points)}
-    assert {(one["step_seconds"], one["peak_bytes"]) for one in found.front} == front
-    assert found.front[0]["step_seconds"] == min(x for x, _ in points)
+    points = {point(one) for one in layouts}
+    front = {one for one in points if not any(all(map(le, other, one)) and other != one for other in points)}
+    assert {*map(point, found.front)} == front
+    assert [*map(point, found.front)] == sorted(front)
     fastest = next(one for one in found.front if one["verdict"] == "fits")
     assert fastest["step_seconds"] == pytest.approx(answer.best[0].step_seconds)
 
 
-def test_the_line_of_the_front_ends_where_memory_does() -> None:
+@pytest.mark.parametrize("seq_length", (4096, 32768))
+def test_a_line_runs_through_layouts_of_one_verdict_and_what_runs_out_has_none(seq_length: int) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    found, _, answer = gathered(seq_length=32768)
+    found, layouts, answer = gathered(seq_length=seq_length)
     swept.picture(answer, found).panels[1].draw(figure)
-    capacity = answer.gpu.memory_bytes / 2**30
-    drawn = [item.get_xdata() for item in figure.axes[0].lines if item.get_marker() == "s"]
-    line, marks = sorted(drawn, key=len)
-    assert max(line) <= capacity < max(marks)
-    assert sorted(marks) == sorted(one["peak_bytes"] / 2**30 for one in found.front)
-    assert sorted(line) == [x for x in sorted(marks) if x <= capacity]
+    axes = figure.axes[0]
+    lines = {item.get_label(): item for item in axes.lines if item.get_label().startswith("best")}
+    shown = {VERDICTS[place]: sorted(point(one)[1:] for one in found.front if point(one)[0] == place)
+             for place in (0, 1)}
+    assert {*lines} == {label for label, verdict in (("best that fit", "fits"), ("best that are uncertain", "uncertain"))
+                        if shown[verdict]}
+    for label, verdict in (("best that fit", "fits"), ("best that are uncertain", "uncertain")):
+        if shown[verdict]:
+            line = lines[label]
+            drawn = zip(line.get_ydata(), line.get_xdata(), strict=True)
+            assert [*drawn] == [(seconds, peak / 2**30) for seconds, peak in shown[verdict]]
+    assert {line.get_linestyle() for line in lines.values()} == {"-", "--"}
+    assert any(one["verdict"] == "out of memory" for one in layouts)
 
 
 def columns(rows: list[tuple[int, int, int, int]]) -> dict[str, NDArray[Any]]:
@@ -102,7 +116,7 @@ def test_it_does_not_matter_how_layouts_stream_by(rows: list[tuple[int, int, int
 
     def sizes(found: Gathered) -> tuple[object, ...]:
         best = {cell: (one["verdict"], one["peak_bytes"], str(one["step_seconds"])) for cell, one in found.best.items()}
-        front = [(one["step_seconds"], one["peak_bytes"]) for one in found.front]
+        front = [point(one) for one in found.front]
         clouds = [sorted(zip(*map(np.ndarray.tolist, found.cloud(name)), strict=True)) for name in VERDICTS]
         return best, front, clouds, found.count
 

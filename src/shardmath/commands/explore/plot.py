@@ -88,7 +88,7 @@ def _draw(part: Any, answered: Unbeaten) -> None:
                       linestyle="none", marker=VERDICT_MARKERS[name], markersize=4, color=STRONG[name], label=name)
     for kind, style in zip(_kinds(answered), _STYLES, strict=False):
         line = sorted((_value(across, item), _value(up, item)) for item in items
-                      if item.verdict != VERDICTS[-1][0] and [*map(item.keys.__getitem__, rest)] == [*kind])
+                      if item.verdict == VERDICTS[0][0] and [*map(item.keys.__getitem__, rest)] == [*kind])
         if line:
             label = ", ".join(f"{text} = {value:g}" for text, value in zip(rest, kind, strict=True))
             axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0,

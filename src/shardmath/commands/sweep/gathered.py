@@ -21,8 +21,8 @@ class Gathered:
     """Takes the columns of ``sweep``'s ``on_layouts``, and keeps three things of them.
 
     The best layout for each TP and PP: the fastest of those that fit, or else, and where no time is known, the one of
-    least memory among those with the best verdict. The front: layouts than which none is both faster and smaller. And
-    where the others lie, thinned to one for each cell of a logarithmic grid.
+    least memory among those with the best verdict. The fronts of all verdicts: layouts than which none with as good a
+    verdict is both faster and smaller. And where the others lie, thinned to one for each cell of a logarithmic grid.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Gathered:
 
     @property
     def front(self) -> Sequence[Mapping[str, Any]]:
-        """The layouts of the front, the fastest first; none where no time is known."""
+        """The layouts of the fronts, the best verdict first, then the fastest; none where no time is known."""
         return list(_layouts(self._front))
 
     def cloud(self, verdict: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -87,10 +87,10 @@ def _best_of_each(columns: Columns) -> NDArray[np.int64]:
 
 
 def _front_of(columns: Columns) -> NDArray[np.int64]:
-    """Return the places of layouts than which none is both at most as slow and at most as large, the fastest first."""
+    """Return the places of layouts than which none with as good a verdict is both at most as slow and as large."""
     known = np.flatnonzero(~np.isnan(columns["step_seconds"]))
-    rows: NDArray[np.int64] = known[
-        unbeaten(np.stack([columns["step_seconds"][known], columns["peak_bytes"][known]], axis=1))]
+    keys = np.stack([_verdicts(columns), columns["step_seconds"], columns["peak_bytes"]], axis=1)
+    rows: NDArray[np.int64] = known[unbeaten(keys[known])]
     return rows
 
 

@@ -1,8 +1,9 @@
-"""A sweep as a map of what fits, TP across and PP up, and as the front of step time against memory."""
+"""A sweep as a map of what fits, TP across and PP up, and as fronts of step time against memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from math import isnan
 from typing import Any
 
@@ -33,13 +34,15 @@ _ROW, _AROUND, _FRONT, _LISTED = 0.29, 0.9, 3.0, 0.13
 _SLOWEST = 10
 #: Cells of the map across and up, above which only their signs are written.
 _MOST_ACROSS, _MOST_UP = 6, 24
+#: By verdict, the line through its front: in words, and its style. What runs out of memory has none.
+_LINES = {VERDICTS[0][0]: ("best that fit", "-"), VERDICTS[1][0]: ("best that are uncertain", "--")}
 _TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdict", "80 % rule")
 
 Layout = Mapping[str, Any]
 
 
 def picture(result: SweepResult, gathered: Gathered | None = None) -> Picture:
-    """Return the map of what fits and, where the time of a step is known, the front of all legal layouts.
+    """Return the map of what fits and, where the time of a step is known, the fronts of all legal layouts.
 
     The layouts are swept once more where none were ``gathered``. Raises InputError if no layout is legal.
     """
@@ -60,7 +63,7 @@ def picture(result: SweepResult, gathered: Gathered | None = None) -> Picture:
         named = _named(front)
         panels.append(_front_panel(gathered, front, named, memory))
         letters = {id(item): letter for letter, item in named.items()}
-        tables.append(Table("No legal layout is both faster and smaller than one of these", _TITLES, [
+        tables.append(Table("No legal layout with as good a verdict is both faster and smaller than one of these", _TITLES, [
             [letters.get(id(item), ""), *_words(item)] for item in front
         ]))
     return Picture(title, subtitle, tuple(panels), tuple(tables))
@@ -79,8 +82,9 @@ def _timed(item: Layout) -> bool:
     return not isnan(item["step_seconds"])
 
 
-def _may_fit(item: Layout) -> bool:
-    return bool(item["verdict"] != VERDICTS[-1][0])
+def _fronts(front: Sequence[Layout]) -> dict[str, list[Layout]]:
+    """Return the fronts that have a line by verdict, the fastest layout of each first."""
+    return {name: list(items) for name, items in groupby(front, lambda item: item["verdict"]) if name in _LINES}
 
 
 def _map_panel(best: Mapping[tuple[int, int], Layout]) -> Panel:
@@ -131,18 +135,19 @@ def _cell(item: Layout) -> str:
 
 
 def _named(front: Sequence[Layout]) -> dict[str, Layout]:
-    """Return lettered layouts: the fastest of all, that may fit and that fits, and the smallest shown."""
-    chosen, slowest = [front[0]], _SLOWEST * front[0]["step_seconds"]
-    chosen += [item for item in front if _may_fit(item)][:1]
-    chosen += [item for item in front if item["verdict"] == VERDICTS[0][0]][:1]
-    chosen.append([item for item in front if item["step_seconds"] <= slowest][-1])
-    unique = [item for place, item in enumerate(chosen) if not any(item is before for before in chosen[:place])]
-    return dict(zip("abcd", unique, strict=False))
+    """Return lettered layouts: the fastest and the smallest that fits, and the fastest that is uncertain.
+
+    Where none may fit they are the fastest and the smallest of all.
+    """
+    first, *others = _fronts(front).values() or [front]
+    chosen = [first[0], *([first[-1]] if len(first) > 1 else ()), *(items[0] for items in others)]
+    return dict(zip("abc", chosen, strict=False))
 
 
 def _front_panel(gathered: Gathered, front: Sequence[Layout], named: Mapping[str, Layout], memory: int) -> Panel:
     listed = "; ".join(f"{letter}: {text}" for letter, text in _listed(named).items())
-    alt = f"Step time against peak memory of all legal layouts, with the {len(front)} that none beats. {listed}."
+    counts = ", ".join(f"{len(items)} {_LINES[name][0]}" for name, items in _fronts(front).items())
+    alt = f"Step time against peak memory of all legal layouts. Lines: {counts or 'none, as none fits'}. {listed}."
     return Panel(lambda part: _draw_front(part, gathered, front, named, memory), _FRONT + _LISTED * len(named), alt)
 
 
@@ -158,7 +163,7 @@ def _draw_front(
     part: Any, gathered: Gathered, front: Sequence[Layout], named: Mapping[str, Layout], memory: int,
 ) -> None:
     axes = part.add_subplot()
-    times = [item["step_seconds"] for item in front]
+    times = sorted(item["step_seconds"] for item in front)
     slowest = _SLOWEST * times[0]
     for name, _ in VERDICTS:
         peaks, seconds = gathered.cloud(name)
@@ -167,11 +172,11 @@ def _draw_front(
             axes.plot(peaks[shown] / GIB, seconds[shown], linestyle="none", marker=VERDICT_MARKERS[name],
                       markersize=2, markeredgewidth=0.4, markerfacecolor="none", color=STRONG[name], alpha=0.8,
                       label=name)
-    # The line ends where memory does: between layouts that run out nothing is to be had.
-    for items, line in (([item for item in front if _may_fit(item)], "-"), (front, "none")):
+    for name, items in _fronts(front).items():
+        label, style = _LINES[name]
         axes.plot([item["peak_bytes"] / GIB for item in items], [item["step_seconds"] for item in items],
-                  drawstyle="steps-pre", linestyle=line, marker="s", markersize=2.5, linewidth=0.8, color=INK,
-                  label="none is faster and smaller" if items is front else None)
+                  drawstyle="steps-pre", linestyle=style, marker=VERDICT_MARKERS[name], markersize=2.5, linewidth=0.8,
+                  color=INK, label=label)
     axes.set(xscale="log", yscale="log")
     axes.set_ylim(times[0] / 1.4, min(axes.get_ylim()[1], slowest * 1.05))
     for share, style, side in ((RULE_SHARE, ":", "right"), (1.0, "-", "left")):
@@ -184,7 +189,7 @@ def _draw_front(
         axes.annotate(letter, (item["peak_bytes"] / GIB, item["step_seconds"]), (-3, -3),
                       textcoords="offset points", ha="right", va="top", fontsize=7, fontweight="bold", clip_on=True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_ylabel("seconds of a step" + (f", up to {_SLOWEST} times the least" if max(times) > slowest else ""),
+    axes.set_ylabel("seconds of a step" + (f", up to {_SLOWEST} times the least" if times[-1] > slowest else ""),
                     fontsize=7)
     lines = "".join(f"\n{letter}  {text}" for letter, text in _listed(named).items())
     axes.set_xlabel("peak memory, GiB")
