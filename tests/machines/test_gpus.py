@@ -138,7 +138,7 @@ def test_custom() -> None:
     gpu = Gpu.custom(95.5)
     assert (gpu.name, gpu.memory_bytes, gpu.node_size) == ("custom-95.5gib", 95 * GIB + GIB // 2, 8)
     assert Gpu.custom(24, node_size=2).node_size == 2
-    assert Gpu.custom(102400).memory_bytes == 100 * 2**40
+    assert Gpu.custom(4096).memory_bytes == 4 * 2**40
 
 
 BAD_SIZES = [
@@ -149,9 +149,14 @@ BAD_SIZES = [
     -0.0,
     -1,
     1e-300,
-    102400.001,
+    4096.001,
     1e30,
     10**400,
+]
+#: What a number is refused with that is in another unit.
+OTHER_UNITS = [
+    (80000, "78.125 if 80000 is in MiB"), (24564.0, "23.9883 if 24564 is in MiB"), (80 * 2**20, "80 if 83886080 is in KiB"),
+    (80 * GIB, "80 if 85899345920 is in bytes"), (1e30, None), (-80, None),
 ]
 BAD_TYPES = [True, "80", None, [80]]
 
@@ -159,9 +164,16 @@ BAD_TYPES = [True, "80", None, [80]]
 @pytest.mark.parametrize("memory_gib", BAD_SIZES)
 def test_custom_refuses(memory_gib: float) -> None:
     with pytest.raises(
-        InputError, match=r"^gpu_memory_gib = .*: must be a number of GiB above 0 and at most 102400"
+        InputError, match=r"^gpu_memory_gib = .*: must be a number of GiB above 0 and at most 4096"
     ):
         Gpu.custom(memory_gib)
+
+
+@pytest.mark.parametrize(("number", "nearest"), OTHER_UNITS)
+def test_memory_in_another_unit_is_answered_in_gib(number: float, nearest: str | None) -> None:
+    with pytest.raises(InputError) as caught:
+        Gpu.custom(number)
+    assert caught.value.nearest == nearest
 
 
 @pytest.mark.parametrize("memory_gib", BAD_TYPES)
@@ -181,7 +193,7 @@ def test_any_number_is_a_card_or_an_input_error(memory_gib: float) -> None:
     try:
         gpu = Gpu.custom(memory_gib)
     except InputError:
-        legal = 1 / GIB <= memory_gib <= 102400
+        legal = 1 / GIB <= memory_gib <= 4096
         assert not legal
     else:
-        assert 0 < gpu.memory_bytes <= 100 * 2**40
+        assert 0 < gpu.memory_bytes <= 4 * 2**40

@@ -162,7 +162,7 @@ def test_latencies_are_those_of_the_link() -> None:
     ({"link": []}, "link = []: must be 'nvlink' or 'xgmi'"),
     ({"link_mb_per_s": 5}, "link = absent: must be given with link_mb_per_s"),
     ({"link": "nvlink", "link_mb_per_s": 5}, "link_size = absent: must be given with link and link_mb_per_s"),
-    ({"memory_gib": ABSENT}, "memory_gib = absent: must be a number of GiB above 0 and at most 102400"),
+    ({"memory_gib": ABSENT}, "memory_gib = absent: must be a number of GiB above 0 and at most 4096"),
     ({"power_watts": True}, "power_watts = True: must be an integer"),
 ])
 def test_figures_that_are_refused(figures: dict[str, object], line: str) -> None:

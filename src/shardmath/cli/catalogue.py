@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shardmath.cli.titled import Exampled
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError, close_names
+from shardmath.input.naming import begun_with
 from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
@@ -99,13 +100,18 @@ def networks(words: tuple[str, ...], json: bool) -> None:
 
 
 def _with(words: tuple[str, ...], kind: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries of which some text has each word. Raises InputError if there is none."""
-    every = list(entries)
-    matching = [entry for entry in every if all(word.lower() in _texts(entry) for word in words)]
+    """Return the entries of which some text has each word, or whose name begins like it: ``llama3`` is Llama 3.
+
+    Raises InputError if there is none.
+    """
+    every = {str(getattr(entry, "name", "")): entry for entry in entries}
+    begun = {word: begun_with(word, every) for word in words}
+    matching = [entry for name, entry in every.items()
+                if all(word.lower() in _texts(entry) or name in begun[word] for word in words)]
     if not matching:
-        names = [str(getattr(entry, "name", "")) for entry in every]
+        listed = click.get_current_context().command_path
         raise InputError("word", " ".join(words), f"must be in the texts of a {kind} of the catalogue",
-                         nearest_names(words[0], names))
+                         close_names(words[0], every) or f"those of `{listed}`, which lists all {len(every)}")
     return matching
 
 

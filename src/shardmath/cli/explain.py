@@ -24,7 +24,7 @@ from shardmath.reports.answers import answer
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--full", is_flag=True, help="Show the smallest tensors too, in lines of their own.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
-@click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
+@click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is standard output.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")
 def explain(
     model: str, format: str | None, output: str | None, alloc_conf: str | None, all_ranks: bool, full: bool,

@@ -87,9 +87,13 @@ class Gib(click.ParamType):  # type: ignore[type-arg]
         try:
             return float(value)
         except ValueError:
-            digits = re.match(r"\d+(\.\d+)?", value)
-            field = _field_of(param)
-            raise InputError(field, value, "must be a number of GiB, without a unit", digits and digits[0]) from None
+            match = re.match(r"(\d{1,9}(?:\.\d{1,9})?)\s*([KMT]?)", value, re.IGNORECASE)
+            nearest = match and f"{float(match[1]) * _GIB_OF[match[2].upper()]:g}"
+            raise InputError(_field_of(param), value, "must be a number of GiB, without a unit", nearest) from None
+
+
+#: GiB by the letter of a unit.
+_GIB_OF = {"": 1, "K": 2**-20, "M": 2**-10, "T": 2**10}
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]

@@ -26,7 +26,7 @@ from shardmath.reports.answers import answer
 @failing_option
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout as CSV; - is standard output.")
-@click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet.")
+@click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet; - is standard output.")
 @click.option("--plot", metavar="FILE",
               help="Draw the best layout per TP and PP, and step time against memory: .png, .svg or .html.")
 def sweep(
@@ -59,7 +59,7 @@ def sweep(
         write_picture(picture(result, gathered), plot)
     if json:
         click.echo(answer("sweep", result.to_dict()))
-    elif csv != "-":
+    elif "-" not in (csv, parquet):
         show(result)
     if not result.complete:
         return stop.exit_code

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from shardmath.errors import InputError
+from shardmath.files.writing import standard_output_for_a_file
 from shardmath.reports.waiting import hushed, waiting
 
 __all__ = ["Exampled", "Titled", "under"]
@@ -25,6 +27,10 @@ _TITLES = (
 
 #: A space at which no line ends.
 _KEPT = "\N{NO-BREAK SPACE}"
+
+
+#: Switches that print an answer, by parameter.
+_PRINTED = {"json": "--json", "as_json": "--json"}
 
 
 class Exampled(click.Command):
@@ -54,6 +60,18 @@ class Exampled(click.Command):
                 if sign and type(error) is click.UsageError and f"--{name}" in _options(self.params):
                     raise click.UsageError(f"'{word}' is no argument. Give --{name} {value}.", ctx) from None
             raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a file on the standard output has it for itself. Raises InputError for two outputs there."""
+        written = [item for item in self.params if isinstance(item, click.Option) and ctx.params.get(item.name) == "-"]
+        others = [flag for name, flag in _PRINTED.items() if ctx.params.get(name)]
+        if ctx.params.get("format") and not ctx.params.get("output"):
+            others.append("--write")
+        others += [item.opts[0] for item in written[1:]]
+        if written and others:
+            raise InputError(str(written[0].name), "-", f"must be a file: {others[0]} is on the standard output")
+        with standard_output_for_a_file() if written else nullcontext():
+            return super().invoke(ctx)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the usage line, then the examples."""

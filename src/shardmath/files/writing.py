@@ -7,9 +7,10 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from shardmath.errors import InputError
 
@@ -26,6 +27,19 @@ _BEGUN = 40
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 #: Seconds in which a new file is locked by whoever writes it.
 _YOUNG = 60.0
+#: The standard output while a file has it for itself.
+_reserved: ContextVar[TextIO | None] = ContextVar("reserved", default=None)
+
+
+@contextmanager
+def standard_output_for_a_file() -> Iterator[None]:
+    """Keep the standard output for the file ``-``: all else goes to the standard error."""
+    before = _reserved.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _reserved.reset(before)
 
 
 @contextmanager
@@ -36,7 +50,8 @@ def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[
     be written, and for what is there and is no file: a folder, a device, a pipe.
     """
     if path == "-":
-        yield sys.stdout if "b" not in mode else sys.stdout.buffer
+        output = _reserved.get() or sys.stdout
+        yield output if "b" not in mode else output.buffer
         return
     if "\0" in path:
         raise InputError(field, path, "must not have a character with the code 0")

@@ -26,8 +26,10 @@ _SPEEDS = ("bf16_gflops", "hbm_mb_per_s")
 #: With the links between GPUs, which tell exported and PCIe boards from those that steps were measured on.
 _LIKENESS = (*_SPEEDS, "link_mb_per_s")
 
-_LARGEST_GIB = 100 * 1024
-"""100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
+_LARGEST_GIB = 4096
+"""4 TiB. No single device comes near; it catches MiB and bytes that were passed as GiB."""
+_UNITS = ("MiB", "KiB", "bytes")
+"""Units below a GiB, each 1024 times as small as the one before."""
 
 Speed = Annotated[int, Ge(1), Le(10**9)] | None
 """10^9 FLOP/s or 10^6 bytes/s, at most 10^18 FLOP/s and 10^15 bytes/s; None where it is not known."""
@@ -177,7 +179,7 @@ class Gpu(Record):
     def custom(cls, memory_gib: float, node_size: int = 8) -> "Gpu":
         """Describe a GPU that the catalogue does not have by its memory in GiB, cut to whole bytes.
 
-        Raises ``InputError`` unless the memory is a number above 0 and at most 100 TiB.
+        Raises ``InputError`` unless the memory is a number above 0 and at most 4 TiB.
 
         Example:
             >>> shardmath.explain("llama-3.2-1b", shardmath.Gpu.custom(64)).gpu.name
@@ -198,8 +200,16 @@ def from_gib(field: str, memory_gib: object) -> int:
     a_number = isinstance(memory_gib, int | float) and not isinstance(memory_gib, bool)
     # Compared before it is converted: NaN fails both comparisons, and int(inf) would raise.
     if not a_number or not 1 / GIB <= memory_gib <= _LARGEST_GIB:  # type: ignore[operator]
-        raise InputError(field, memory_gib, f"must be a number of GiB above 0 and at most {_LARGEST_GIB}")
+        raise InputError(field, memory_gib, f"must be a number of GiB above 0 and at most {_LARGEST_GIB}",
+                         _meant_gib(memory_gib) if a_number else None)
     return int(memory_gib * GIB)  # type: ignore[operator]
+
+
+def _meant_gib(number: Any) -> str | None:
+    """Return the GiB of a number that is too large to be GiB, in the first unit in which a GPU may have so much."""
+    units = ((1024**power, unit) for power, unit in enumerate(_UNITS, 1))
+    return next((f"{number / size:g} if {number:.15g} is in {unit}" for size, unit in units
+                 if size <= number <= _LARGEST_GIB * size), None)
 
 
 @cache
