@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from shardmath.cli.main import exit_code
 
@@ -50,6 +52,37 @@ def test_explain_csv(tmp_path: Path) -> None:
     rows = list(csv.DictReader(target.read_text().splitlines()))
     assert {row["rank"] for row in rows} == {"0", "1", "2", "3"}
     assert [path.name for path in tmp_path.iterdir()] == ["account.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_table_on_the_standard_output_stands_alone(form: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    tables = pytest.importorskip(f"pyarrow.{form}")
+    read = {"parquet": "read_table", "csv": "read_csv"}[form]
+    assert exit_code([*SWEEP, "--json"]) == 0
+    legal = json.loads(capfdbinary.readouterr().out)["legal"]
+    assert exit_code([*SWEEP, f"--{form}", "-"]) == 0
+    sys.stdout.flush()
+    assert getattr(tables, read)(io.BytesIO(capfdbinary.readouterr().out)).num_rows == legal
+
+
+def test_what_is_said_beside_a_file_on_the_standard_output_goes_to_the_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code([*EXPLAIN, "--write", "nemo", "--output", "-"]) == 0
+    shown = capsys.readouterr()
+    assert yaml.safe_load(shown.out)["model"]["num_layers"] == 32
+    assert "Verdict" in shown.err
+
+
+@pytest.mark.parametrize("others", [["--json"], ["--write", "nemo"]], ids=" ".join)
+def test_two_outputs_on_the_standard_output_are_refused(
+    others: list[str], capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code([*EXPLAIN, "--csv", "-", *others]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"csv = '-': must be a file: {others[0]} is on the standard output" in shown.err
 
 
 @pytest.mark.slow

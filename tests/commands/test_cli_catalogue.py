@@ -45,6 +45,8 @@ def test_words_choose_entries(capsys: pytest.CaptureFixture[str]) -> None:
     names = [entry["name"] for entry in json.loads(capsys.readouterr().out)["models"]]
     assert {"llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b"} <= {*names}
     assert all("llama" in name for name in names)
+    assert exit_code(["models", "llama3", "--json"]) == 0
+    assert {entry["name"] for entry in json.loads(capsys.readouterr().out)["models"]} == {"llama-3-8b", "llama-3-70b"}
     assert exit_code(["gpus", "h200"]) == 0
     assert "a100" not in capsys.readouterr().out
     assert exit_code(["networks", "nowhere"]) == 2

@@ -297,7 +297,8 @@ def test_placeholders_are_marked() -> None:
 
 def test_what_a_script_leaves_out_of_the_model_is_said() -> None:
     text = written("megatron", shardmath.explain("mistral-7b-v0.1", GPU, num_gpus=8))
-    assert "# Not in this file: the attention window of 4096 tokens is not counted yet.\n" in text
+    left_out = "the attention window of 4096 tokens is counted from its config.json, not here"
+    assert f"# Not in this file: {left_out}.\n" in text
 
 
 @pytest.mark.slow

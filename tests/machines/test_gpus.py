@@ -155,8 +155,8 @@ BAD_SIZES = [
 ]
 #: What a number is refused with that is in another unit.
 OTHER_UNITS = [
-    (80000, "78.125 if 80000 is in MiB"), (24564.0, "23.9883 if 24564 is in MiB"), (80 * 2**20, "80 if 83886080 is in KiB"),
-    (80 * GIB, "80 if 85899345920 is in bytes"), (1e30, None), (-80, None),
+    (80000, "78.125 if 80000 is in MiB"), (24564.0, "23.9883 if 24564 is in MiB"),
+    (80 * 2**20, "80 if 83886080 is in KiB"), (80 * GIB, "80 if 85899345920 is in bytes"), (1e30, None), (-80, None),
 ]
 BAD_TYPES = [True, "80", None, [80]]
 

@@ -25,6 +25,10 @@ def test_the_changelog_has_versions_in_order_and_known_kinds_of_changes() -> Non
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
+def test_lines_of_the_changelog_fit_120_columns() -> None:
+    assert [line for line in CHANGELOG.splitlines() if len(line) > 120] == []
+
+
 def test_the_changelog_names_commands_and_functions_that_exist() -> None:
     assert set(re.findall(r"`shardmath (\w+)", CHANGELOG)) <= set(cli.commands)
     answer = shardmath.SweepResult

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 JOB: dict[str, Any] = {"num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 VERDICTS = ("fits", "uncertain", "out of memory")
+LINES = {"fits": "best that fit", "uncertain": "best that are uncertain"}
 
 
 def gathered(gpu: Gpu | str = "a100-40gb", **options: Any) -> tuple[Gathered, list[dict[str, Any]], Any]:
@@ -74,22 +75,16 @@ def test_best_of_each_cell_and_front_by_brute_force() -> None:
     assert fastest["step_seconds"] == pytest.approx(answer.best[0].step_seconds)
 
 
-@pytest.mark.parametrize("seq_length", (4096, 32768))
+@pytest.mark.parametrize("seq_length", [4096, 32768])
 def test_a_line_runs_through_layouts_of_one_verdict_and_what_runs_out_has_none(seq_length: int) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     found, layouts, answer = gathered(seq_length=seq_length)
     swept.picture(answer, found).panels[1].draw(figure)
-    axes = figure.axes[0]
-    lines = {item.get_label(): item for item in axes.lines if item.get_label().startswith("best")}
-    shown = {VERDICTS[place]: sorted(point(one)[1:] for one in found.front if point(one)[0] == place)
-             for place in (0, 1)}
-    assert {*lines} == {label for label, verdict in (("best that fit", "fits"), ("best that are uncertain", "uncertain"))
-                        if shown[verdict]}
-    for label, verdict in (("best that fit", "fits"), ("best that are uncertain", "uncertain")):
-        if shown[verdict]:
-            line = lines[label]
-            drawn = zip(line.get_ydata(), line.get_xdata(), strict=True)
-            assert [*drawn] == [(seconds, peak / 2**30) for seconds, peak in shown[verdict]]
+    lines = {item.get_label(): item for item in figure.axes[0].lines if str(item.get_label()).startswith("best")}
+    drawn = {label: [*zip(line.get_ydata(), line.get_xdata(), strict=True)] for label, line in lines.items()}
+    fronts = {LINES[verdict]: [(one["step_seconds"], one["peak_bytes"] / 2**30) for one in found.front
+                               if one["verdict"] == verdict] for verdict in LINES}
+    assert drawn == {label: front for label, front in fronts.items() if front}
     assert {line.get_linestyle() for line in lines.values()} == {"-", "--"}
     assert any(one["verdict"] == "out of memory" for one in layouts)
 

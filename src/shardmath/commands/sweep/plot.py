@@ -63,9 +63,8 @@ def picture(result: SweepResult, gathered: Gathered | None = None) -> Picture:
         named = _named(front)
         panels.append(_front_panel(gathered, front, named, memory))
         letters = {id(item): letter for letter, item in named.items()}
-        tables.append(Table("No legal layout with as good a verdict is both faster and smaller than one of these", _TITLES, [
-            [letters.get(id(item), ""), *_words(item)] for item in front
-        ]))
+        unbeaten = "No legal layout with as good a verdict is both faster and smaller than one of these"
+        tables.append(Table(unbeaten, _TITLES, [[letters.get(id(item), ""), *_words(item)] for item in front]))
     return Picture(title, subtitle, tuple(panels), tuple(tables))
 
 
