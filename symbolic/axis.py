@@ -16,6 +16,7 @@ class Axis:
     ``rowless`` are options that no row names: they keep nothing of their own, or rules of parallelism and states have
     have them. Any other option needs a row that names it. ``words`` are what files that describe a model or a run call
     options: ``hidden_act`` of a ``config.json`` for the gated ones of ``mlp``, Megatron-LM's ``--optimizer``.
+    ``predicted`` has, by option, the one that layers of further predictions have in its place.
     ``asked`` has, by option, the letters that ask for it when they are not at their defaults, ``needs``
     other choices that go with an option unless they are made otherwise.
     """
@@ -29,6 +30,7 @@ class Axis:
     words: Mapping[str, str] = field(default_factory=dict)
     asked: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    predicted: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, *left_out: str) -> tuple[str, ...]:
         """Return the options without some."""

@@ -138,7 +138,7 @@ AXES: tuple[Axis, ...] = (
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
         "nvfp4": "NVFP4: two elements in a byte, 8-bit scales for 16, one fp32 for a tensor; otherwise as current",
-    }, untimed={"nvfp4": "products in FP4"}),
+    }, untimed={"nvfp4": "products in FP4"}, predicted={"nvfp4": "none"}),
     Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",

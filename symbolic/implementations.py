@@ -78,6 +78,14 @@ class Implementation:
         """Return the default switches that are off with these choices, by letter."""
         return {letter: 0 for letter, (axis, options) in self.unset.items() if self.choices[axis] in options}
 
+    @property
+    def predicting(self) -> Implementation:
+        """Return the implementation of layers of further predictions: this one, unless they have other options."""
+        if self.choices["layers"] != "experts":
+            return self
+        return self.with_choices(**{axis.name: axis.predicted[option] for axis in AXES
+                                    if (option := self.choices[axis.name]) in axis.predicted})
+
     def options(self, axis: str) -> tuple[str, ...]:
         """Return the options of an axis that the framework has."""
         return self.allowed.get(axis, tuple(BY_NAME[axis].options))

@@ -11,6 +11,7 @@ from ..ledger import Place
 from ..parallel.pipeline import chunks, ends, further_layers, instances, is_one_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
+from .predictions import of_all, predicts
 
 r, ld, step, mtp, rfull, Lb, Lcf, Ldr, Ler = symbols("r ld step mtp rfull Lb Lcf Ldr Ler")
 
@@ -39,10 +40,12 @@ def passed(terms: TermSet, implementation: Implementation) -> Expr:
     at_end = product(Iverson(Eq(_dense_at_end(), 0)), Iverson(Gt(Lb + Lcf, ld)))
     _, further = further_layers(choices)
     between = product(Iverson(Gt(step, 1)), total(at_end, further))
-    count = before if choices["stages"] == "listed" else total(before, between)
-    freed = product(1 - rfull, count, terms["expert_layer.saved"].symbol)
+    count, behind = before, _all_at_end(implementation)
+    if choices["stages"] != "listed":
+        count, behind = total(before, between), total(behind, Iverson(Gt(step, 1)))
+    freed = product(1 - rfull, of_all(terms, "expert_layer", "saved", count, product(behind, further)))
     held = product(_all_at_end(implementation), _bound(terms, implementation), Max(Ler - 1, Integer(0)))
-    return product(1 - _has_more(implementation, "dense"), total(freed, -held))
+    return product(1 - predicts(Place.DENSE, implementation), total(freed, -held))
 
 
 def bound_behind(terms: TermSet, implementation: Implementation) -> Expr:
@@ -78,17 +81,10 @@ def dense_behind(terms: TermSet, implementation: Implementation) -> Expr:
     if implementation.choices["stages"] == "listed":
         return Integer(0)
     further, _ = further_layers(implementation.choices)
-    behind = total(product(1 - _has_more(implementation, "experts"), _dense_at_end()), further)
+    behind = total(product(1 - predicts(Place.EXPERTS, implementation), _dense_at_end()), further)
     saved = product(1 - rfull, terms["layer.saved"].symbol)
     freed = total(saved, _bound(terms, implementation))
     return product(Integer(-1), at_work(implementation), behind, freed)
-
-
-def _has_more(implementation: Implementation, kind: str) -> Expr:
-    """1 if layers of this kind predict further tokens on the stage, behind all others."""
-    if implementation.choices["predictions"] != kind:
-        return Integer(0)
-    return product(Iverson(Gt(mtp, 0)), Iverson(Eq(r, ends(implementation.choices)[1])))
 
 
 def _all_at_end(implementation: Implementation) -> Expr:

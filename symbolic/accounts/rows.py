@@ -33,6 +33,11 @@ def components_of(implementation: Implementation) -> tuple[Component, ...]:
     return tuple(component for component in all_components() if component.chosen(implementation.choices))
 
 
+def chosen_for(component: Component, implementation: Implementation) -> Implementation:
+    """Return the implementation whose choices a component has: what only further predictions have, has theirs."""
+    return implementation.predicting if component.place is Place.MTP else implementation
+
+
 @cache
 def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     """Return the ledger rows of ``implementation``, each with its bytes (elements for weights) on one rank.
@@ -45,12 +50,13 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     absent: dict[str, Expr] = {}
     shapes: dict[str, tuple[Expr | int, ...]] = {}
     for component in components_of(implementation):
+        choices = chosen_for(component, implementation).choices
         for row in component.tensors:
-            if not row.chosen(implementation.choices):
+            if not row.chosen(choices):
                 continue
-            tensor = row.in_precision(implementation.choices)
-            shape = local_shape(tensor.shape, implementation.choices)
-            kept = keep(component, tensor, implementation.choices) * tensor.when.xreplace(absent_now)
+            tensor = row.in_precision(choices)
+            shape = local_shape(tensor.shape, choices)
+            kept = keep(component, tensor, choices) * tensor.when.xreplace(absent_now)
             if tensor.storage:
                 contents = (tensor.bytes, *shape)
                 if shapes.setdefault(tensor.storage, contents) != contents:
@@ -112,7 +118,7 @@ def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
     choices = implementation.choices
     apart = any(state.count is not None for group in GROUPS for state in states(choices, group))
     dimensions = [
-        dimension for row in kept_rows(implementation)
+        dimension for row in (*kept_rows(implementation), *kept_rows(implementation.predicting))
         for shape in (row.tensor.shape, *(shapes(row.tensor, choices) if apart else ())) for dimension in shape
     ]
     return tuple(dict.fromkeys(dimensions))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sympy import Expr, Integer
 
 from ..implementations import Implementation
-from ..ledger import IN_LAYER, SITES, Component, Held, Lifetime, Place, Role
+from ..ledger import IN_LAYER, SITES, Component, Held, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
@@ -20,6 +20,7 @@ from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
 from . import dealt, expert_layers, megatron_units
 from .buffers import buffer_and_shard
+from .predictions import held_by_layers, held_predicting, of_all, predicts
 from .pytorch import buckets as torch_buckets
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input, kept_by_tensor
@@ -188,16 +189,14 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
                 of_loss = component.name == LOSS
                 copies = (held_inputs(component.place, choices) if is_layer_input(component)
                           else held(component.place, lifetime, choices, of_loss))
-                kept = product(copies, terms[name].symbol)
+                further = held_predicting(component.place, implementation)
+                kept = of_all(terms, component.name, kind, copies, further)
                 if role is Role.ACTIVATION and f"{component.name}.moved" in terms:
                     kept = total(kept, product(-ol, terms[f"{component.name}.moved"].symbol))
                 terms.add(f"stage.{component.name}.{role.value}", kept, "bytes",
                           f"{component.title}, rank r: {KIND[role]}")
     # The layers share their factors, so their activations are written over the sums of a layer.
-    layers = [
-        product(held(place, Lifetime.IN_FLIGHT, choices), terms[f"{layer}.saved"].symbol)
-        for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
-    ]
+    layers = held_by_layers(terms, implementation)
     if "layer.moved" in terms:
         layers.append(product(-ol, terms["layer.moved"].symbol))
     outside = [
@@ -225,8 +224,9 @@ def add_transients(terms: TermSet, implementation: Implementation) -> None:
         for component in components_of(implementation):
             if f"{component.name}.{name}" in terms:
                 place = _at_work(component.place, implementation)
+                further = predicts(component.place, implementation)
                 terms.add(f"stage.{component.name}.{name}",
-                          product(place, terms[f"{component.name}.{name}"].symbol), "bytes",
+                          of_all(terms, component.name, name, place, further), "bytes",
                           f"{component.title}, rank r, when {site.meaning}")
 
 

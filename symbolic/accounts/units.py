@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from sympy import Expr, Integer
@@ -21,7 +22,8 @@ from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
 from ..terms import Contribution, TermSet, product, total
 from .moments.frozen import is_packed, units_of
-from .rows import components_of, is_expert, kept_rows, local_shape
+from .predictions import PREDICTING, add_predicting, predicting
+from .rows import chosen_for, components_of, is_expert, kept_rows, local_shape
 
 #: Roles whose rows stand in the components' files, with the unit term that sums them.
 COUNTED_ROLES = {Role.ACTIVATION: "saved", Role.INPUT: "input", Role.BUFFER: "buffer"}
@@ -35,23 +37,37 @@ KIND = {
 
 def add_units(terms: TermSet, implementation: Implementation) -> None:
     """Add a term per component and kind of row, for a single instance of the component."""
-    rows = kept_rows(implementation)
+    rows, others = kept_rows(implementation), kept_rows(implementation.predicting)
     for component in components_of(implementation):
         own = tuple(row for row in rows if row.component is component)
         _parameters(terms, component, own, implementation)
-        for role, kind in COUNTED_ROLES.items():
-            unit_rows = tuple(
-                row for row in own if row.tensor.role is role and row.tensor.lifetime is not Lifetime.SITE
-            )
-            if unit_rows:
-                terms.add(f"{component.name}.{kind}", total(*(row.expression for row in unit_rows)), "bytes",
-                          f"{component.title}: {KIND[role]} of one {_unit(component)}", unit_rows)
+        predicts = predicting(component.place, implementation) != 0
+        _add_kinds(terms, component, own, tuple(row for row in others if row.component is component and predicts))
         _moved(terms, component, own, implementation)
-        for name, site in SITES.items():
-            unit_rows = tuple(row for row in own if name in row.tensor.sites)
-            if unit_rows:
-                terms.add(f"{component.name}.{name}", total(*(row.expression for row in unit_rows)), "bytes",
-                          f"{component.title}: what lives besides when {site.meaning}", unit_rows)
+
+
+def _add_kinds(
+    terms: TermSet, component: Component, own: tuple[Contribution, ...], predicting: tuple[Contribution, ...],
+) -> None:
+    """Add the bytes of rows that live for a time, by kind, and those in a layer of further predictions if other."""
+    unit = _unit(component)
+    kinds: list[tuple[str, str, Callable[[Tensor], bool]]] = [
+        (kind, f"{KIND[role]} of one {unit}", partial(_lives, role=role)) for role, kind in COUNTED_ROLES.items()]
+    kinds += [(name, f"what lives besides when {site.meaning}", partial(_lives, site=name))
+              for name, site in SITES.items()]
+    for kind, words, is_of in kinds:
+        rows, others = (tuple(row for row in each if is_of(row.tensor)) for each in (own, predicting))
+        size, other = (total(*(row.expression for row in each)) for each in (rows, others))
+        if rows or others:
+            terms.add(f"{component.name}.{kind}", size, "bytes", f"{component.title}: {words}", rows)
+        if others and size != other:
+            terms.add(f"{component.name}.{PREDICTING}{kind}", other, "bytes",
+                      f"{component.title}: {words}, in a layer of further predictions", others)
+
+
+def _lives(tensor: Tensor, role: Role | None = None, site: str = "") -> bool:
+    """Return True for a tensor of a role, or one that lives at a site alone."""
+    return site in tensor.sites if site else tensor.role is role and tensor.lifetime is not Lifetime.SITE
 
 
 def _moved(
@@ -95,7 +111,7 @@ def _states_by_tensor(
     terms: TermSet, component: Component, group: Group, weights: tuple[Contribution, ...],
     implementation: Implementation,
 ) -> None:
-    for state in states(implementation.choices, group):
+    for state in states(chosen_for(component, implementation).choices, group):
         sizes = {row: [size for size in _sizes(row, state, implementation) if size != 0] for row in weights}
         kept = tuple(replace(row, expression=total(*own)) for row, own in sizes.items() if own)
         if kept:
@@ -111,7 +127,10 @@ def kept_by_tensor(
         name = f"{component.name}.{group.prefix}{state.name}"
         if state.role is role and state.count is not None and not state.of_part and name in terms:
             share = Integer(1) if state.attached else share_on_gpu(role, implementation.choices)
-            yield product(share, instances(component.place, implementation.choices), terms[name].symbol)
+            count = instances(component.place, implementation.choices)
+            if state.name not in {other.name for other in states(implementation.predicting.choices, group)}:
+                count = total(count, -predicting(component.place, implementation))
+            yield product(share, count, terms[name].symbol)
 
 
 def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
@@ -189,6 +208,8 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
             ]
             if parts or kind in ("parameters", "aligned", "saved"):
                 terms.add(f"{name}.{kind}", total(*parts) if parts else Integer(0), unit, meaning.format(words))
+            if predicting(places[-1], implementation) != 0:
+                add_predicting(terms, name, kind, parts, unit, meaning.format(words))
 
 
 def add_output_gradients(terms: TermSet, implementation: Implementation) -> None:

@@ -111,8 +111,8 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 #: Sizes of which the padding of scales is counted.
 _PADDED = ("h", "f", "fe", "fs")
 
-_FP4 = (Rule("fp4_mtp", "mtp", Eq(mtp, 0), "must be 0 with NVFP4: Megatron-Core leaves further predictions in 16 bits,"
-             " which is not counted yet"),)
+_FP4 = (Rule("fp4_mtp", "mtp", Or(Eq(mtp, 0), And(Eq(rfull, 0), Eq(rmoe, 0))), "must be 0 with NVFP4 and recompute of"
+             " whole layers or of router and experts: not counted yet"),)
 
 _SHARED_FP8 = (Rule("fp8_shared", "zero3", Eq(zero3, 1), "must be 1 with FP8 in Megatron-FSDP: FP8 weights that every"
                     " rank has whole are not counted yet"),)

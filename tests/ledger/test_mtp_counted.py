@@ -126,6 +126,45 @@ def test_every_part_of_a_module_is_compared() -> None:
     assert {row["variant"] for row in table("mtp_saved")} == set(VARIANTS)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kernels", [{}, {"heads": "latent"}, {"dispatch": "deepep"}], ids=str)
+def test_modules_keep_as_much_beside_fp4_as_in_16_bits(kernels: dict[str, str]) -> None:
+    """What modules add to the last stage, in all roles: with Megatron-Core they are in 16 bits in both cases."""
+    roles = ("weight", "gradient", "optimizer", "activation", "input", "buffer")
+    known = {
+        **DEFAULTS, **dict.fromkeys(("h", "d", "fe", "f", "u", "s", "lk", "lq", "dv"), 256), "dr": 128, "fs": 128,
+        "a": 2, "k": 1, "E": 4, "q": 2, "L": 4, "ld": 1, "p": 2, "B": 4, "r": 1, "sp": 1, "t": 2, "ts": 2, "e": 2,
+    }
+    def added(fp8: str, modules: int, **switches: int) -> list[int]:
+        terms = build(MEGATRON.with_choices(layers="experts", fp8=fp8, **kernels))
+        names = [f"stage.{role}" for role in roles]
+        some, none = (evaluate(terms.closure(names), {**known, **switches, "mtp": mtp}) for mtp in (modules, 0))
+        return [int(some[name] - none[name]) for name in names]
+
+    for switches in ({}, {"ract": 1, "rup": 1}, {"rnorm": 1, "rshared": 1}):
+        for modules in (1, 2):
+            assert added("nvfp4", modules, **switches) == added("none", modules, **switches)
+    assert added("mx", 1) != added("none", 1)
+
+
+@pytest.mark.slow
+def test_moments_beside_fp4_are_those_of_a_module() -> None:
+    """Experts of the last stage have most beside them in the last module, in 16 bits; those of others in FP4."""
+    names = [f"stage.{part}.{site}" for part, site in (
+        ("dispatch", "experts_forward"), ("quantised_inputs", "experts_forward"), ("dispatch", "experts_backward"),
+        ("quantised_gradients", "experts_backward"))]
+    known = {**DEFAULTS, **dict.fromkeys(("h", "d", "fe", "f", "u", "s"), 256), "a": 2, "k": 1, "E": 4, "q": 2, "L": 4,
+             "p": 2, "B": 4, "e": 2, "D": 2}
+    def at(fp8: str, rank: int, modules: int) -> list[int]:
+        terms = build(MEGATRON.with_choices(layers="experts", fp8=fp8))
+        values = evaluate(terms.closure(name for name in names if name in terms), {**known, "r": rank, "mtp": modules})
+        return [int(values.get(name, 0)) for name in names]
+
+    for rank, modules in ((0, 1), (1, 0)):
+        assert at("nvfp4", rank, modules)[1] > at("none", rank, modules)[1] == 0
+    assert at("nvfp4", 1, 1) == at("none", 1, 1)
+
+
 def test_modules_are_layers_with_experts_of_the_last_stage() -> None:
     """Two stages of a model with two modules: only the last has them, and an embedding of its own for them."""
     terms = build(MTP)

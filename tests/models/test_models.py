@@ -189,6 +189,11 @@ LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_k
             {**EXPERTS, "first_dense_layers": 30, "moe_layer_step": 3},
             "first_dense_layers = 30: must be below 30, the last layer that may have experts; nearest legal: 29",
         ),
+        (
+            {**EXPERTS, "num_mtp_layers": 1, "moe_layer_step": 3},
+            "dense_mtp_layers = False: must be true where the last layer is dense, as which Megatron-Core makes those"
+            " of further predictions; nearest legal: true",
+        ),
         ({"num_mtp_layers": 1}, "num_mtp_layers = 1: must be 0: not counted yet without experts; nearest legal: 0"),
         ({"v_head_dim": 128}, "v_head_dim = 128: must be 0 where kv_lora_rank is 0; nearest legal: 0"),
         (

@@ -141,6 +141,9 @@ def _ledger(model: Model) -> None:
     """Refuse what is known of models and not in the ledger, so that nothing is left out silently."""
     if model.num_mtp_layers and not model.num_experts:
         raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0: not counted yet without experts", "0")
+    if model.num_mtp_layers and model.num_layers % model.moe_layer_step and not model.dense_mtp_layers:
+        rule = "must be true where the last layer is dense, as which Megatron-Core makes those of further predictions"
+        raise InputError("dense_mtp_layers", False, rule, "true")
 
 
 def _refuse_any(model: Model, fields: tuple[str, ...], absent: str) -> None:

@@ -15,13 +15,12 @@ from ...dimension import Dimension
 from ...dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_SP
 from ...functions import Iverson, Max, Min
 from ...implementations import Implementation
-from ...ledger import Lifetime, Place
+from ...ledger import Place
 from ...parallel.groups import GROUPS, group_of
 from ...parallel.pipeline import (
     chunks,
     ends,
     has_lighter_chunks,
-    held,
     instances,
     is_one_chunk,
     lighter_chunks,
@@ -33,6 +32,7 @@ from ...parameters import symbols
 from ...recompute import REGIONS, has_norm_inside
 from ...terms import TermSet, product, total
 from .. import expert_layers
+from ..predictions import held_by_layers
 from ..recomputed import recomputed_layer
 from ..rows import components_of, is_expert, kept_rows, local_shape, saved_by, weight_tensors
 from ..units import is_layer_input, when
@@ -227,10 +227,7 @@ def waiting_activations(terms: TermSet, implementation: Implementation) -> Expr:
     """On the first stage, all saved activations but those of the layers of the micro-batch at work, freed by now."""
     choices = implementation.choices
     first, _ = ends(choices)
-    freed = [
-        product(held(place, Lifetime.IN_FLIGHT, choices), terms[f"{layer}.saved"].symbol)
-        for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
-    ]
+    freed = held_by_layers(terms, implementation)
     freed += [
         product(Hc, terms[f"{part.name}.saved"].symbol) for part in components_of(implementation)
         if is_layer_input(part) and f"{part.name}.saved" in terms

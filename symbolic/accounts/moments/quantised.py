@@ -37,6 +37,7 @@ from ...ledger import Place
 from ...parameters import symbols
 from ...terms import TermSet, product, total
 from ..expert_layers import at_work
+from ..predictions import predicts
 from ..rows import kept_rows, local_shape, saved_by
 
 ts, rmlp = symbols("ts rmlp")
@@ -126,6 +127,13 @@ def _put_in_order(implementation: Implementation) -> Expr:
     return gathered if recipe == "mx" else total(gathered, plain(1, (*tokens, HIDDEN), implementation))
 
 
+def _in_quantised_layers(implementation: Implementation) -> Expr:
+    """1 if the layer with experts that has most beside it works in FP8 or FP4, as the stage's last one may not."""
+    if implementation.predicting is implementation:
+        return at_work(implementation)
+    return product(at_work(implementation), 1 - predicts(Place.EXPERTS, implementation))
+
+
 def _is_weighted_apart(choices: Mapping[str, str]) -> bool:
     """Tell whether an activation without a gate is multiplied with the weights of tokens by itself."""
     return choices["mlp"] in UNGATED and choices["weighting"] == "separate"
@@ -157,7 +165,7 @@ def expert_inputs(terms: TermSet, implementation: Implementation) -> Expr:
             -saved_by(("experts_down",), Place.EXPERTS, implementation), *not_yet))
     before = total(tokens, Max(*inside))
     beyond = [terms[name].symbol for name in ("stage.combined_results.experts_forward",) if name in terms]
-    return product(at_work(implementation), Max(Integer(0), before - total(*behind.values(), *beyond)))
+    return product(_in_quantised_layers(implementation), Max(Integer(0), before - total(*behind.values(), *beyond)))
 
 
 def expert_gradients(terms: TermSet, implementation: Implementation) -> Expr:
@@ -184,4 +192,4 @@ def expert_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     of_activation = saved_by(("experts_activation", "experts_product"), Place.EXPERTS, implementation)
     up = total(tokens, of_input, weights, -of_down, -of_activation,
                quantised(received, features, (scales, EXPERT_FFN_SCALES), implementation, tensors=each))
-    return product(at_work(implementation), Max(down, activation, up))
+    return product(_in_quantised_layers(implementation), Max(down, activation, up))

@@ -33,6 +33,8 @@ def of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
         ("NVFP4 weights without 16-bit ones (--fp4-param-gather): choose fp8_weights = copy",
          recipe in PACKED and choices["fp8_weights"] != "copy"),
+        ("NVFP4 with further predictions by dense layers: choose predictions = experts",
+         recipe in PACKED and choices["predictions"] == "dense"),
         (f"FP8 with mlp = {choices['mlp']}: counted are {', '.join(_IN_FP8)}", fp8 and choices["mlp"] not in _IN_FP8),
         ("FP8 with norms behind attention and MLP", fp8 and choices["norms"] != "pre"),
         ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),

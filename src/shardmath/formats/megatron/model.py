@@ -141,6 +141,7 @@ def _experts(options: Options, layers: int, ffn: int) -> dict[str, Any]:
         "expert_groups": groups if groups > 1 else 0,
         "expert_group_topk": options.size("moe-router-group-topk", 0) if groups > 1 else 0,
         "first_dense_layers": dense, "moe_layer_step": step,
+        "dense_mtp_layers": options.size("mtp-num-layers", 0) > 0 and layers % step > 0,  # as the last layer
         "routed_scaling_factor": options.real("moe-router-topk-scaling-factor", 1.0),
     }
 
