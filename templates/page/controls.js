@@ -157,10 +157,8 @@ function notice(text, groups = []) {
 
 // Refuse what was typed: the field is marked until the next change.
 function refuseField(field, name) {
-  const [least, most] = DATA.parameters[name].limits;
   field.setAttribute("aria-invalid", "true");
-  const [key, end] = written(name, most);
-  notice(`${key} = ${field.value || "nothing"}: must be ${formOf(name).rule} from ${least} to ${end}. All numbers are those of before.`);
+  notice(`${outOfRange(name, field.value)}. All numbers are those of before.`);
 }
 
 function onInput({ target }) {

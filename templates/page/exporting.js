@@ -66,8 +66,8 @@ function picture() {
     const copy = drawn.cloneNode(true);
     const originals = drawn.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((node, number) => {
-      const { fill, stroke, strokeWidth, strokeDasharray } = getComputedStyle(originals[number]);
-      for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "stroke-dasharray": strokeDasharray }))
+      const { fill, stroke, strokeWidth, strokeDasharray, paintOrder } = getComputedStyle(originals[number]);
+      for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "stroke-dasharray": strokeDasharray, "paint-order": paintOrder }))
         node.setAttribute(name, value);
       node.removeAttribute("class");
     });
@@ -91,7 +91,7 @@ function picture() {
     y += 2 * line;
   };
   for (const [title, drawings, keys] of [["stages-title", "#chart svg", "#legend li"], ["time-title", "#spent > svg", "#spent tbody tr:not(.sum) th"],
-    ["timeline-title", "#timeline .plot svg", "#timeline .keys li"], ["pipeline-title", "#lanes svg", ""]]) {
+    ["timeline-title", "#timeline .plot > div > svg", "#timeline .keys li"], ["pipeline-title", "#lanes svg", ""]]) {
     const found = [...document.querySelectorAll(drawings)].filter((drawn) => drawn.checkVisibility());
     if (!found.length) continue;
     write(byId(title).textContent, 12, (y += line), { "font-size": 16, "font-weight": 600 });

@@ -66,16 +66,20 @@ function timeTiles(time) {
   ];
 }
 
-function showHeadline(values, accounts, time, broken) {
-  if (broken) {
-    byId("headline").replaceChildren(element("div", { class: "tile wide" },
-      element("p", { class: "line" }, element("span", { class: "badge out" }, "not a layout")),
-      element("p", {}, `${broken}.`),
-      element("p", { class: "note" }, "Change one of these numbers, or take over a layout from the list or the map: all of theirs are legal.")));
-    byId("announced").textContent = `Not a layout: ${broken}.`;
-    byId("process").replaceChildren();
-    return;
-  }
+// A layout that breaks a rule: the rule, and below it the nearest legal value once it is known.
+function showBroken(broken, refusal) {
+  byId("headline").replaceChildren(element("div", { class: "tile wide" },
+    element("p", { class: "line" }, element("span", { class: "badge out" }, "not a layout")),
+    element("p", { id: "broken" }, `${broken}.`), element("p", { id: "nearest" }, refusal ? "Nearest legal: …" : ""),
+    element("p", { class: "note" }, "Change one of these numbers, or take over a layout from the list or the map: all of theirs are legal.")));
+  byId("announced").textContent = `Not a layout: ${broken}.`;
+  byId("process").replaceChildren();
+  if (refusal) showNearestSoon(refusal);
+}
+
+function showHeadline(values, accounts, time, broken, refusal) {
+  clearTimeout(seeking);
+  if (broken) return showBroken(broken, refusal);
   const peak = largest(accounts);
   const tiles = [memoryTile(values, accounts), ...timeTiles(time)];
   byId("headline").className = ["tiles", ...(tiles.length === 2 ? ["two"] : tiles.length === 5 ? ["five"] : [])].join(" ");
@@ -85,6 +89,7 @@ function showHeadline(values, accounts, time, broken) {
   byId("process").replaceChildren(`On that rank: allocated ${process[0]}, reserved ${process[1]}, process ${process[2]} GiB. `
     + `DP ${values.data_parallel}. `
     + (DATA.evaluators[evaluatorName(state)].momentsCounted ? "" : "Counted are saved tensors and the loss."));
+  return undefined;
 }
 
 // Where the time of a step goes, on the slowest rank.

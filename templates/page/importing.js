@@ -1,7 +1,7 @@
 // Pasted text: a link, a config.json, settings of another program, or the flags of a launch script.
-function fromText(text) {
+async function fromText(text) {
   const trimmed = text.trim();
-  if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(["Ignored", fromLink(trimmed)]), read: "link" };
+  if (/^\S*#\S*=/.test(trimmed)) return { notes: noted(...(await fromAnyLink(trimmed)).map((refusal) => ["", [`Ignored: ${refusal}`]])), read: "link" };
   const stated = trimmed.startsWith("{") ? parsedJson(trimmed) : undefined;
   if (stated && ("model_type" in stated || "architectures" in stated)) return fromConfig(trimmed);
   return fromProgram(trimmed) ?? (stated ? fromConfig(trimmed) : fromFlags(trimmed));
@@ -60,8 +60,7 @@ function asWritten(value) {
 // A size within its limits.
 function sizeOf(name, key, value, written) {
   if (legal(name, value)) return value;
-  const [least, most] = DATA.parameters[name].limits;
-  throw new Unread(`${key} = ${asWritten(written)}: must be an integer from ${least} to ${most}.`);
+  throw new Unread(`${outOfRange(name, asWritten(written), key)}.`);
 }
 
 // The model of a config.json, which the reader of the commands makes; a model of the page has the same formulas.
@@ -241,7 +240,7 @@ async function takePasted() {
   delete document.documentElement.dataset.ready;
   try {
     await loadReaders();
-    const { notes, read, isModelAlone = false } = fromText(byId("pasted").value);
+    const { notes, read, isModelAlone = false } = await fromText(byId("pasted").value);
     byId("unread").textContent = "";
     byId("importer").close();
     await update();

@@ -3,7 +3,8 @@ class ValueError extends Error {}
 class IndexError extends Error {}
 
 class InputError extends ValueError {
-  constructor(field, value, rule, nearest = null) {
+  constructor(field, value, rule, asked = null) {
+    const nearest = typeof asked === "function" ? asked() : asked;
     super(`${field} = ${shortened(value, nearest)}: ${rule}${nearest ? `; nearest legal: ${nearest}` : ""}`);
     Object.assign(this, { field, value, rule, nearest });
   }
@@ -16,21 +17,24 @@ class Real extends Number {
   }
 }
 
+// A match with its ends.
+const withEnds = (match) => match && Object.assign(match, { start: () => match.index, end: () => match.index + match[0].length });
+
 class Pattern {
   constructor(pattern) {
     this.pattern = pattern;
   }
 
   fullmatch(text) {
-    return new RegExp(`^(?:${this.pattern})$`).exec(text);
+    return withEnds(new RegExp(`^(?:${this.pattern})$`).exec(text));
   }
 
   search(text) {
-    return new RegExp(this.pattern).exec(text);
+    return withEnds(new RegExp(this.pattern).exec(text));
   }
 
   match(text) {
-    return new RegExp(`^(?:${this.pattern})`).exec(text);
+    return withEnds(new RegExp(`^(?:${this.pattern})`).exec(text));
   }
 
   findall(text) {
@@ -40,8 +44,12 @@ class Pattern {
     });
   }
 
+  finditer(text) {
+    return python.finditer(this.pattern, text);
+  }
+
   sub(act, text) {
-    return text.replace(new RegExp(this.pattern, "g"), (...match) => act(match));
+    return text.replace(new RegExp(this.pattern, "g"), typeof act === "string" ? act : (...match) => act(match));
   }
 }
 
@@ -264,14 +272,32 @@ const python = {
   set: (value) => [...new Set(iterated(value))], frozenset: (value) => [...new Set(iterated(value))].sort(),
   map: (act, value) => [...iterated(value)].map((item) => act(item)),
   zip: (...values) => { const lists = values.filter((value) => typeof value?.[Symbol.iterator] === "function").map((value) => [...iterated(value)]); return lists[0].slice(0, Math.min(...lists.map((list) => list.length))).map((_, place) => lists.map((list) => list[place])); },
-  enumerate: (value, first = 0) => [...iterated(value)].map((item, place) => [place + first, item]),
+  *enumerate(value, first = 0) { for (const item of iterated(value)) yield [first++, item]; },
+  *chain(...parts) { for (const part of parts) yield* iterated(part); },
+  *islice(value, many) { if (many > 0) for (const item of iterated(value)) { yield item; if (--many < 1) return; } },
+  *zip_longest(...parts) {
+    const walks = parts.map((part) => iterated(part)[Symbol.iterator]());
+    for (;;) {
+      const steps = walks.map((walk) => walk.next());
+      if (steps.every(({ done }) => done)) return;
+      yield steps.map(({ done, value }) => (done ? null : value));
+    }
+  },
+  // An object with the methods of a class, after its constructor.
+  made: ({ __init__, ...methods }, values) => {
+    const self = {};
+    for (const [name, act] of Object.entries(methods)) self[name] = (...given) => act(self, ...given);
+    __init__(self, ...values);
+    return self;
+  },
   range: (start, end, step = 1) => (end === undefined ? python.range(0, start)
     : Array.from({ length: Math.max(0, Math.ceil((end - start) / step)) }, (_, place) => start + place * step)),
   all: (value) => [...value].every(truth), any: (value) => [...value].some(truth),
   sum: (value) => [...value].reduce((total, item) => total + Number(item), 0),
   max: (...values) => extreme(Math.max, values), min: (...values) => extreme(Math.min, values),
   divmod: (left, right) => [floorDivide(left, right), modulo(left, right)],
-  sorted: (value) => [...iterated(value)].sort((left, right) => (left < right ? -1 : Number(left > right))),
+  sorted: (value, { key = (item) => item } = {}) => [...iterated(value)].map((item) => [key(item), item])
+    .sort(([left], [right]) => (left < right ? -1 : Number(left > right))).map(([, item]) => item),
   next: (value, usual) => {
     for (const item of iterated(value)) return item;
     return usual;
@@ -286,12 +312,36 @@ const python = {
   quote: (text) => (text && !/[^\w@%+=:,./-]/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`),
   fullmatch: (pattern, text) => new Pattern(pattern).fullmatch(text),
   findall: (pattern, text) => new Pattern(pattern).findall(text),
-  finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))].map((match) => Object.assign(match, { start: () => match.index, end: () => match.index + match[0].length })),
+  split: (pattern, text) => text.split(new RegExp(pattern)),
+  sub: (pattern, to, text) => text.replace(new RegExp(pattern, "g"), to.replace(/\\(\d)/g, "$$$1")),
+  SequenceMatcher: (_, left, right) => ({ ratio: () => likeness(left, right) }),
+  get_close_matches: (word, names, { n = 3, cutoff = 0.6 } = {}) => [...iterated(names)].map((name) => [likeness(name, word), name])
+    .filter(([alike]) => alike >= cutoff).sort(([one, name], [other, next]) => other - one || (name < next ? 1 : -1)).slice(0, n).map(([, name]) => name),
+  finditer: (pattern, text) => [...text.matchAll(new RegExp(pattern, "g"))].map(withEnds),
   round: Math.round,
 };
 
 const TYPES = [python.bool, python.int, python.float, python.str, python.list, python.dict];
 python.dict.fromkeys = (items, value = null) => new Map([...iterated(items)].map((item) => [item, value]));
+
+// How much alike two texts are, from 0 to 1, by the longest parts that both have in order, as difflib counts it.
+function likeness(left, right) {
+  const matched = (one, other) => {
+    let [most, start, at] = [0, 0, 0];
+    let before = [];
+    for (let place = 0; place < one.length; place++) {
+      const runs = [];
+      for (let next = 0; next < other.length; next++) {
+        if (one[place] !== other[next]) continue;
+        runs[next] = (before[next - 1] ?? 0) + 1;
+        if (runs[next] > most) [most, start, at] = [runs[next], place - runs[next] + 1, next - runs[next] + 1];
+      }
+      before = runs;
+    }
+    return most && most + matched(one.slice(0, start), other.slice(0, at)) + matched(one.slice(start + most), other.slice(at + most));
+  };
+  return left.length + right.length ? (2 * matched(left, right)) / (left.length + right.length) : 1;
+}
 
 // The largest or smallest of numbers, or of items by a key; of no items the usual value.
 function extreme(of, values) {
@@ -308,7 +358,7 @@ const METHODS = {
     startswith: (text, starts) => [starts].flat().some((start) => text.startsWith(start)), count: (text, part) => text.split(part).length - 1, endswith: (text, ends) => [ends].flat().some((end) => text.endsWith(end)),
     strip: (text, signs) => { if (signs === undefined) return text.trim(); while (text && signs.includes(text[0])) text = text.slice(1); return METHODS.text.rstrip(text, signs); }, rstrip: (text, signs = " ") => { while (text && signs.includes(text.at(-1))) text = text.slice(0, -1); return text; },
     lower: (text) => text.toLowerCase(), split: (text, mark) => (mark === undefined ? text.split(/\s+/).filter(Boolean) : text.split(mark)),
-    isascii: (text) => /^[\0-\x7f]*$/.test(text), isdecimal: (text) => /^\d+$/.test(text),
+    isascii: (text) => /^[\0-\x7f]*$/.test(text), isdecimal: (text) => /^\d+$/.test(text), isalnum: (text) => /^[\p{L}\p{N}]+$/u.test(text),
     rsplit: (text, mark, most) => { const parts = text.split(mark); return parts.length > most + 1 ? [parts.slice(0, -most).join(mark), ...parts.slice(-most)] : parts; },
     rpartition: (text, mark) => { const place = text.lastIndexOf(mark); return place < 0 ? ["", "", text] : [text.slice(0, place), mark, text.slice(place + mark.length)]; },
     isprintable: (text) => text === " " || !/[\p{C}\p{Z}]/u.test(text),

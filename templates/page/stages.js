@@ -1,9 +1,13 @@
 // Memory of each pipeline rank as stacked bars, and the account of the chosen one.
 
-// The lines in bars and over the timeline, as a legend has them.
-const LINES = [["fitting", "the most that fits"], ["soft", "80 % of the GPU"], ["", "all of the GPU"]];
-function lineKeys(kinds = LINES) {
-  return kinds.map(([kind, title]) => element("li", {}, element("svg", { class: "line-key", width: 16, height: 16, "aria-hidden": "true" },
+// Lines in bars and over the timeline: their names, bytes and kinds.
+function limitsOf(memory, limit) {
+  const rule = shardmath[evaluatorName(state)].RULE_SHARE;
+  return [["the most that fits", limit, "fitting"], [`${100 * rule} % of the GPU`, rule * memory, "soft"], ["all of the GPU", memory, ""]];
+}
+
+function lineKeys() {
+  return limitsOf(0, 0).map(([title, , kind]) => element("li", {}, element("svg", { class: "line-key", width: 16, height: 16, "aria-hidden": "true" },
     element("line", { class: `limit ${kind}`, x1: 8, x2: 8, y1: 0, y2: 16 })), title));
 }
 
@@ -18,10 +22,9 @@ function bar(byRole, scale, memory, limit) {
     drawn.append(element("rect", { class: ROLE_CLASS(role), x, width, height: 22 }, element("title", {}, `${role} ${gib(size)} GiB`)));
     start += size;
   }
-  const rule = shardmath[evaluatorName(state)].RULE_SHARE;
-  for (const [size, kind] of [[limit, "limit fitting"], [rule * memory, "limit soft"], [memory, "limit"]]) {
+  for (const [, size, kind] of limitsOf(memory, limit)) {
     const x = `${(100 * size) / scale}%`;
-    drawn.append(element("line", { class: kind, x1: x, x2: x, y1: 0, y2: 22 }));
+    drawn.append(element("line", { class: `limit ${kind}`, x1: x, x2: x, y1: 0, y2: 22 }));
   }
   return drawn;
 }
@@ -62,20 +65,18 @@ function isTerm(role, { byRole, numbers }) {
   return shardmath[evaluatorName(state)].whole(numbers[`stage.${role}`] ?? 0) === byRole[role];
 }
 
-// The lines of every role under its sum, as `shardmath explain` has them.
+// The lines of every role under its sum, as `shardmath explain` has them: a table for each role, side by side where there is room.
 function showAccount(account) {
-  const groups = DATA.roles.filter((role) => account.byRole[role]).map((role) => element(
-    "tbody", {},
-    element("tr", {}, element("th", { scope: "rowgroup" }, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), role),
-      element("th", {}, isTerm(role, account) ? termButton(`stage.${role}`, gib(account.byRole[role])) : gib(account.byRole[role])),
-      element("td", {}, role === "transient" ? "at the peak" : "")),
-    ...account.lines.filter((line) => line.role === role)
-      .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term))),
-  ));
-  const site = DATA.evaluators[evaluatorName(state)].sites[account.site];
-  byId("lines").replaceChildren(
-    element("caption", {}, `GiB on rank ${account.rank}${site ? `, which peaks ${whenOf(site.meaning)}` : ""}`),
-    element("thead", {}, row("th", "component", "GiB", "term")), ...groups,
-    element("tbody", {}, row("th", "total", termButton("stage.total", gib(account.total)), termButton("stage.total"))),
-  );
+  const { sites } = DATA.evaluators[evaluatorName(state)];
+  const at = sites[account.site] ? whenOf(sites[account.site].meaning) : "";
+  byId("account-rank").textContent = `GiB on rank ${account.rank}${at && `, which peaks ${at}`}.`;
+  byId("lines").replaceChildren(...DATA.roles.filter((role) => account.byRole[role]).map((role) => element("table", {},
+    element("thead", {}, element("tr", {},
+      element("th", { scope: "col" }, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), role),
+      element("td", {}, isTerm(role, account) ? termButton(`stage.${role}`, gib(account.byRole[role])) : gib(account.byRole[role])),
+      element("td", {}, role === "transient" ? "at the peak" : ""))),
+    element("tbody", {}, ...account.lines.filter((line) => line.role === role)
+      .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term)))))),
+  element("table", { class: "sum" }, element("tbody", {}, element("tr", {}, element("th", { scope: "row" }, "total"),
+    element("td", {}, termButton("stage.total", gib(account.total))), element("td", {}, termButton("stage.total"))))));
 }

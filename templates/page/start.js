@@ -9,11 +9,11 @@ async function ready(chosen = state) {
 function show() {
   fillSelects();
   fillSliders();
-  const { values, broken, accounts, time } = examined(state);
+  const { values, broken, refusal, accounts, time } = examined(state);
   const chosen = accounts[state.rank] ?? largest(accounts);
   shownRank = chosen?.rank ?? 0;
   shownNumbers = chosen ? { ...chosen.numbers, ...time.ranks?.[chosen.rank] } : {};
-  showHeadline(values, accounts, time, broken);
+  showHeadline(values, accounts, time, broken, refusal);
   showTime(time);
   for (const id of ["stages", "account", "memory-time", "pipeline"]) byId(id).hidden = Boolean(broken);
   if (chosen) {
@@ -75,9 +75,9 @@ async function onClick({ target }) {
   if (best) document.querySelector(`[data-list="${list}"][data-best="${best}"]`)?.focus();
 }
 
-function open() {
-  const ignored = fromLink(location.hash);
-  notice(ignored.length ? `Ignored in the link: ${ignored.join(", ")}` : "");
+async function open() {
+  const refusals = await fromAnyLink(location.hash);
+  notice(refusals.length ? "Ignored in the link:" : "", noted(...refusals.map((text) => ["", [text]])));
   return update();
 }
 

@@ -162,11 +162,11 @@ function takeOver({ values, labels, part }) {
 // How people write a number: its name and value, what is read from their text (NaN if it is none), the rule for it, its
 // field, and its unit where the name does not say it.
 const INTEGER = {
-  written: (name, value) => [name, value], read: Number, rule: "an integer", field: { inputmode: "numeric", step: 1 },
+  written: (name, value) => [name, value], read: Number, round: Math.round, rule: "an integer", field: { inputmode: "numeric", step: 1 },
   unitOf: (name) => ` ${DATA.parameters[name].unit}`,
 };
 const MONEY = {
-  written: (name, value) => [PRICE, value / 100], rule: "a number with at most two decimals",
+  written: (name, value) => [PRICE, value / 100], rule: "a number with at most two decimals", round: (number) => Math.round(100 * number) / 100,
   read: (text) => (/^[$€£]?\d+(\.\d{1,2})?$/.test(text) ? Math.round(100 * text.replace(/^\D/, "")) : NaN),
   field: { inputmode: "decimal", step: 0.01 }, unitOf: () => "",
 };

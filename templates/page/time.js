@@ -40,8 +40,8 @@ const errorOf = (gpu, values) => ({
 function examined(state) {
   const values = valuesOf(state);
   try {
-    const broken = brokenRule(shardmath[evaluatorName(state)], values);
-    if (broken) return { values, broken, accounts: [] };
+    const refusal = brokenRule(shardmath[evaluatorName(state)], values);
+    if (refusal) return { values, refusal, broken: said(refusal), accounts: [] };
     const accounts = accountsOf(state, values);
     return { values, accounts, time: timeOf(state, values, accounts) };
   } catch (error) {

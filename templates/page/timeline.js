@@ -37,22 +37,34 @@ function passName({ kind, chunk, microbatch }) {
   return kind === "optimizer" ? names[kind] : `${names[kind]} of micro-batch ${microbatch}${chunk ? `, chunk ${chunk}` : ""}`;
 }
 
-// Where a step takes less than this share of the GPU, its scale ends above the peak, and the lines of the GPU are left out.
-const SMALL = 0.4;
+// A line is shown where a step takes at least this share of it; the scale ends above the highest one.
+const SHOWN = 0.4;
+const highest = (points, memory, limit) => [memory, limit].find((size) => mostOf(points) >= SHOWN * size) ?? mostOf(points);
+const LABEL = 14; // height of the name of a line
 
-function timelineFigure(points, memory) {
+// Lines over the areas with their names and sizes; of two that are close the lower one has its name below.
+function namedLines(scale, memory, limit) {
+  const lines = limitsOf(memory, limit).map(([title, size, kind]) => ({ title, size, kind, y: HEIGHT * (1 - size / scale) }))
+    .filter(({ size }) => size <= scale).sort((one, other) => one.size - other.size);
+  return lines.flatMap(({ title, size, kind, y }, place) => {
+    const isBelow = lines[place + 1] && y - lines[place + 1].y < 2.3 * LABEL;
+    return [element("line", { class: `limit ${kind}`, x1: 0, x2: "100%", y1: y, y2: y }),
+      element("text", { class: "line-name", x: "99.5%", y: isBelow ? y + LABEL : y - 5, "text-anchor": "end", "font-size": 12 },
+        `${title} ${gib(size)}`)];
+  });
+}
+
+function timelineFigure(points, memory, limit) {
   const most = mostOf(points);
-  const isSmall = most < SMALL * memory;
-  const scale = roundScale(1.02 * (isSmall ? most : Math.max(memory, most)));
+  const scale = roundScale(1.02 * Math.max(most, highest(points, memory, limit)));
   const series = seriesOf(points);
-  const drawn = element("svg", { viewBox: `0 0 ${points.length} ${HEIGHT}`, preserveAspectRatio: "none", height: HEIGHT,
-    role: "img", "aria-label": `${points.length} passes; at most ${gib(most)} GiB of ${gib(memory)} GiB` }, ...areas(points, series, scale));
-  for (const [share, kind] of isSmall ? [] : [[0.8, "limit soft"], [1, "limit"]]) {
-    const y = HEIGHT * (1 - (share * memory) / scale);
-    drawn.append(element("line", { class: kind, x1: 0, x2: points.length, y1: y, y2: y, "vector-effect": "non-scaling-stroke" }));
-  }
-  points.forEach((point, place) => drawn.append(element("rect", { class: "hover", x: place, y: 0, width: 1, height: HEIGHT },
+  const passes = element("svg", { viewBox: `0 0 ${points.length} ${HEIGHT}`, preserveAspectRatio: "none", width: "100%", height: HEIGHT },
+    ...areas(points, series, scale));
+  points.forEach((point, place) => passes.append(element("rect", { class: "hover", x: place, y: 0, width: 1, height: HEIGHT },
     element("title", {}, `${passName(point)}: ${gib(point.peak)} GiB`))));
+  const drawn = element("svg", { class: "passes", height: HEIGHT, role: "img",
+    "aria-label": `${points.length} passes; at most ${gib(most)} GiB; up to ${gib(limit)} GiB fits, of ${gib(memory)} GiB` },
+  passes, ...namedLines(scale, memory, limit));
   const strip = element("svg", { viewBox: `0 0 ${points.length} 10`, preserveAspectRatio: "none", height: 12, "aria-hidden": "true" },
     ...points.map(({ kind, microbatch }, place) => element("rect",
       { class: kind === "optimizer" ? "role-optimizer" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
@@ -60,7 +72,7 @@ function timelineFigure(points, memory) {
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
-    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...(isSmall ? [] : lineKeys(LINES.slice(1))))];
+    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys)];
 }
 
 // Peaks of the chosen rank at every moment of a step, in its order.
@@ -89,10 +101,10 @@ function showTimeline(values, account) {
   byId("timeline-why").textContent = why ? `Not drawn, as the order of allocations is not known here: ${why}.` : "";
   byId("timeline").replaceChildren();
   if (!why) {
-    byId("timeline").replaceChildren(...timelineFigure(points, values.gpu_memory));
+    byId("timeline").replaceChildren(...timelineFigure(points, values.gpu_memory, account.limit));
     byId("timeline-why").textContent = (walked < microbatches
       ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`)
-      + (mostOf(points) < SMALL * values.gpu_memory ? ` The GPU has ${gib(values.gpu_memory)} GiB, far above the drawing.` : "");
+      + (highest(points, values.gpu_memory, account.limit) !== values.gpu_memory ? ` Up to ${gib(account.limit)} GiB fits, of ${gib(values.gpu_memory)} GiB of the GPU, which is above the drawing.` : "");
   }
   byId("timeline-rank").textContent = why ? "" : `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; `
     + "the strip below is its micro-batch.";

@@ -111,14 +111,25 @@ function valuesOf(state) {
   return values;
 }
 
-// The first rule that a layout breaks, in words; undefined if it breaks none.
+// The first rule that a layout breaks, with the field that it is about; undefined if it breaks none.
 function brokenRule(evaluator, values) {
-  const said = (field, text) => `${field} = ${values[field]}: ${text}`;
+  const { num_gpus, tensor_parallel, context_parallel, pipeline_parallel } = values;
   if (!Number.isInteger(values.data_parallel))
-    return said("num_gpus", "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel");
+    return { field: "num_gpus", value: num_gpus, rule: "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel = "
+      + `${tensor_parallel * context_parallel * pipeline_parallel}` };
   const broken = evaluator.rulesMet(values).indexOf(false);
-  return broken < 0 ? undefined : said(...evaluator.RULES[broken].slice(1));
+  if (broken < 0) return undefined;
+  const [, field, text] = evaluator.RULES[broken];
+  return { field, value: values[field], rule: withNumbers(text, values) };
 }
+
+// A rule followed by the values of the parameters that it names.
+function withNumbers(rule, values) {
+  const named = Object.keys(DATA.parameters).filter((name) => rule.includes(name) && name in values);
+  return named.length ? `${rule} (${named.map((name) => `${name} = ${values[name]}`).join(", ")})` : rule;
+}
+
+const said = ({ field, value, rule }) => `${field} = ${value}: ${rule}`;
 
 // The moment at which a rank peaks; the first of several.
 function siteOf(numbers, sites) {
@@ -175,7 +186,7 @@ function accountsOf(state, values) {
 function peakOf(evaluator, values) {
   try {
     const broken = brokenRule(evaluator, values);
-    if (broken) return { broken };
+    if (broken) return { broken: said(broken) };
     const { peak, limits } = evaluator.judgedOf(values);
     return { peak, verdict: evaluator.verdict(peak, ...limits) };
   } catch (error) {

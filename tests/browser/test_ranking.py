@@ -115,6 +115,7 @@ def test_costs_and_the_rule_are_those_of_recommend(opened: Callable[..., Any]) -
     assert "--price 3.55" in tab.evaluate("commandOf(state)")
     tab.fill("#number-cents_per_gpu_hour", "0")
     assert "price" not in written_link(tab)
-    for link, ignored in (("#price=2,1", "price=2,1"), ("#price=-1", "price=-1"), ("#price=$2.50", "")):
-        assert ignored in opened(link).inner_text("body"), link
+    rule = "must be a number with at most two decimals from 0 to "
+    for price, ignored in (("2,1", f"price = 2,1: {rule}"), ("-1", f"price = -1: {rule}"), ("$2.50", "")):
+        assert ignored in opened(f"#price={price}").inner_text("body"), price
     assert "Cost" in opened("#price=$2.50").inner_text("#headline")

@@ -16,6 +16,7 @@ import pytest
 from browser_cases import written_link
 
 import shardmath
+from shardmath.errors import shortened
 from shardmath.formats.writers import written
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -184,7 +185,7 @@ def test_written_files_have_what_the_pasted_file_says(opened: Callable[..., Any]
 def test_a_link_brings_no_words_into_a_script(opened: Callable[..., Any], file: str) -> None:
     tab = opened("#" + urlencode({"file": file}))
     assert tab.evaluate("state.file") == {}
-    assert f"file={file}" in tab.inner_text("#notice")
+    assert f"file = {shortened(file)}: must be as the page writes it" in tab.inner_text("#notice")
 
 
 def test_what_cannot_be_read_changes_nothing(opened: Callable[..., Any]) -> None:

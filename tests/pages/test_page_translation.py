@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from shardmath.commands.page.exports import format_data, writer_script
 from shardmath.commands.page.families import reader_script
+from shardmath.commands.page.refusals import refusal_script
 from shardmath.commands.page.translating import Translation
+from shardmath.configuration.nearest import Attempts
 from shardmath.files.rendering import text_of
 from shardmath.formats.writers import WRITERS
 
 #: Methods of objects that the page makes itself.
-_OF_OBJECTS = {"fullmatch", "model_dump"}
+_OF_OBJECTS = {"end", "findall", "finditer", "fromkeys", "fullmatch", "match", "model_dump", "ratio", "search", "sub",
+               *vars(Attempts), "_refused"}
 
 
-def test_every_built_in_name_is_there() -> None:
-    runtime, script = text_of("page/python.js"), writer_script()
+@pytest.mark.parametrize("write", [writer_script, refusal_script])
+def test_every_built_in_name_is_there(write: Callable[[], str]) -> None:
+    runtime, script = text_of("page/python.js"), write()
     known = runtime[runtime.index("const python = {"):runtime.index("const METHODS")]
     used = {*re.findall(r"\bpython\.(\w+)", script)}
     assert used
@@ -47,6 +52,45 @@ def test_a_list_of_a_caller_is_not_added_to_by_a_sign() -> None:
     """Python adds to the list itself, JavaScript would to a copy."""
     with pytest.raises(ValueError, match="no JavaScript for notes"):
         Translation({}).of(added)
+
+
+def first_even(numbers: Iterator[int]) -> int | None:
+    return next((number for number in numbers if number % 2 == 0), None)
+
+
+def test_a_generator_asks_for_no_more_than_it_gives() -> None:
+    translation = Translation({})
+    translation.of(first_even)
+    lazy = "(function* (first_) { for (const number of iterated(first_)) if (truth("
+    assert lazy in "\n".join(translation.texts())
+
+
+class Count:
+    """A number that grows."""
+
+    def __init__(self, start: int) -> None:
+        self.now: int = start
+
+    def more(self) -> int:
+        """Add one."""
+        self.now += 1
+        return self.now
+
+
+def counted(start: int) -> int:
+    return Count(start).more()
+
+
+def test_objects_of_named_classes_are_made() -> None:
+    translation = Translation({}, classes=(Count,))
+    translation.of(counted)
+    maker = next(text for text in translation.texts() if "python.made(" in text)
+    assert re.fullmatch(r"function (\w+)\(\.\.\.values\) \{ return python\.made\("
+                        r"\{ __init__: \1___init__, more: \1_more \}, values\); \}", maker)
+    assert "python.Count" not in "\n".join(translation.texts())
+    untranslated = Translation({})
+    untranslated.of(counted)
+    assert "python.Count(start)" in "\n".join(untranslated.texts())
 
 
 def padded(number: int) -> str:

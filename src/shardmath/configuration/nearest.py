@@ -26,6 +26,8 @@ _ATTEMPTS, _ATTEMPTS_LISTED = 1536, 128
 #: How far below and above a value every integer is tried, then powers of two: of the argument to blame; of others,
 #: without larger powers; and of numbers of GPUs and batches that other changes ask for.
 _FAR, _NEAR, _FARTHER = (256, 128), (32, 32), (1024, 1024)
+#: Bits of the largest value of any parameter.
+_BITS = 54
 #: How many changes follow each other.
 _STEPS = 16
 #: Arguments that change last: what a person has, and what is to be trained.
@@ -61,7 +63,7 @@ def nearest_legal(error: InputError, arguments: Mapping[str, Any], refused: Refu
     """
     if error.field not in {*PARAMETERS, *_OPTIONS}:
         return error.nearest
-    search = _Search(arguments, refused)
+    search = Attempts(arguments, refused)
     for number, name in enumerate(search.suspects(error)):
         values = search.alone(name, search.start(name, error), {}, _NEAR if number else _FAR)
         if values:
@@ -113,7 +115,7 @@ def _is_outside(error: InputError) -> bool:
     return not minimum <= error.value <= largest
 
 
-class _Search:
+class Attempts:
     """One search: the arguments, and how many configurations may still be tried."""
 
     def __init__(self, arguments: Mapping[str, Any], refused: Refused) -> None:
@@ -129,7 +131,7 @@ class _Search:
         if own is not None:
             yield own
         others = dict.fromkeys(name for each in (error, *self._errors) for name in self._spoken_of(each))
-        yield from sorted((name for name in others if name != own), key=_LAST.__contains__)
+        yield from sorted((name for name in others if name != own), key=lambda name: name in _LAST)
 
     def start(self, name: str, error: InputError) -> Any:
         """Return the value of an argument that was given, or else is in the ``error``."""
@@ -183,7 +185,8 @@ class _Search:
             own = self._blamed(error)
             names = dict.fromkeys((*([] if own is None else [own]), *self._spoken_of(error)))
             moved = ((other, self._moved_on(other, repaired, error)) for other in names)
-            usual = ((other, _USUAL.get(other)) for other in (*names, *sorted(self._given, key=LAYOUT.__contains__))
+            others = sorted(self._given, key=lambda other: other in LAYOUT)
+            usual = ((other, _USUAL.get(other)) for other in (*names, *others)
                      if repaired.get(other, self._given.get(other)) not in (None, _USUAL.get(other)))
             change = next(((other, value) for other, value in chain(moved, usual) if value is not None), None)
             if change is None:
@@ -227,10 +230,9 @@ class _Search:
 
 def _closest(values: Sequence[Any], start: Any) -> Any:
     """Return the value closest to ``start``; the first of those that are no numbers."""
-    try:
-        return min(values, key=lambda value: abs(value - start))
-    except TypeError:
+    if not isinstance(start, int | float):
         return values[0]
+    return min(values, key=lambda value: abs(value - start))
 
 
 def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any], Iterator[Any]]:
@@ -245,7 +247,7 @@ def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any]
         return iter(()), iter(())
     minimum, largest = limits(name)
     least, most = max(minimum, begin - reach[0]), min(largest, begin + reach[1])
-    powers = [1 << bits for bits in range(largest.bit_length())]
+    powers = [2**bits for bits in range(_BITS)]
     smaller = (value for value in reversed(powers) if minimum <= value < least)
     larger = (value for value in powers if most < value <= largest and reach != _NEAR)
     return chain(range(begin - (not is_new), least - 1, -1), smaller), chain(range(begin + 1, most + 1), larger)

@@ -150,7 +150,7 @@ class Gpu(Record):
             >>> shardmath.Gpu.named("NVIDIA H200").name
             'h200-141gb'
         """
-        return by_name("gpu", "GPU", name, _catalogue(), _VENDORS)
+        return by_name("gpu", "GPU", name, _catalogue(), VENDORS)
 
     @classmethod
     @typed
@@ -217,5 +217,5 @@ def _catalogue() -> dict[str, Gpu]:
     return {name: Gpu.of({"name": name, **figures}) for name, figures in read("gpus").items()}
 
 
-_VENDORS = ("nvidia", "amd", "instinct", "tesla", "rtx", "geforce")
+VENDORS = ("nvidia", "amd", "instinct", "tesla", "rtx", "geforce")
 """Words that vendors put before the name and people leave out."""

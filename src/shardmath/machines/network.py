@@ -45,7 +45,7 @@ class Network(Record):
 
         ``ndr-400``, ``InfiniBand HDR`` and ``EFA p5`` are names. Raises InputError that lists the candidates.
         """
-        return by_name("network", "network", name, _catalogue(), _IGNORED)
+        return by_name("network", "network", name, _catalogue(), OPERATORS)
 
 
 @cache
@@ -53,5 +53,5 @@ def _catalogue() -> dict[str, Network]:
     return {name: Network(name=name, **fields) for name, fields in read("networks").items()}
 
 
-_IGNORED = ("infiniband", "ib", "aws", "hpe")
+OPERATORS = ("infiniband", "ib", "aws", "hpe")
 """Words that people put before the name."""

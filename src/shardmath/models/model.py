@@ -12,10 +12,9 @@ from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
-from shardmath.input.naming import begun_with, nearest_by_words
 from shardmath.input.records import Record
 from shardmath.models.class_kernels import CLASS_KERNELS
-from shardmath.models.further_trained import untrained
+from shardmath.models.naming import begun_by, model_called, plain_name
 from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.models.rules import refuse_contradictions
 
@@ -217,14 +216,8 @@ class Model(Record):
             >>> shardmath.Model.named("meta-llama/Llama-3.1-8B").name
             'llama-3.1-8b'
         """
-        plain = _plain(name)
-        begun = _begun(plain) or next(filter(None, map(_begun, untrained(plain))), [])
-        if len(begun) == 1:
-            return _catalogue()[begun[0]]
-        if begun:
-            raise InputError("model", name, "must say which model is meant", " or ".join(begun))
-        rule = "must be a model of the catalogue or the path of a config.json"
-        raise InputError("model", name, rule, lambda: nearest_by_words(plain, _catalogue()))
+        known = _catalogue()
+        return known[model_called(str(name), known)]
 
     @classmethod
     @typed
@@ -284,20 +277,7 @@ def _linked(repository: str, link: str) -> Model:
 
 def stands_for(model: Model, name: str) -> bool:
     """Tell whether ``model`` was found for ``name``, the name of another model that was trained from it."""
-    return _catalogue().get(model.name) == model and model.name not in _begun(_plain(name))
-
-
-def _plain(name: str) -> str:
-    """Return a name of a model in small letters, without the parts that only some repositories have."""
-    return str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
-
-
-def _begun(plain: str) -> list[str]:
-    """List the models of the catalogue with a plain name, or whose names begin with its words."""
-    known = _catalogue()
-    if plain in known:
-        return [plain]
-    return [key for key in known if key.startswith(f"{plain}-")] or begun_with(plain, known)
+    return _catalogue().get(model.name) == model and model.name not in begun_by(plain_name(name), _catalogue())
 
 
 @cache

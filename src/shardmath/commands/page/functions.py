@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from shardmath.commands.page.translating import Translation
 
 #: Words of JavaScript that are names in Python.
-_RESERVED = frozenset(("case", "const", "default", "delete", "do", "export", "extends", "function", "interface", "let",
-                       "new", "null", "private", "static", "super", "switch", "this", "typeof", "var", "void"))
+_RESERVED = frozenset(("arguments", "case", "const", "default", "delete", "do", "export", "extends", "function",
+                       "interface", "let", "new", "null", "private", "static", "super", "switch", "this", "typeof",
+                       "var", "void"))
 _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floorDivide",
     ast.Mod: "modulo", ast.Pow: "power", ast.BitOr: "union", ast.BitAnd: "common",
@@ -27,7 +28,8 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
 _HELPERS = frozenset((*_OPERATORS.values(), "at", "both", "collected", "either", "formatted", "inherited", "inside",
                       "iterated", "method", "named", "put", "python", "sliced", "truth", "unpacked"))
 #: Functions that the page has beside the built-in ones.
-_KNOWN = ("json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "re.finditer")
+_KNOWN = ("difflib.get_close_matches", "json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "re.finditer",
+          "re.split", "re.sub")
 _CLASSES = ("python.InputError", "python.ValueError")
 #: Ways to write a number that the page knows.
 _SHOWN = re.compile(r"|,|(\.\d+)?[fg]")
@@ -108,11 +110,13 @@ class Function:
                 return "throw caught;"
             case ast.Continue():
                 return "continue;"
+            case ast.Break():
+                return "break;"
             case ast.Delete([ast.Subscript(owner, key)]):
                 return f'method("pop", {self.expression(owner)}, {self.expression(key)});'
             case ast.Assign(targets, value):
                 return self._assign(targets, self.expression(value))
-            case ast.AnnAssign(ast.Name() as target, _, ast.expr() as value):
+            case ast.AnnAssign(ast.Name() | ast.Attribute() as target, _, ast.expr() as value):
                 return self._assign([target], self.expression(value))
             case ast.AugAssign(ast.Name(name)) if name in self._parameters:
                 pass  # of a list Python changes the caller's, JavaScript a copy
@@ -206,8 +210,10 @@ class Function:
                 return f"python.set([{', '.join(map(self._item, items))}])"
             case ast.Dict(keys, values):
                 return f"union({', '.join(map(self._entry, keys, values))})" if keys else "new Map()"
-            case ast.ListComp(item, loops) | ast.GeneratorExp(item, loops):
+            case ast.ListComp(item, loops):
                 return self._comprehended(loops, lambda: self.expression(item))
+            case ast.GeneratorExp(item, loops):
+                return self._generated(loops, item)
             case ast.SetComp(item, loops):
                 return f"python.set({self._comprehended(loops, lambda: self.expression(item))})"
             case ast.DictComp(key, value, loops):
@@ -237,15 +243,24 @@ class Function:
         return f"new Map([[{self.expression(key)}, {self.expression(value)}]])"
 
     def _comprehended(self, loops: list[ast.comprehension], item: Callable[[], str]) -> str:
-        own = {name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
-        head = ""
         first = self.expression(loops[0].iter)
-        self._inner.append(own)
+        return f"collected((keep) => {{ {self._loops(loops, first, lambda: f'keep({item()})')}; }})"
+
+    def _generated(self, loops: list[ast.comprehension], item: ast.expr) -> str:
+        """Return a generator, which asks for no item of the first loop before one of its own is asked for."""
+        first = self.expression(loops[0].iter)
+        body = self._loops(loops, "first_", lambda: f"yield {self.expression(item)}")
+        return f"(function* (first_) {{ {body}; }})({first})"
+
+    def _loops(self, loops: list[ast.comprehension], first: str, act: Callable[[], str]) -> str:
+        """Return loops inside each other, the first over ``first``, around a statement."""
+        self._inner.append({name.id for loop in loops for name in ast.walk(loop.target) if isinstance(name, ast.Name)})
+        head = ""
         for place, loop in enumerate(loops):
             walked = first if place == 0 else self.expression(loop.iter)
             tests = "".join(f" if ({self._test(test)})" for test in loop.ifs)
             head += f"for (const {self._target(loop.target)} of iterated({walked})){tests} "
-        text = f"collected((keep) => {{ {head}keep({item()}); }})"
+        text = head + act()
         self._inner.pop()
         return text
 
@@ -266,6 +281,8 @@ class Function:
         value = names[name]
         if isinstance(value, FunctionType) or self._translation.is_replaced(value):
             return self._translation.of(value)
+        if isinstance(value, type) and self._translation.is_made(value):
+            return self._translation.maker(value)
         if isinstance(value, type | BuiltinFunctionType):
             return f"python.{value.__name__}"
         if isinstance(value, Enum):

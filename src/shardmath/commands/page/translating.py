@@ -10,7 +10,7 @@ import ast
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from textwrap import dedent
 from types import FunctionType
 from typing import Any
@@ -21,12 +21,14 @@ from shardmath.commands.page.functions import Function, literal
 class Translation:
     """JavaScript of functions and of all that they use.
 
-    ``replaced`` functions are the page's, by its name, and so are ``constants``.
+    ``replaced`` functions are the page's, by its name, and so are ``constants``. Of the ``classes`` objects are made.
     """
 
     def __init__(
         self, replaced: Mapping[Callable[..., Any], str], constants: Mapping[str, object] | None = None,
+        classes: Collection[type] = (),
     ) -> None:
+        self._classes = classes
         self._replaced, self._texts = dict(replaced), dict[str, str]()
         self._constants = {id(value): name for name, value in (constants or {}).items()}
 
@@ -45,6 +47,19 @@ class Translation:
         """Tell whether the page has a function of its own in place of a value."""
         return callable(value) and value in self._replaced
 
+    def is_made(self, kind: type) -> bool:
+        """Tell whether objects of a class are made."""
+        return kind in self._classes
+
+    def maker(self, kind: type) -> str:
+        """Translate a class; return the name in JavaScript of the function that makes an object of it."""
+        name = self._named(kind.__module__, kind.__name__)
+        if name not in self._texts:
+            self._texts[name] = ""
+            own = ", ".join(f"{method}: {function}" for method, function in self.methods(kind).items())
+            self._texts[name] = f"function {name}(...values) {{ return python.made({{ {own} }}, values); }}"
+        return name
+
     def methods(self, kind: type) -> dict[str, str]:
         """Translate the methods that a class itself defines; return the name in JavaScript of each."""
         return self._members(kind, {own: getattr(value, "__func__", value) for own, value in vars(kind).items()})
@@ -57,7 +72,8 @@ class Translation:
     def _members(self, kind: type, members: Mapping[str, Any]) -> dict[str, str]:
         names = {}
         for own, function in members.items():
-            if isinstance(function, FunctionType) and function not in self._replaced and not own.startswith("__"):
+            is_hidden = own.startswith("__") and not (own == "__init__" and self.is_made(kind))
+            if isinstance(function, FunctionType) and function not in self._replaced and not is_hidden:
                 names[own] = name = self._named(kind.__module__, f"{kind.__name__}_{own}")
                 self._texts[name] = self._text(function, name, kind.__name__)
         return names
@@ -75,6 +91,7 @@ class Translation:
         if named not in self._texts:
             self._texts[named] = ""
             text = self._declared(module, name) if _has_functions(value) else literal(value)
+            del self._texts[named]  # behind the constants in it
             self._texts[named] = f"const {named} = {text};"
         return named
 
@@ -89,6 +106,8 @@ class Translation:
                 target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
                 if isinstance(target, ast.Name) and target.id == name:
                     return Function(self, vars(home), None).expression(node.value)
+            if isinstance(node, ast.ImportFrom) and node.module and name in {item.name for item in node.names}:
+                return self._declared(node.module, name)
         raise ValueError(f"{module} has no constant {name}")
 
     @staticmethod

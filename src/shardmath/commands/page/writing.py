@@ -23,6 +23,7 @@ from shardmath.commands.page.exports import format_data, usual_fields, writer_sc
 from shardmath.commands.page.families import config_data, family_models, reader_script
 from shardmath.commands.page.imports import flag_data
 from shardmath.commands.page.kernels import Asked, kernel_data
+from shardmath.commands.page.refusals import refusal_script
 from shardmath.commands.page.settings import setting_data
 from shardmath.commands.page.shares import Asking, Derived, Progress, Share, shares_of
 from shardmath.commands.page.typesetting import source_data
@@ -73,7 +74,7 @@ def page(
     scripts = {name: lines.of(derived[name].script) for name in derived if name in at_once}
     there = len(lines)
     later = {name: lines.of(derived[name].script) for name in derived if name not in at_once}
-    later["writers"] = lines.of(writer_script())
+    later |= {"writers": lines.of(writer_script()), "refusals": lines.of(refusal_script())}
     formulas = {name: {term: formula_lines.place(json.dumps(formula)) for term, formula in item.formulas.items()}
                 for name, item in derived.items()}
     data = {
