@@ -41,8 +41,8 @@ def _against(**options: Any) -> None:
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,
-              help="Options of another configuration, in quotes, optionally with its own MODEL; or published, for"
-                   " published formulas. May be repeated.")
+              help="Options of another configuration in quotes, such as '--tp 4', with its own MODEL where that"
+                   " differs; or published, for published formulas. May be repeated.")
 @click.option("--rank", type=Count(), help="Pipeline rank to compare  [default: the peak rank of each]")
 @click.option("--all", "everything", is_flag=True, help="Show every term and every tensor.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")

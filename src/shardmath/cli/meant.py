@@ -24,7 +24,7 @@ _OF_MODELS = (".json", ".sh", ".toml", ".yaml", ".yml")
 _FEW = 3
 #: Commands that search layouts.
 _SEARCHES = ("plan", "recommend", "scale", "sweep")
-#: Ways to say what options of other commands do: in searches, in `shardmath plan` and in `shardmath mcp`.
+#: Ways to say what options of other commands do: in searches, and in `shardmath plan`, `fit` and `mcp`.
 _OF_SEARCHES = {
     "the number of GPUs alone: data parallelism is what TP x CP x PP leave of them":
         "--dp --data-parallel --data-parallel-size --dp-size --dp-shard",
@@ -37,6 +37,11 @@ _OF_PLAN = {
     "--failures": "--mtbf --mttf --failure-rate",
     "--tokens, those of the whole training": "--train-tokens --total-tokens --num-tokens --train-iters --steps",
 }
+_OF_FIT = {
+    "--solve seq_length": "--max-seq --max-sequence --longest",
+    "--solve micro_batch_size": "--max-batch --max-batch-size --max-micro-batch-size --max-mbs --largest-batch",
+    "--solve num_gpus": "--min-gpus --fewest-gpus",
+}
 _OF_SERVER = {
     "no address: a client starts `shardmath mcp` itself, and speaks on its standard input and output":
         "--port -p --host --bind --address --url --transport --stdio --sse --http",
@@ -48,7 +53,7 @@ def meant_option(option: str, context: click.Context | None) -> str:
     command = None if context is None else context.command
     name, own = ("", set()) if command is None else (str(command.name), {*_options(command)})
     groups = (_OF_SEARCHES if name in _SEARCHES else {}, _OF_PLAN if name == "plan" else {},
-              _OF_SERVER if name == "mcp" else {})
+              _OF_FIT if name == "fit" else {}, _OF_SERVER if name == "mcp" else {})
     ways = [way for group in groups for way, options in group.items() if option in options.split()]
     known = MEANT.get(option, "")
     first = known.split(" ")[0].strip(",")

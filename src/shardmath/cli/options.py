@@ -57,15 +57,28 @@ class Count(click.ParamType):  # type: ignore[type-arg]
             if field == "num_gpus" and value in read("gpus"):
                 raise InputError(field, value, "must be a number, not a kind", f"--gpu {value}") from None
             if field in PARAMETERS:
-                if product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", value):
-                    nearest = str(int(product[1]) * int(product[2]))
-                    raise InputError(field, value, "must be an integer", nearest) from None
+                if meant := _meant_count(field, value):
+                    raise InputError(field, value, "must be an integer", meant) from None
                 if re.fullmatch(r"\d+(\.\d+)?[kKMBT]", value):
                     rule = f"must be an integer without a letter behind it: {PARAMETERS[field][1]}"
-                    raise InputError(field, value, rule) from None
+                    tokens = "the tokens of a step divided by --seq" if field == "global_batch_size" else None
+                    raise InputError(field, value, rule, tokens) from None
                 checked(field, _number(value))
             digits = re.search(r"\d{1,9}", value, re.ASCII)
             raise InputError(field, value, "must be an integer", digits and digits[0]) from None
+
+
+def _meant_count(field: str, text: str) -> str | None:
+    """Return the integer that a product means, and of GPUs those beside their kind, or the first of several."""
+    if product := re.fullmatch(r"(\d{1,6})[x*](\d{1,6})", text):
+        return str(int(product[1]) * int(product[2]))
+    if field != "num_gpus":
+        return None
+    if kind := re.fullmatch(r"(\d{1,6})\s*x\s*([A-Za-z][\w.-]*)", text):
+        return f"{kind[1]}, with --gpu {kind[2]}"
+    several = re.fullmatch(r"(\d{1,9})(?:,\s*\d{1,9})+", text)
+    thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+", text)
+    return f"{several[1]}; `shardmath scale` takes several" if several and not thousands else None
 
 
 class Tokens(Count):

@@ -103,7 +103,8 @@ def plan(
     fails = failures_of(failures, pause, restart)
     grams, grid = electricity_of(carbon)
     if not num_gpus and ends is None:
-        raise InputError("num_gpus", ABSENT, "must be given where there is no deadline")
+        rule = "must be given where there is no deadline"
+        raise InputError("num_gpus", ABSENT, rule, "--gpus 512, or --deadline 90d")
     offers: list[Offer] = []
     alone: Explanation | None = None
     overlaps: dict[str, None] = {}
