@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -17,10 +18,12 @@ from shardmath.compiler.nests.order import dependencies
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.search.boxes.idle import idle_places
 from shardmath.search.boxes.tables import NUMBERS, homes
-from shardmath.search.certificates.outward import Outward, constant, enclosed, sign_of
+from shardmath.search.certificates.outward import ANY, NEGATIVE, POSITIVE, SIGNED, Outward, constant, enclosed, sign_of
 from shardmath.search.certificates.ranges import Ranges
 from shardmath.search.spaces import Part
 
+#: Values of nodes over other boxes, with the rows of them that are wanted.
+Lent: TypeAlias = Mapping[Node, tuple[Outward, NDArray[np.int64]]]
 #: The place of every axis, one row for a box; places of axes that are not cut yet mean nothing.
 Places: TypeAlias = NDArray[np.int16]
 
@@ -40,20 +43,24 @@ class Enclosed:
 
 
 @dataclass(frozen=True)
-class _Level:
-    """How children of one level are bounded: ``lent`` nodes by steps on parents, then two stages on children.
+class _Stage:
+    """Steps on what is left of some children. Each tuple of ``lent`` has nodes of their parents or of a stage before.
 
-    ``early`` nodes of parents are for the first stage; ``late`` ones, and ``kept`` ones of the first stage, for the
-    second.
+    Afterwards a child is left for a question if all of the question's ``conditions`` may hold.
     """
 
-    lent: tuple[Step, ...]
-    early: tuple[Node, ...]
-    late: tuple[Node, ...]
-    first: tuple[Step, ...]
-    kept: tuple[Node, ...]
-    then: tuple[Step, ...]
+    steps: tuple[Step, ...]
+    lent: tuple[tuple[Node, ...], ...]
+    conditions: Sequence[Sequence[Node]]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """How children of one level are bounded: by ``tables``, steps on their parents, then stages on what is left."""
+
     tables: tuple[Ranges, ...]
+    parents: tuple[Step, ...]
+    stages: tuple[_Stage, ...]
 
 
 class Enclosure:
@@ -76,11 +83,10 @@ class Enclosure:
         self.idle = idle_places(part, problem, self._roots)
         self._common = self._everywhere(dependencies(self._roots, problem.axes))
         self._tables(dependencies(self._roots, problem.axes))
-        self._needed = self._outside(self._roots)
-        values = dict(self._common)
-        for node in self._needed:
-            values[node] = self._value(node, values, np.zeros((len(self.order), 1), np.int64), 0)
-        self._signs = {node: sign_of(value) for node, value in values.items()}
+        self._needed, self._signs = self._outside(self._roots), dict[Node, str]()
+        everywhere = self._run([(node, ()) for node in self._needed], np.zeros((1, len(self.order)), np.int16), 0)
+        self._signs = {node: sign for node, sign in zip(everywhere, map(sign_of, everywhere.values()), strict=True)
+                       if sign in (POSITIVE, NEGATIVE)}
         self._levels = [self._level(level) for level in range(len(self.order))]
 
     def alike(self, level: int, boxes: Places) -> NDArray[np.bool_]:
@@ -106,50 +112,53 @@ class Enclosure:
         plan, kept = self._levels[level], np.arange(len(boxes))
         for table in plan.tables:
             kept = kept[table.legal[table.cut(level + 1)][table.rows(boxes[kept].T, self.order, level + 1)]]
+        may, ends = np.ones((len(kept), len(self._counting)), np.bool_), np.empty((2, 0, len(self._keys)))
         if len(kept):
             used, at = np.unique(rows[kept], return_inverse=True)
-            lent = dict(self._common)
-            self._run(plan.lent, lent, parents[used], level)
-            values = {**self._common, **{node: _taken(lent[node], at) for node in plan.early}}
-            self._run(plan.first, values, boxes[kept], level + 1)
-            holds = np.ones(len(kept), np.bool_)
-            for node in self._conditions:
-                holds &= values[node][1]
-            may = np.stack([holds & values[node][1] for node in self._counting], axis=1)
+            known = [(self._run(plan.parents, parents[used], level), at)]
+        for stage in plan.stages:
+            if not len(kept):
+                return Enclosed(kept, may, *ends)
+            lent = {node: (values[node], at) for nodes, (values, at) in zip(stage.lent, known, strict=True)
+                    for node in nodes}
+            values = self._run(stage.steps, boxes[kept], level + 1, lent)
+            for question, conditions in enumerate(stage.conditions):
+                for node in conditions:
+                    may[:, question] &= values[node][1]
             left = np.flatnonzero(may.any(axis=1))
-            if len(left):
-                values = {**self._common, **{node: _taken(values[node], left) for node in plan.kept},
-                          **{node: _taken(lent[node], at[left]) for node in plan.late}}
-                self._run(plan.then, values, boxes[kept[left]], level + 1)
-                less, most = (np.stack([np.broadcast_to(values[node][end], left.shape) for node in self._keys], axis=1)
-                              for end in (0, 1))
-                return Enclosed(kept[left], may[left], less, most)
-        none = np.empty((0, len(self._keys)))
-        return Enclosed(kept[:0], np.empty((0, len(self._counting)), np.bool_), none, none)
+            kept, may = kept[left], may[left]
+            known = [*((earlier, at[left]) for earlier, at in known), (values, left)]
+        less, most = (np.stack([np.broadcast_to(values[node][end], len(kept)) for node in self._keys], axis=1)
+                      for end in (0, 1))
+        return Enclosed(kept, may, less, most)
 
-    def _run(self, steps: Iterable[Step], values: dict[Node, Outward], boxes: Places, levels: int) -> None:
-        rows: dict[int, NDArray[np.int64]] = {}
+    def _run(
+        self, steps: Iterable[Step], boxes: Places, levels: int, lent: Lent = MappingProxyType({}),
+    ) -> dict[Node, Outward]:
+        """Return the values of nodes over boxes, without those that a later step does not need.
+
+        Those that are ``lent`` are taken from the rows beside them at their own step, not before: a column that waits
+        for its use takes room in the cache.
+        """
+        values, signs, rows = dict(self._common), dict(self._signs), dict[int, NDArray[np.int64]]()
         columns = np.ascontiguousarray(boxes.T, np.int64)
         for node, last in steps:
-            values[node] = self._value(node, values, columns, levels, rows)
+            table = self._home.get(node)
+            if node in lent:
+                (less, most), at = lent[node]
+                values[node] = less[at] if np.ndim(less) else less, most[at] if np.ndim(most) else most
+            elif table is not None:
+                if id(table) not in rows:
+                    rows[id(table)] = table.rows(columns, self.order, levels)
+                values[node] = table.taken(node, table.cut(levels), rows[id(table)])
+            else:
+                if node.op in SIGNED:
+                    signs.update((arg, sign_of(values[arg])) for arg in node.args if arg not in signs)
+                values[node] = enclosed(
+                    node, [values[arg] for arg in node.args], [signs.get(arg, ANY) for arg in node.args])
             for arg in last:
                 values.pop(arg, None)
-
-    def _value(
-        self, node: Node, values: dict[Node, Outward], columns: NDArray[np.int64], levels: int,
-        rows: dict[int, NDArray[np.int64]] | None = None,
-    ) -> Outward:
-        table = self._home.get(node)
-        if table is None:
-            signs = [self._signs[arg] for arg in node.args] if rows is not None else [
-                sign_of(values[arg]) for arg in node.args]
-            return enclosed(node, [values[arg] for arg in node.args], signs)
-        rows = {} if rows is None else rows
-        if id(table) not in rows:
-            rows[id(table)] = table.rows(columns, self.order, levels)
-        less, most = table.ends[node]
-        at, cut = rows[id(table)], table.cut(levels)
-        return less[cut][at], most[cut][at]
+        return values
 
     def _everywhere(self, masks: dict[Node, int]) -> dict[Node, Outward]:
         """Return the values of nodes that depend on no axis."""
@@ -192,26 +201,23 @@ class Enclosure:
             table = self._home.get(node)
             if (level in table.levels) if table is not None else any(arg in moved for arg in node.args):
                 moved.add(node)
-        counted = set(self._outside([*self._conditions, *self._counting]))
-        first = [node for node in self._needed if node in moved and node in counted]
-        then = [node for node in self._needed if node in moved and node not in counted]
-        early, late = ({*roots, *(arg for node in stage if node not in self._home for arg in node.args)}
-                       for stage, roots in ((first, (*self._conditions, *self._counting)), (then, self._keys)))
-        lent = [node for node in self._needed if node not in moved and node in early | late]
+        asked = self._conditions, self._counting, self._keys
+        origins, nodes, lent = [set(self._needed) - moved], list[list[Node]](), list[list[tuple[Node, ...]]]()
+        for roots in asked:
+            nodes.append(ordered_without(roots, self._common, self._home.keys() | set().union(*origins)))
+            lent.append([tuple(node for node in nodes[-1] if node in origin) for origin in origins])
+            origins.append(set(nodes[-1]).difference(*origins))
+        wanted = [dict.fromkeys(node for taken in lent[origin:] for node in taken[origin])
+                  for origin in range(len(origins))]
+        filters = [self._conditions] * len(self._counting), [[node] for node in self._counting], ()
         return _Level(
-            steps_of(self._outside(lent), {*lent, *self._common}),
-            tuple(node for node in lent if node in early), tuple(node for node in lent if node in late),
-            steps_of(first, {*self._conditions, *self._counting, *late, *self._common}),
-            tuple(node for node in first if node in late),
-            steps_of(then, {*self._keys, *self._common}),
             tuple(table for table in self._all_tables if level in table.levels),
+            steps_of(self._outside(wanted[0]), {*wanted[0], *self._common}),
+            tuple(
+                _Stage(steps_of(own, {*roots, *later, *self._common}), tuple(taken), conditions)
+                for own, roots, later, taken, conditions in zip(nodes, asked, wanted[1:], lent, filters, strict=True)),
         )
 
     def _outside(self, roots: Iterable[Node]) -> list[Node]:
         """Return the nodes that ``roots`` are computed from, arguments first, without those inside of tables."""
         return ordered_without(roots, self._common, self._home)
-
-
-def _taken(value: Outward, rows: NDArray[np.int64]) -> Outward:
-    less, most = value
-    return less[rows] if np.ndim(less) else less, most[rows] if np.ndim(most) else most

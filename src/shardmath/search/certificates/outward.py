@@ -7,9 +7,10 @@ known on its side, and 0 times it is 0. What is not a number closes no box.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,8 @@ from shardmath.compiler.expressions.graph import Node
 Outward: TypeAlias = tuple[Any, Any]
 #: Signs of intervals: nowhere below 0, nowhere above, any, or any with ends that may be infinite.
 POSITIVE, NEGATIVE, ANY, UNBOUNDED = "positive", "negative", "any", "unbounded"
+#: Operations that take less time where signs are known.
+SIGNED = {ops.MUL, ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV}
 
 
 def constant(node: Node) -> Outward:
@@ -37,11 +40,12 @@ def constant(node: Node) -> Outward:
 def sign_of(interval: Outward) -> str:
     """Return the sign of an interval of numbers."""
     less, most = interval
-    if not (np.all(np.isfinite(less)) and np.all(np.isfinite(most))):
+    greatest, least = (less.max(), most.max()), (less.min(), most.min())
+    if not all(map(isfinite, (*greatest, *least))):
         return UNBOUNDED
-    if np.all(less <= 0):
+    if greatest[0] <= 0:
         return POSITIVE
-    return NEGATIVE if np.all(most <= 0) else ANY
+    return NEGATIVE if greatest[1] <= 0 else ANY
 
 
 def enclosed(node: Node, args: Sequence[Outward], signs: Sequence[str]) -> Outward:
@@ -49,13 +53,26 @@ def enclosed(node: Node, args: Sequence[Outward], signs: Sequence[str]) -> Outwa
     return _RULES[node.op](args, signs)
 
 
+def _folded(operation: np.ufunc, columns: Iterable[Any]) -> Any:
+    """Fold columns by an operation; every result but the first takes the memory of the one before."""
+    first, second, *others = columns
+    result = operation(first, second)
+    for column in others:
+        result = operation(result, column, out=result if np.ndim(result) else None)
+    return result
+
+
 def _sum(args: Sequence[Outward], _: Sequence[str]) -> Outward:
-    return reduce(np.add, (less for less, _ in args)), reduce(np.add, (most for _, most in args))
+    return tuple(_folded(np.add, ends) for ends in zip(*args, strict=True))
 
 
 def _product(args: Sequence[Outward], signs: Sequence[str]) -> Outward:
-    product, sign = args[0], signs[0]
-    for factor, own in zip(args[1:], signs[1:], strict=True):
+    """Multiply factors; those of one sign come first, as they need no corners."""
+    factors = list(zip(args, signs, strict=True))
+    if ANY in signs:
+        factors.sort(key=lambda factor: factor[1] == ANY)
+    (product, sign), *others = factors
+    for factor, own in others:
         product, sign = _times(product, factor, sign, own), _sign_of_product(sign, own)
     return product
 
@@ -72,14 +89,16 @@ def _times(left: Outward, right: Outward, sign: str, own: str) -> Outward:
     if UNBOUNDED in (sign, own):
         return _corners(left, right, _finite_times)
     if (sign, own) == (POSITIVE, POSITIVE):
-        return less * -other_less, most * other_most
+        least = -other_less
+        least *= less
+        return least, most * other_most
     if (sign, own) == (NEGATIVE, POSITIVE):
         return less * other_most, most * -other_less
     if (sign, own) == (POSITIVE, NEGATIVE):
         return _times(right, left, own, sign)
     if own == POSITIVE:
-        least = -other_less
-        return np.maximum(less * least, less * other_most), np.maximum(most * least, most * other_most)
+        ends = -other_less, other_most
+        return tuple(_folded(np.maximum, (end * other for other in ends)) for end in left)
     if sign == POSITIVE:
         return _times(right, left, own, sign)
     return _corners(left, right, np.multiply)
@@ -134,11 +153,11 @@ def _floor(args: Sequence[Outward], signs: Sequence[str]) -> Outward:
 
 
 def _largest(args: Sequence[Outward], _: Sequence[str]) -> Outward:
-    return reduce(np.minimum, (less for less, _ in args)), reduce(np.maximum, (most for _, most in args))
+    return _folded(np.minimum, (less for less, _ in args)), _folded(np.maximum, (most for _, most in args))
 
 
 def _smallest(args: Sequence[Outward], _: Sequence[str]) -> Outward:
-    return reduce(np.maximum, (less for less, _ in args)), reduce(np.minimum, (most for _, most in args))
+    return _folded(np.maximum, (less for less, _ in args)), _folded(np.minimum, (most for _, most in args))
 
 
 def _chosen(args: Sequence[Outward], _: Sequence[str]) -> Outward:

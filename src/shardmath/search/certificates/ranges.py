@@ -34,8 +34,7 @@ class Ranges:
             legal = legal & values[condition][1]
         column = np.broadcast_to(legal, (prod(self._sizes),))
         self.legal = self._reduced(column, np.any)
-        self.ends = {node: tuple(self._ends(node, end, column, last) for last, end in enumerate(values[node]))
-                     for node in nodes}
+        self._ends = {node: self._ends_by_cut(node, values[node], column) for node in nodes}
 
     def cut(self, levels: int) -> int:
         """Return how many of these axes are among the first ``levels`` that are cut."""
@@ -66,12 +65,24 @@ class Ranges:
                 del values[arg]
         return values
 
-    def _ends(self, node: Node, end: Any, legal: NDArray[np.bool_], last: int) -> list[NDArray[Any]]:
-        """Both ends grow outward: less with its sign changed, most; surely is a conjunction, maybe a disjunction."""
-        column = np.broadcast_to(end, legal.shape)
+    def _ends_by_cut(self, node: Node, value: Outward, legal: NDArray[np.bool_]) -> list[tuple[Any, Any]]:
+        """Return both ends for each number of cut axes; of points, whose ends are one number, only the second.
+
+        Ends grow outward: less with its sign changed, most; surely is a conjunction, maybe a disjunction.
+        """
+        less, most = (np.broadcast_to(end, legal.shape) for end in value)
         if node.is_condition:
-            return self._reduced(legal & column, np.any) if last else self._reduced(~legal | column, np.all)
-        return self._reduced(np.where(legal, column, -np.inf), np.max)
+            firsts, lasts = self._reduced(~legal | less, np.all), self._reduced(legal & most, np.any)
+        else:
+            firsts, lasts = (self._reduced(np.where(legal, end, -np.inf), np.max) for end in (less, most))
+        return [(None if np.array_equal(_mirrored(node, first)[rows], last[rows]) else first, last)
+                for first, last, rows in zip(firsts, lasts, self.legal, strict=True)]
+
+    def taken(self, node: Node, cut: int, rows: NDArray[np.int64]) -> Outward:
+        """Return the values of a node at rows of the columns for so many cut axes."""
+        first, last = self._ends[node][cut]
+        most = last[rows]
+        return _mirrored(node, most) if first is None else first[rows], most
 
     def _reduced(self, column: NDArray[Any], reduce: Callable[..., Any]) -> list[NDArray[Any]]:
         """Return the column where none of the axes is cut, where the first is, and so on."""
@@ -81,3 +92,8 @@ class Ranges:
             grid = reduce(grid, axis=-1)
             columns.append(np.ascontiguousarray(grid).ravel())
         return columns[::-1]
+
+
+def _mirrored(node: Node, end: Any) -> Any:
+    """Return the other end of a point: of a number with its sign changed, of a condition the same."""
+    return end if node.is_condition else -end

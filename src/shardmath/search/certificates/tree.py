@@ -20,7 +20,7 @@ from shardmath.search.spaces.ties import slack
 
 #: Boxes that a thread bounds at a time, at least and at most: fewer take longer, as each operation on a column has a
 #: cost of its own.
-_FEWEST, _BATCH = 1 << 11, 1 << 14
+_FEWEST, _BATCH = 1 << 11, 1 << 15
 #: Threads that share out the boxes of a level: operations on columns run without the lock of the interpreter.
 _THREADS = 2
 #: Boxes of one level at most, and bytes of a tree.
