@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..choices import MTP_LOSSES
@@ -18,7 +19,7 @@ from ..dimensions import (
     VOCAB,
 )
 from ..functions import Iverson
-from ..ledger import Component, Lifetime, Place, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Product, Ranks, Stream, Transfer
 from ..work_rows import column_parallel, norm_work
@@ -36,20 +37,28 @@ _LOGITS = (SEQUENCE, BATCH, VOCAB)
 #: The layer is recomputed with all that leads to it and its final norm; head and loss are not.
 _KEPT = 1 - rfull
 _ONCE: Any = {"lifetime": Lifetime.ONCE}
+#: Saved for the gradient of a weight alone: a frozen one has none.
+_TRAINED: Any = {"adapters": ("none",), **_ONCE}
+
+
+def _without_gradient(rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the rows of a norm of what a frozen embedding made, which needs no gradient."""
+    return tuple(row if row.role is Role.WEIGHT else replace(row, options={**row.options, "adapters": ("none",)})
+                 for row in rows)
 
 
 def _input() -> tuple[Tensor, ...]:
     core = "megatron_core"
     return (
-        saved("ids", "embedding", _ALL_TOKENS, 8, core, "int64 ids, one token further", **_ONCE),
+        saved("ids", "embedding", _ALL_TOKENS, 8, core, "int64 ids, one token further", **_TRAINED),
         saved("ids_mask", "embedding", _ALL_TOKENS, 1, core, "bool mask of the ids of other vocabulary shards",
-              when=Iverson(t > 1), **_ONCE),
-        *norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
+              when=Iverson(t > 1), **_TRAINED),
+        *_without_gradient(norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE)),
         *norm_rows("hidden_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         weight("projection.weight", "projection", (HIDDEN_FEATURES, HIDDEN_TWICE), "deepseek2024v3",
                "projection of hidden state and embedding to the layer's input", tokens=_ALL_TOKENS),
         saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
-              "normalised embedding and hidden state", when=_KEPT, fp8=("none",), **_ONCE),
+              "normalised embedding and hidden state", when=_KEPT, fp8=("none",), **_TRAINED),
         *quantised("projection.input", "projection", _TOKENS, (HIDDEN_TWICE, HIDDEN_TWICE_SCALES), when=_KEPT, **_ONCE),
         # The layer's input is a part of the gathered projection, which its norm keeps whole.
         saved("layer_input.others", "projection", (SEQUENCE_OF_OTHERS, BATCH, HIDDEN), 2, core,
@@ -65,7 +74,7 @@ def _output() -> tuple[Tensor, ...]:
     own: Any = {"loss": ("vocab_parallel", "native_fused"), **_ONCE}
     return (
         *norm_rows("final_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
-        saved("head.input", "head", _RESIDUAL, 2, core, "input of the head, one of several in a row", **_ONCE),
+        saved("head.input", "head", _RESIDUAL, 2, core, "input of the head, one of several in a row", **_TRAINED),
         saved("softmax", "loss", _LOGITS, 4, core, "fp32 softmax of the rank's vocabulary", **own),
         saved("masked_target", "loss", _ALL_TOKENS, 8, core, "int64 labels relative to the rank's vocabulary", **own),
         saved("target_mask", "loss", _ALL_TOKENS, 1, core, "bool mask of labels of other ranks", **own),

@@ -35,6 +35,7 @@ GROUPS: tuple[Group, ...] = (
     Group("expert_", "parameters of routed experts", expert=True),
     Group("expert_frozen_", "frozen parameters of routed experts", expert=True, frozen=True),
     Group("expert_fp8_", "FP8 parameters of routed experts", expert=True, fp8=True),
+    Group("expert_frozen_fp8_", "frozen FP8 parameters of routed experts", expert=True, frozen=True, fp8=True),
 )
 
 

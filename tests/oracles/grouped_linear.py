@@ -51,7 +51,8 @@ class _QuantisedProduct(torch.autograd.Function):
         out = hidden.new_zeros(len(hidden), outputs)
         del by_rows  # update_usage(rowwise_usage=False)
         ctx.recipe, ctx.shape = recipe, hidden.shape
-        ctx.save_for_backward(by_columns, scales, *weights)
+        kept = (by_columns, scales) if weights[0].requires_grad else (None, None)
+        ctx.save_for_backward(*kept, *weights)
         return out
 
     @staticmethod

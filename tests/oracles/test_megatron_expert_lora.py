@@ -14,10 +14,10 @@ import torch
 from counted import MEGATRON_CPU
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.transformer.mlp import MLPSubmodules
-from megatron.core.transformer.moe import moe_utils, token_dispatcher
+from megatron.core.transformer.moe import experts, moe_utils, token_dispatcher
 from megatron.core.transformer.moe.experts import TEGroupedMLP
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
-from oracles.grouped_linear import GroupedLinear
+from oracles.grouped_linear import RECIPES, GroupedLinear, TakenAway, Unpadded
 from oracles.ledger import ledger
 from oracles.megatron_cpu import BF16, config, one_rank
 from oracles.megatron_experts import Nothing, on_host, run_all
@@ -29,26 +29,33 @@ from torch.nn.functional import silu
 
 #: Groups of the ledger, and how many ranks each has.
 GROUPS = {"tensor": ("t",), "expert": ("e",), "expert_tensor": ("et",), "expert_all": ("e", "et")}
-#: Products of experts, and their adapters.
-KINDS = (("grouped", "shared"), ("grouped", "none"), ("sequential", "each"), ("sequential", "none"))
+#: Products of experts, their adapters, and recipes of FP8, with which frozen experts keep no input either.
+_FP8 = ("current", "block", "mx", "nvfp4")
+KINDS = (("grouped", "shared", ("none",)), ("grouped", "none", ("none",)), ("sequential", "each", ("none",)),
+         ("sequential", "none", ("none",)), ("grouped", "shared", _FP8), ("grouped", "none", _FP8))
 
 
 @pytest.mark.cases(4, 100)
-@pytest.mark.parametrize(("products", "adapters"), KINDS)
-def test_block_of_experts(draw: Random, products: str, adapters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("products", "adapters", "recipes"), KINDS)
+def test_block_of_experts(
+    draw: Random, products: str, adapters: str, recipes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
-        (moe_utils, "te_general_gemm", None),
+        (moe_utils, "te_general_gemm", None), (experts, "HAVE_TE", True), (experts, "Fp8Padding", Unpadded),
+        (experts, "Fp8Unpadding", TakenAway),
     ):
-        monkeypatch.setattr(module, name, stand_in)
+        monkeypatch.setattr(module, name, stand_in, raising=False)
     E, fs = draw.randint(2, 6), draw.choice((0, draw.randint(1, 30)))
     shape = {
         "E": E, "q": draw.randint(1, min(E, 3)), "h": draw.randint(2, 30), "fe": draw.randint(1, 30), "f": 1, "L": 1,
         "a": 1, "k": 1, "fs": fs, "s": draw.randint(2, 20), "b": draw.randint(1, 3),
         "d": 2, "rl": draw.randint(1, 9), "sgate": draw.randint(0, 1) if fs else 0,
     }
-    dispatch, fused = draw.choice(("alltoall", "allgather")), bool(draw.randint(0, 1))
+    dispatch, fused, recipe = draw.choice(("alltoall", "allgather")), bool(draw.randint(0, 1)), draw.choice(recipes)
+    if recipe != "none":
+        shape |= {"h": 128 * draw.randint(1, 2), "fe": 128 * draw.randint(1, 2), "fs": 0, "sgate": 0}
     with one_rank(shape, draw):
         settings = config(
             shape, num_moe_experts=E, moe_router_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
@@ -61,15 +68,18 @@ def test_block_of_experts(draw: Random, products: str, adapters: str, monkeypatc
         if products == "grouped":
             spec.submodules.experts = ModuleSpec(
                 TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
+        if recipe != "none":  # behind the checks of a GPU
+            settings.fp8, settings.fp8_recipe = "hybrid", RECIPES[recipe]
         block = build_module(spec, config=settings).to(BF16).train()
         block.set_layer_number(1)
-        routed = block.experts
+        routed, settings.fp8 = block.experts, None  # matrices of adapters are in 16 bits
         if adapters == "none":
             block.requires_grad_(False)
             if block.shared_experts is not None:
                 adapt(block.shared_experts, shape["rl"], "all_linear", apart=False)
         else:
             adapt(block, shape["rl"], "all_linear", apart=False)
+        settings.fp8 = "hybrid" if recipe != "none" else None
         hidden = torch.randn(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         with Saved(block) as saved:
             output, _ = block(hidden)
@@ -78,7 +88,7 @@ def test_block_of_experts(draw: Random, products: str, adapters: str, monkeypatc
     implementation = MEGATRON_CPU.with_choices(
         layers="experts", permute="unfused", adapters="all_linear", peak="saved", dispatch=dispatch,
         scores="softmax_all", expert_products=products, expert_adapters=adapters,
-        swiglu="fused" if fused else "unfused",
+        swiglu="fused" if fused else "unfused", fp8=recipe,
     )
     known = {**shape, "B": shape["b"], "u": 1}
     parts = ("router", "experts", "shared_experts", "expert_adapters", "shared_expert_adapters")

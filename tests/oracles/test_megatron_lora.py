@@ -13,11 +13,14 @@ from oracles.megatron_data import adamw, data_parallel
 from oracles.megatron_layouts import VARIANTS, random_layout, tables
 from oracles.megatron_lora import TARGETS, adapt
 from oracles.saved import Saved
+from torch.nn.functional import gelu, silu
 
 from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard, tensors_in_shard
 from shardmath.symbolic.recompute import MODES
 
+#: Activations of a gated MLP.
+ACTIVATIONS = {"swiglu": silu, "geglu": gelu}
 CASES = [(variant, adapters, parts) for variant in VARIANTS for adapters in TARGETS for parts in ("joined", "apart")]
 
 
@@ -26,14 +29,14 @@ CASES = [(variant, adapters, parts) for variant in VARIANTS for adapters in TARG
 def test_adapters(draw: Random, variant: str, adapters: str, parts: str) -> None:
     """The first layer is counted as all others; a norm before it keeps nothing, as nobody needs its gradient."""
     kernels, implementation = VARIANTS[variant]
-    chosen = implementation.with_choices(adapters=adapters, adapter_parts=parts, peak="saved")
     shape = random_layout(draw, variant)
     shape |= {"k": max(shape["k"], shape["t"])} if shape["a"] % max(shape["k"], shape["t"]) == 0 else {}
     switches = dict.fromkeys(draw.choice([MODES[name] for name in ("none", "none", "core_attention", "full")]), 1)
     shape |= {"L": shape["p"] * draw.randint(1, 3), "rl": shape["t"] * draw.randint(1, 9), "rn": 1} | switches
-    in_flight = draw.randint(1, shape["p"] - shape["r"])
+    in_flight, mlp = draw.randint(1, shape["p"] - shape["r"]), draw.choice(tuple(ACTIVATIONS))
+    chosen = implementation.with_choices(mlp=mlp, adapters=adapters, adapter_parts=parts, peak="saved")
     with one_rank(shape, draw):
-        model = gpt_model(shape, config(shape), kernels)
+        model = gpt_model(shape, config(shape, activation_func=ACTIVATIONS[mlp]), kernels)
         adapt(model, shape["rl"], adapters, apart=parts == "apart")
         batches = [Batch.of(shape) for _ in range(in_flight)]
         mask = batches[0].mask if variant == "local" else None

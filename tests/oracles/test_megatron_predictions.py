@@ -23,6 +23,7 @@ from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelpe
 from oracles.ledger import ledger
 from oracles.megatron_cpu import Batch, forward, one_rank
 from oracles.megatron_experts import Nothing, model_of, on_host, settings_of
+from oracles.megatron_lora import adapt
 from oracles.saved import Saved
 from torch import Tensor
 
@@ -182,3 +183,29 @@ def test_layers_in_fp4(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, ours = ledger(implementation, "stage.weight", "model.all_parameters", **shape, B=shape["b"])
     copies = sum(2 * size // 2 + 2 * size // 16 + 2 * 4 for size in weights.values())
     assert (ours, kept) == (parameters, 2 * parameters + copies), shape
+
+
+@pytest.mark.cases(4, 40)
+@pytest.mark.parametrize("predictions", ["experts", "dense"])
+def test_beside_adapters(draw: Random, predictions: str) -> None:
+    """Frozen further predictions with adapters of attention: parameters, and what modules add to saved tensors."""
+    shape = {**shape_of(draw), "rl": draw.randint(1, 5)}
+    implementation = MEGATRON_CPU.with_choices(
+        layers="experts", predictions=predictions, permute="unfused", peak="saved", adapters="attention",
+        expert_adapters="none")
+    beside = set()
+    for further in (0, shape["mtp"]):
+        known = {**shape, "mtp": further}
+        with one_rank(known, draw):
+            model = model_of(known, settings_of(known, "alltoall"), predictions=predictions)
+            adapt(model, shape["rl"], "attention", apart=False)
+            with Saved(model) as saved:
+                output = forward(model, known, Batch.of(known).with_mask(None))
+            kept, parameters = saved.bytes(model), [
+                sum(each.numel() for each in model.parameters() if each.requires_grad == trained)
+                for trained in (True, False)]
+        whole, *ours = ledger(implementation, "stage.activation", "stage.parameters", "stage.frozen_parameters",
+                              "stage.expert_frozen_parameters", **known, B=known["b"])
+        assert (parameters, output.shape) == ([ours[0], sum(ours[1:])], (known["b"], known["s"])), known
+        beside.add(kept - whole - (8 - 4) * further * (known["s"] * known["b"] + 1))
+    assert len(beside) == 1, (shape, beside)

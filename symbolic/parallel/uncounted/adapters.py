@@ -35,12 +35,16 @@ def of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
         *_of_adapted_moments(choices),
-        ("adapters with FP8 in models with experts or with delayed scaling", frozen and choices["fp8"] != "none" and (
-            choices["layers"] != "dense" or choices["fp8"] == "delayed")),
+        ("adapters with FP8 and delayed scaling: choose fp8 = current, block, mx or nvfp4",
+         frozen and choices["fp8"] == "delayed"),
+        ("an adapter for every expert with FP8, in which Megatron-Bridge quantises it too: choose expert_adapters ="
+         " shared or none", choices["adapters"] == "all_linear" and choices["fp8"] != "none"
+         and (choices["layers"], choices["expert_adapters"]) == ("experts", "each")),
         *_of_copies(choices),
-        ("adapters for latent attention or another MLP than SwiGLU",
+        ("adapters for latent attention or an MLP without a gate",
          frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))
-         and not (choices["mlp"] == "geglu" and of_dense_adapters(choices))),
+         and not (choices["mlp"] == "geglu" and choices["heads"] == "grouped"
+                  and (of_dense_adapters(choices) or choices["router"] not in TRANSFORMERS_ROUTERS))),
         (f"expert_adapters = {choices['expert_adapters']} without experts: choose expert_adapters = none",
          choices["expert_adapters"] in ADDED and choices["layers"] != "experts"),
         *_of_adapted_experts(choices),
