@@ -12,8 +12,8 @@ from shardmath.configuration.defaults import has_architecture
 from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
 from shardmath.models.model import Model
 
-#: Width and height of a phone, in CSS pixels, and of a screen.
-PHONE, SCREEN = (390, 844), (1280, 900)
+#: Width and height in CSS pixels of a phone, a tablet, a screen and a wide one.
+PHONE, TABLET, SCREEN, WIDE = (390, 844), (768, 1024), (1280, 900), (1920, 1080)
 #: Models of few sets of formulas: the first of the page, others of the usual architecture, one with experts.
 MODELS = ("llama-3.1-70b", "llama-3.2-1b", "llama-3.1-8b", "llama-2-13b", "llama-3.1-405b", "qwen2.5-7b", "qwen3-8b",
           "mixtral-8x7b-v0.1")

@@ -30,13 +30,14 @@ function ofFile(_, key, stated) {
 }
 
 // A model of the catalogue by its name, as the commands find it.
+const namesKnown = () => [...MODELS.values()].filter((model) => !model.of_family).map(({ name }) => name);
 modelOf.named = (asked) => {
-  const name = asked.trim().toLowerCase().split("/").at(-1).replace(/^meta-/, "").replace(/-hf$/, "");
-  const known = [...MODELS.values()].filter((model) => !model.of_family);
-  const begun = known.filter((model) => model.name.startsWith(`${name}-`));
-  const found = known.find((model) => model.name === name) ?? (begun.length === 1 ? begun[0] : undefined);
-  if (!found) throw new InputError("model", asked, "must be a model of this page");
-  return modelOf(found.fields);
+  try {
+    return modelOf(MODELS.get(settingsReader.modelCalled(asked, namesKnown())).fields);
+  } catch (error) {
+    if (!(error instanceof InputError)) throw error;
+    throw new InputError("model", asked, "must be a model of this page");
+  }
 };
 
 // The model that a trainer's settings name.
@@ -44,17 +45,17 @@ function modelNamed(options) {
   const key = "model_name_or_path";
   const word = options.word(key);
   if (!word) throw options.error(key, `must be given: give it with --set ${options.shown(key)}=NAME`);
-  for (const shape of [word, ...settingsReader.untrained(word.toLowerCase())]) {
-    try {
-      const model = modelOf.named(shape);
-      if (shape !== word) options.warnings.push(`${word} is taken to have the shape of ${model.name}`);
-      if (model.note) options.warnings.push(`${model.name}: ${model.note}`);
-      return model;
-    } catch (error) {
-      if (!(error instanceof InputError)) throw error;
-    }
+  let model;
+  try {
+    model = modelOf.named(word);
+  } catch (error) {
+    if (!(error instanceof InputError)) throw error;
+    throw new InputError(options.shown(key), word, error.rule);
   }
-  throw new InputError(options.shown(key), word, "must be a model of this page");
+  const { begunBy, plainName } = settingsReader;
+  if (!begunBy(plainName(word), namesKnown()).includes(model.name)) options.warnings.push(`${word} is taken to have the shape of ${model.name}`);
+  if (model.note) options.warnings.push(`${model.name}: ${model.note}`);
+  return model;
 }
 
 // A run, whose lists may be given by name; objects that functions return have the names of the commands.

@@ -76,7 +76,7 @@ function showAccount(account) {
       element("td", {}, isTerm(role, account) ? termButton(`stage.${role}`, gib(account.byRole[role])) : gib(account.byRole[role])),
       element("td", {}, role === "transient" ? "at the peak" : ""))),
     element("tbody", {}, ...account.lines.filter((line) => line.role === role)
-      .map(({ term, component, bytes }) => row("td", component, termButton(term, gib(bytes)), termButton(term)))))),
+      .map(({ term, component, bytes }) => row("td", element("span", {}, ...breakable(component)), termButton(term, gib(bytes)), termButton(term)))))),
   element("table", { class: "sum" }, element("tbody", {}, element("tr", {}, element("th", { scope: "row" }, "total"),
     element("td", {}, termButton("stage.total", gib(account.total))), element("td", {}, termButton("stage.total"))))));
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_cases import PHONE, SCREEN
+from browser_cases import PHONE, SCREEN, TABLET, WIDE
 
 #: Where `make page` puts it; nothing of it is in the repository.
 AXE = Path(__file__).resolve().parents[2] / ".cache" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
@@ -30,7 +30,8 @@ TUNED = "#implementation=huggingface&num_gpus=8&global_batch_size=16&seq_length=
 LINKS = {
     "out of memory, with a price, beside another layout": "#model=llama-3.1-405b&num_gpus=64&global_batch_size=64"
     "&pipeline_parallel=2&price=2.1&against=model%3Dllama-3.1-405b%26num_gpus%3D64",
-    "no layout": "#pipeline_parallel=3", "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
+    "no layout": "#pipeline_parallel=3", "unknown names": "#model=gpt-9&gpu=h9&colour=red",
+    "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
     "no legal layout": "#num_gpus=1040", "many ranks": "#num_gpus=1040&global_batch_size=1040&pipeline_parallel=80"
     "&tensor_parallel=1", "experts": "#model=mixtral-8x7b-v0.1&num_gpus=64&global_batch_size=256&seq_length=4096",
     "Hugging Face": "#model=qwen2.5-7b&implementation=huggingface&num_gpus=8&global_batch_size=64",
@@ -45,7 +46,7 @@ SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 
 @SCHEMES
 def test_axe_finds_no_violation(scheme: str, opened: Callable[..., Any]) -> None:
-    for size in (PHONE, SCREEN):
+    for size in (PHONE, TABLET, SCREEN, WIDE):
         tab = opened("#global_batch_size=1023" if size == PHONE else "", size, scheme)
         tab.wait_for_selector("#best[aria-busy=false]", state="attached")
         have_axe(tab)

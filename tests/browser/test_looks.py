@@ -77,7 +77,7 @@ def test_every_text_can_be_read_at_every_width(state: str, opened: Opener) -> No
         found = tab.evaluate(CONTRASTS)
         assert len(found) > 100
         assert [line for line in found if line[0] < line[1]] == [], scheme
-    for width in (320, PHONE[0], 768, SCREEN[0], 1920):
+    for width in (320, PHONE[0], 768, SCREEN[0], 1440, 1920):
         tab.set_viewport_size({"width": width, "height": 844})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         outside = tab.evaluate("""() => [...document.querySelectorAll("body *")].filter((node) =>
@@ -92,7 +92,7 @@ def test_every_column_of_two_layouts_is_seen(opened: Opener) -> None:
     tab = opened(LINKS["beside no layout"], (768, 900))
     rule = "pipeline_parallel = 4: must divide the layers that are left for the stages between first and last"
     tab.locator("#compared").scroll_into_view_if_needed()
-    assert (tab.text_content("#compared .words") or "").startswith(f"kept: {rule} (")
+    assert tab.text_content("#compared .words") == f"kept: {rule}"
     assert tab.evaluate("(([box]) => box.scrollWidth - box.clientWidth)([compared.parentElement])") == 0
 
 
@@ -146,6 +146,32 @@ def test_lines_over_the_timeline_are_named_and_stand_at_their_sizes(opened: Open
             assert bottom <= top + 3, (link, names)
 
 
+def test_a_wide_screen_is_used(opened: Opener) -> None:
+    """Bars beside the times, the step beside its moments, tables as wide as their places; nothing covers another."""
+    tab = opened(LINKS["two layouts"], (1440, 900))
+    tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+    tab.evaluate("for (const { style } of document.querySelectorAll('section')) style.contentVisibility = 'visible'")
+    boxes = """(ids) => Object.fromEntries(ids.map((id) =>
+      [id, document.getElementById(id).getBoundingClientRect().toJSON()]))"""
+    for width in (1440, 1920):
+        tab.set_viewport_size({"width": width, "height": 900})
+        for kept in (True, False):
+            tab.evaluate("(kept) => { byId('comparison').hidden = !kept; }", kept)
+            found = tab.evaluate(boxes, [
+                "results", "stages", "time", "timeline", "moments", "map", "map-legend", "lines"])
+            results = found["results"]
+            right = max(box["right"] for box in found.values())
+            assert right == pytest.approx(results["right"], abs=1)
+            assert right > width - 60
+            beside = [("timeline", "moments"), ("map", "map-legend"), *([] if kept else [("stages", "time")])]
+            assert all(found[one]["right"] < found[other]["left"] for one, other in beside), (width, kept)
+            assert found["map"]["width"] > 0.6 * results["width"]
+        covered = tab.evaluate("""() => [...document.querySelectorAll("#lines tr, #spent tr, #compared tr")]
+          .filter((line) => [...line.cells].some((cell) => cell.scrollWidth > cell.clientWidth + 1))
+          .map((line) => line.textContent)""")
+        assert covered == [], width
+
+
 def test_on_paper_there_is_nothing_to_press(opened: Opener) -> None:
     tab = opened(LINKS["two layouts"], (718, 1040), "dark")
     tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
@@ -174,17 +200,29 @@ def test_every_colour_of_the_chart_stands_out(scheme: str, opened: Opener) -> No
             assert distance(seen[one], seen[other]) > 30, (kind, one, other)
 
 
-def test_every_control_has_a_name_and_room_for_a_finger(opened: Opener) -> None:
-    tab = opened(size=PHONE)
+@pytest.mark.parametrize("state", ["fits", "no layout", "two layouts", "notice"])
+def test_every_control_has_a_name_and_room_for_a_finger(state: str, opened: Opener) -> None:
+    """24 pixels each way, what is unfolded and the formula too, on every screen."""
+    tab = opened(LINKS[state], PHONE)
+    tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+    tab.evaluate("for (const node of document.querySelectorAll('details')) node.open = true")
+    tab.evaluate("for (const { style } of document.querySelectorAll('section')) style.contentVisibility = 'visible'")
     unnamed = tab.evaluate("""() => [...document.querySelectorAll("input, select, button")].filter((node) =>
       !(node.labels?.length || node.getAttribute("aria-label") || node.textContent.trim())
     ).map((node) => node.outerHTML)""")
     assert unnamed == []
-    small = tab.evaluate("""() => [...document.querySelectorAll("input, select, button, [data-x]")].filter((node) => {
-      const { width, height } = node.getBoundingClientRect();
-      return node.checkVisibility() && !node.closest("label") && !node.matches(".link") && (width < 24 || height < 24);
-    }).map((node) => node.outerHTML)""")
-    assert small == []
+    for width in (*(PHONE[0], 768, 1440, 1920), 0):
+        if width:
+            tab.set_viewport_size({"width": width, "height": 900})
+        else:
+            tab.evaluate("openFormula('step.time')")
+            tab.wait_for_selector("#drawer[open] #formula dl")
+        small = tab.evaluate("""() => [...document.querySelectorAll("input, select, button, summary, [data-x]")]
+          .filter((node) => {
+            const { width, height } = node.getBoundingClientRect();
+            return node.checkVisibility() && !node.closest("label") && (width < 24 || height < 24);
+          }).map((node) => node.outerHTML)""")
+        assert small == [], width
 
 
 def linear(colour: Sequence[float]) -> list[float]:

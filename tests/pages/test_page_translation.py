@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,17 @@ def test_objects_of_named_classes_are_made() -> None:
     untranslated = Translation({})
     untranslated.of(counted)
     assert "python.Count(start)" in "\n".join(untranslated.texts())
+
+
+def merged(arguments: Any) -> Any:
+    return arguments.arguments
+
+
+def test_arguments_is_no_variable_of_javascript() -> None:
+    """There it is the list of all arguments; as the name of a part it stays."""
+    translation = Translation({})
+    translation.of(merged)
+    assert "(arguments_) {\n  return arguments_.arguments;" in "\n".join(translation.texts())
 
 
 def padded(number: int) -> str:

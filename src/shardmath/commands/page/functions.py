@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardmath.commands.page.translating import Translation
 
 #: Words of JavaScript that are names in Python.
-_RESERVED = frozenset(("arguments", "case", "const", "default", "delete", "do", "export", "extends", "function",
+_RESERVED = frozenset(("case", "const", "default", "delete", "do", "export", "extends", "function",
                        "interface", "let", "new", "null", "private", "static", "super", "switch", "this", "typeof",
                        "var", "void"))
 _OPERATORS: Mapping[type[ast.AST], str] = {
@@ -24,9 +24,10 @@ _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Eq: "equal", ast.NotEq: "unequal", ast.Lt: "less", ast.LtE: "atMost", ast.Gt: "more", ast.GtE: "atLeast",
     ast.In: "isIn", ast.NotIn: "isNotIn", ast.Is: "isSame", ast.IsNot: "isNotSame",
 }
-#: Functions of JavaScript that no variable hides.
-_HELPERS = frozenset((*_OPERATORS.values(), "at", "both", "collected", "either", "formatted", "inherited", "inside",
-                      "iterated", "method", "named", "put", "python", "sliced", "truth", "unpacked"))
+#: Functions and names of JavaScript that no variable hides.
+_HELPERS = frozenset((*_OPERATORS.values(), "arguments", "at", "both", "collected", "either", "formatted",
+                      "inherited", "inside", "iterated", "method", "named", "put", "python", "sliced", "truth",
+                      "unpacked"))
 #: Functions that the page has beside the built-in ones.
 _KNOWN = ("difflib.get_close_matches", "json.dumps", "shlex.quote", "re.fullmatch", "re.findall", "re.finditer",
           "re.split", "re.sub")

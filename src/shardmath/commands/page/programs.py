@@ -19,7 +19,7 @@ from shardmath.formats.scripts import launch, launchers
 from shardmath.formats.scripts.expansion import behind_unknown, mark, marked, unmarked
 from shardmath.formats.table import Table, table
 from shardmath.formats.trainers.reading import model_of
-from shardmath.models.further_trained import untrained
+from shardmath.models.naming import begun_by, model_called, plain_name
 
 #: Parts of a table, for the page: sets are lists there.
 _PARTS = tuple(part.name for part in fields(Table) if part.name not in ("release", "program"))
@@ -42,7 +42,7 @@ def settings_lines(translation: Translation) -> list[str]:
         "flattened": flattened, "formatOf": described.format_of, "readSettings": described.read_settings,
         "ofName": described.of_file_name, "ofSections": nemo.read, "ofTest": readers.of_test,
         "ofScript": launchers.run_of_script, "launchOf": launch.launch_of, "ofFlags": megatron.run_of,
-        "untrained": untrained}
+        "modelCalled": model_called, "begunBy": begun_by, "plainName": plain_name}
     kinds = {"OPTIONS": Options, "TABLE": Table}
     functions = {name: translation.of(function) for name, function in names.items()}
     methods = {name: translation.methods(kind) for name, kind in kinds.items()}
