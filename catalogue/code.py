@@ -1,6 +1,7 @@
 """The lines of frameworks that make the tensors of ledger rows, and the tests that count these.
 
-Beside this file code.toml names places, code_lines.toml has their lines, oracles.toml the rows that each test counts.
+Beside this file code.toml names places, code_lines.toml has their lines, oracles.toml the rows that each test counts,
+and those that lie in the memory of a counted one.
 """
 
 from __future__ import annotations
@@ -142,15 +143,28 @@ def codes_of(framework: str, options: Mapping[str, tuple[str, ...]], row: str) -
 
 
 def oracle_of(framework: str, row: str) -> str:
-    """Return the path of the test that counts ``row`` (component and tensor), from the root; empty if none does."""
-    return _files().get(framework, {}).get(row, "")
+    """Return the path of the test that counts ``row`` (component and tensor), from the root; empty if none does.
+
+    Of a row that lies in the memory of another one it is the test of that one, see ``shared_with``.
+    """
+    return _files().get(framework, {}).get(shared_with(framework, row) or row, "")
+
+
+def shared_with(framework: str, row: str) -> str:
+    """Return the counted row of the same size in whose memory ``row`` lies; empty if it is counted itself, or not."""
+    return str(_oracles()["shared"].get(framework, {}).get(row, ""))
 
 
 @cache
 def _files() -> dict[str, dict[str, str]]:
     """Return the files of tests by framework and row."""
     return {framework: {row: file for file, rows in files.items() for row in rows}
-            for framework, files in read("oracles").items()}
+            for framework, files in _oracles()["counted"].items()}
+
+
+@cache
+def _oracles() -> dict[str, dict[str, dict[str, Any]]]:
+    return read("oracles")
 
 
 def _code(entry: Entry) -> Code:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from reachable import is_reachable, only_values
 
-from shardmath.catalogue.code import code_of, oracle_of
+from shardmath.catalogue.code import code_of, oracle_of, shared_with
 from shardmath.symbolic.accounts.rows import kept_rows
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.documents.formulas import counted_by, made_by
@@ -44,12 +44,13 @@ def uncounted(implementation: Implementation) -> list[str]:
 
 def table() -> str:
     """Return the table: rows of each ledger, how many have a line and a test, and those that have neither or one."""
-    lines = ["| ledger | rows | with a line | with a test | without a line | without a test |",
-             "|---|---:|---:|---:|---|---|"]
+    lines = ["| ledger | rows | with a line | with a test | by another's memory | without a line | without a test |",
+             "|---|---:|---:|---:|---:|---|---|"]
     for title, implementation in ledgers():
         every, no_line, no_test = rows(implementation), without_line(implementation), uncounted(implementation)
+        in_others = [row for row in every if shared_with(implementation.framework, row)]
         lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
-                     f" {_shortened(no_line)} | {_shortened(no_test)} |")
+                     f" {len(in_others)} | {_shortened(no_line)} | {_shortened(no_test)} |")
     of_all = {name: [row for row in _every() if is_reachable(implementation, *row)]
               for name, implementation in IMPLEMENTATIONS.items()}
     lines += [_of_all(f"{name}, all kernels", every, name) for name, every in of_all.items()]
@@ -65,8 +66,16 @@ def _of_all(title: str, every: list[tuple[Component, Tensor]], name: str = "") -
     """Return the line for rows of all kernels: how many have a line and a test of the framework, or of any."""
     known = [sum(any(link.startswith(f"[{name}") for link in links(*row)) for row in every)
              for links in (made_by, counted_by)]
-    return (f"| {title} | {len(every)} | {known[0]} | {known[1]} | {len(every) - known[0]} |"
+    frameworks = [name] if name else list(IMPLEMENTATIONS)
+    in_others = sum(_is_in_another(f"{component.name}.{tensor.name}", frameworks) for component, tensor in every)
+    return (f"| {title} | {len(every)} | {known[0]} | {known[1]} | {in_others} | {len(every) - known[0]} |"
             f" {len(every) - known[1]} |")
+
+
+def _is_in_another(row: str, frameworks: list[str]) -> bool:
+    """Return True for a row that no test of these frameworks counts itself, but the one in whose memory it lies."""
+    counting = [framework for framework in frameworks if oracle_of(framework, row)]
+    return bool(counting) and all(shared_with(framework, row) for framework in counting)
 
 
 def _shortened(names: list[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sympy import Basic, Expr, Integer
 
-from shardmath.catalogue.code import codes_of, oracle_of
+from shardmath.catalogue.code import codes_of, oracle_of, shared_with
 
 from ..accounts import build
 from ..choices import AXES
@@ -131,11 +131,12 @@ def made_by(item: Component, tensor: Tensor) -> Iterator[str]:
 
 
 def counted_by(item: Component, tensor: Tensor) -> Iterator[str]:
-    """Yield a link for each implementation to the test that counts the tensor."""
+    """Yield a link for each implementation to the test that counts the tensor, or the one in whose memory it lies."""
     for name, implementation in IMPLEMENTATIONS.items():
-        file = oracle_of(name, f"{item.name}.{tensor.name}")
+        row = f"{item.name}.{tensor.name}"
+        file, other = oracle_of(name, row), shared_with(name, row)
         if file and options_with(implementation, item, tensor):
-            yield f"[{name} {cell(file.rpartition('/')[2])}](../{file})"
+            yield f"[{name} {cell(file.rpartition('/')[2])}](../{file}){f' as {code(other)}' if other else ''}"
 
 
 def _work(item: Component) -> list[dict[str, str]]:

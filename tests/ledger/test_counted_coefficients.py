@@ -63,6 +63,8 @@ HEAD_PARTS = {
     "embedding": "embedding", "final_norm": "final_norm", "lm_head": "head", "cross_entropy": "loss",
     "model.embed_tokens": "embedding", "model.norm": "final_norm", "<root>": "loss",
 }
+#: An fp32 copy that a norm of the counted program holds, and Transformers' norms let go of.
+HELD_BY_NORM = {("eager_norm+F.cross_entropy(bf16)", "LIVE peak in fwd"): 4 * s * b * h}
 SITES = {
     "LIVE after fwd": "after_forward",
     "LIVE peak in fwd": "loss_forward",
@@ -152,8 +154,9 @@ def test_head(row: dict[str, str]) -> None:
         found = end_rows(implementation)
     else:
         found = rows_of(implementation, HEAD_PARTS[row["component"]])
+    held = HELD_BY_NORM.get((row["variant"], row["component"]), Integer(0))
     ours = total(implementation, found, {}).xreplace({t: Integer(1)})
-    assert_same(ours, row, batches=2 if implementation is HUGGINGFACE else 1)
+    assert_same(ours + held, row, batches=2 if implementation is HUGGINGFACE else 1)
 
 
 def live_rows(implementation: Implementation, site: str) -> list[Contribution]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
-from oracles.traced import evaluated
+from oracles.traced import evaluated, summed
 from sympy import Integer, Symbol
 
 from shardmath import explain
 from shardmath.errors import InputError
+from shardmath.symbolic.accounts import kept_rows
 from shardmath.symbolic.functions import power_of_two_from
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parallel.uncounted import refuse_impossible
@@ -29,6 +30,42 @@ def test_bytes_kept_behind_the_forward_pass(loss: str) -> None:
         if loss == "liger" and row["head"] == "frozen":  # the ledger's own head is frozen with adapters alone
             kept -= 2 * known["u"] * known["h"]
         assert kept == int(row["kept"]), row
+
+
+#: Bytes of passes beside rows: the loss, its gradient and how many labels count; in TRL's backward pass each
+#: log-probability has a gradient.
+OF_LOSSES, OF_TOKENS = 12, {("trl", "backward"): 4}
+MOMENTS = {"kept": "after_forward", "forward": "loss_forward", "backward": "loss_backward"}
+
+
+@pytest.mark.parametrize("row", table("fused_head_moments"), ids=lambda row: "-".join(list(row.values())[:13]))
+def test_the_most_in_both_passes(row: dict[str, str]) -> None:
+    """All but passes of a frozen head; a CPU makes Liger's gradient of the head's matrix beside their sum."""
+    loss, trained = row["loss"], row["head"] == "trained"
+    implementation = HUGGINGFACE.with_choices(loss=loss)
+    known = values(row, "h a k d f u L tied s b", **FAMILY[row["family"]])
+    terms = ["stage.activation", "stage.buffer", *(f"stage.{moment}" for moment in MOMENTS.values())]
+    counted = evaluated(implementation, terms, known)
+    scored = (known["s"] - 1) * known["b"]
+    gradient = 2 * known["u"] * known["h"] if loss == "liger" and not trained else 0
+    for column, moment in MOMENTS.items():
+        if (trained and (loss, column) != ("liger", "forward")) or (not trained and column == "forward"):
+            alive = counted["stage.activation"] + counted["stage.buffer"] + counted[f"stage.{moment}"] - gradient
+            few = 0 if column == "kept" else OF_LOSSES + OF_TOKENS.get((loss, column), 0) * scored
+            assert abs(int(row[column]) - alive) <= few, column
+
+
+@pytest.mark.parametrize(("loss", "column"), [("liger", "kept"), ("trl", "backward"), ("cut", "backward")])
+def test_gradients_of_a_trained_copy_of_the_head(loss: str, column: str) -> None:
+    """A head that adapters train whole costs as much more than a frozen one as any trained head."""
+    implementation = HUGGINGFACE.with_choices(loss=loss, adapters="q_v", adapter_ends="copies")
+    gradients = [row for row in kept_rows(implementation)
+                 if row.component.name == "fused_head" and row.tensor.name.endswith("_of_copy")]
+    both = [row for row in table("fused_head_moments") if row["loss"] == loss]
+    for trained, frozen in zip(both[::2], both[1::2], strict=True):
+        assert (trained["head"], frozen["head"]) == ("trained", "frozen")
+        of_copy = summed(implementation, gradients, values(trained, "h s b", v=int(trained["u"])))
+        assert of_copy == int(trained[column]) - int(frozen[column])
 
 
 def test_powers_of_two() -> None:

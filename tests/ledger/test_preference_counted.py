@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
-from oracles.traced import evaluated
+from oracles.traced import evaluated, summed_rows
 
 from shardmath.symbolic.implementations import HUGGINGFACE
 
@@ -36,3 +36,26 @@ def test_losses(library: str, trainer: str, logits: str, reference: str) -> None
         for name, column in zip(moments, ("after", "forward", "backward"), strict=True):
             expected = counted["stage.activation"] + counted["stage.buffer"] + counted.get(name, 0)
             assert abs(int(row[column]) - expected) <= few, (row, column, int(row[column]) - expected)
+
+
+#: Rows by what was counted; those of 16-bit logits end in _16.
+NUMBERS = {
+    "int64": ("embedding.ids", "loss.places_of_labels", "loss.better_labels", "loss.rolled_labels"),
+    "bool": ("loss.left_out", "loss.left_out_of_all"), "sums": ("loss.logit_sums", "loss.all_sums"),
+    "total_weight": ("loss.better_weight",),
+}
+
+
+@pytest.mark.parametrize("row", table("preference_kept"),
+                         ids=lambda row: f"{row['library']} {row['trainer']} {row['logits']}")
+def test_numbers_of_tokens(row: dict[str, str]) -> None:
+    """Labels, masks and sums, but for two numbers of each sequence, which no row has.
+
+    Of a single pair, which is not in the table, labels of the better sequence are a view of those of both.
+    """
+    loss = LOSSES[row["library"], row["trainer"]] + ("_16" if row["logits"] == "bf16" else "")
+    implementation, known = HUGGINGFACE.with_choices(loss=loss), values(row, "h a k d f u L tied s b")
+    for column, names in NUMBERS.items():
+        kept = summed_rows(implementation, [*names, *(f"{name}_16" for name in names)], known)
+        few = {"int64": 16, "bool": 1}.get(column, 0) * known["b"]
+        assert abs(int(row[column]) - kept) <= few, column

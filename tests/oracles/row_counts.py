@@ -240,9 +240,23 @@ def _noted(framework: str) -> Iterator[tuple[str, tuple[bool, int, str]]]:
             yield from ((row, (False, length, file)) for row, length in rows.items() if row in there)
 
 
+def shared() -> dict[str, dict[str, str]]:
+    """Return by framework the rows without a test that lie in the memory of a counted one, of the same size."""
+    rows = {f"{component.name}.{tensor.name}": tensor for component in all_components() for tensor in component.tensors}
+    by_memory: dict[tuple[object, ...], list[str]] = {}
+    for row, tensor in rows.items():
+        if tensor.storage:
+            by_memory.setdefault((tensor.storage, tensor.bytes, tensor.shape), []).append(row)
+    return {framework: {row: counted[0] for together in by_memory.values()
+                        if (counted := [row for row in together if row in tests])
+                        for row in together if row not in tests}
+            for framework, tests in counts().items()}
+
+
 def written() -> str:
-    """Return catalogue/oracles.toml: files by framework, with the rows that each counts."""
+    """Return catalogue/oracles.toml: files by framework, with the rows that each counts, and rows that share memory."""
     return HEADER + tomli_w.dumps({
-        framework: {file: [row for row in rows if rows[row] == file] for file in sorted({*rows.values()})}
-        for framework, rows in counts().items()
+        "counted": {framework: {file: [row for row in rows if rows[row] == file] for file in sorted({*rows.values()})}
+                    for framework, rows in counts().items()},
+        "shared": shared(),
     })

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from oracles.storages import Storages, Tally, storages_in
-from torch import Tensor
+from torch import Tensor, dtype
 from torch.autograd.graph import saved_tensors_hooks
 
 
@@ -18,6 +19,7 @@ class Saved(saved_tensors_hooks):
     """
 
     def __init__(self, *known: Any) -> None:
+        self._by_type: defaultdict[dtype, Storages] = defaultdict(Storages)
         self._storages, self._tally = Storages(), Tally(storages_in(*known))
         super().__init__(self._pack, lambda tensor: tensor)
 
@@ -28,6 +30,7 @@ class Saved(saved_tensors_hooks):
 
     def _pack(self, tensor: Tensor) -> Tensor:
         self._storages.add(tensor)
+        self._by_type[tensor.dtype].add(tensor)
         self._tally.add(tensor)
         return tensor.detach()  # an output that its own node saves would else keep itself alive
 
@@ -41,6 +44,18 @@ class Saved(saved_tensors_hooks):
         """Most saved bytes that were alive at the same time."""
         return self._tally.peak
 
-    def bytes(self, *without: Any) -> int:
-        """Bytes that are saved now, less the storages of ``without``: models, inputs, tensors."""
-        return self._storages.bytes(storages_in(*without))
+    def bytes(self, *without: Any, of: dtype | None = None) -> int:
+        """Bytes that are saved now, of one type if it is named, less the storages of ``without``: models, tensors."""
+        storages = self._storages if of is None else self._by_type[of]
+        return storages.bytes(storages_in(*without))
+
+
+def functions_of(result: Tensor, kind: str) -> list[Any]:
+    """List the functions of autograd behind a tensor, each once, by how their names begin."""
+    left, seen = [result.grad_fn], []
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.append(node)
+            left += [following for following, _ in node.next_functions]
+    return [node for node in seen if node.name().startswith(kind)]

@@ -18,8 +18,9 @@ from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.public_families import LONGEST, built, random_config
+from oracles.saved import Saved, functions_of
 from oracles.test_compiled_loss import BESIDE
-from oracles.test_policy_losses import CrossEntropy, entropy
+from oracles.test_policy_losses import CrossEntropy, entropy, kept_of_tokens
 from torch import Tensor
 
 from shardmath.configuration.choosing import choices_of
@@ -60,6 +61,7 @@ def test_single_operations(draw: Random, loss: str, program: Callable[[Tensor], 
         entropies = program(logits)  # before the log-probabilities, so its backward pass comes behind theirs
         value = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
         del entropies
+    assert sum(each._saved_result.nbytes for each in functions_of(value, "Logsumexp")) == kept_of_tokens(loss, s)
     with AllocatorLog() as backward:
         value.backward()
     saved, after, during, gradients = counted(loss, s, u)
@@ -85,7 +87,9 @@ def test_compiled_chunks(draw: Random, chunks: int, compiled: Callable[[Tensor],
     for _ in range(3):  # the first pass compiles
         logits, loss = torch.randn(s, u).bfloat16().requires_grad_(), None
         with AllocatorLog() as forward:
-            entropies = compiled(logits)
+            with Saved() as saved:
+                entropies = compiled(logits)
+                assert saved.bytes(logits) == kept_of_tokens("verl_entropy_chunks", s)
             loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
         with AllocatorLog() as backward:
             gradient, = torch.autograd.grad(loss, logits)

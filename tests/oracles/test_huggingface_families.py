@@ -50,10 +50,27 @@ def test_from_the_file_to_the_bytes(draw: Random, family: str, attention: str, t
         pytest.skip("Transformers has no such kernel for scores that are bounded, or fall with distance")
     if "v_head_dim" in config and attention == "sdpa":  # a CPU has no such kernel for narrower values
         config["v_head_dim"] = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
-    model, read = built(config, attention), read_config(tmp_path, config)
-    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()}
-    shape |= {"s": size(draw, LONGEST), "b": size(draw, 3)}
-    checkpointing = draw.random() < 0.4 and not (read.attention_window and attention == "eager")
+    tokens = {"s": size(draw, LONGEST), "b": size(draw, 3)}
+    window = read_config(tmp_path, config).attention_window
+    checkpointing = draw.random() < 0.4 and not (window and attention == "eager")
+    assert_bytes(config, attention, tokens, checkpointing, tmp_path)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_one_key_and_value_head_of_falcon(batch: int, tmp_path: Path) -> None:
+    """Keys and values of all heads are copies of one sequence's, and views of several ones'."""
+    config = random_config(Random("one head"), "falcon") | {
+        "num_attention_heads": 4, "hidden_size": 64, "num_kv_heads": 1, "new_decoder_architecture": False,
+        "multi_query": True, "num_ln_in_parallel_attn": None}
+    assert_bytes(config, "sdpa", {"s": 11, "b": batch}, False, tmp_path)
+
+
+def assert_bytes(
+    config: dict[str, Any], attention: str, tokens: dict[str, int], checkpointing: bool, folder: Path,
+) -> None:
+    """Compare parameters, and bytes alive after a forward pass of so many tokens and sequences."""
+    model, read = built(config, attention), read_config(folder, config)
+    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()} | tokens
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     chosen = choices_of("huggingface", read)

@@ -7,15 +7,18 @@ from random import Random
 
 import pytest
 import torch
+from counted import values
 from oracles.allocator import AllocatorLog
 from oracles.huggingface import causal_lm, random_shape, token_ids, with_large_vocabulary
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.saved import Saved
+from oracles.traced import summed
 from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 from transformers import PreTrainedModel
 
+from shardmath.symbolic.accounts import kept_rows
 from shardmath.symbolic.implementations import HUGGINGFACE
 
 #: A model and its tokens: sums of log-probabilities, and what the trainer goes on to hold.
@@ -151,6 +154,26 @@ def test_pairs(draw: Random, loss: str, reference: str) -> None:
     numbers = 64 * shape["b"] + 64 * shape["s"] * shape["b"]  # sums of sequences, and numbers of single tokens
     for counted, moment in zip((after, forward, backward), moments, strict=True):
         assert abs(counted - rest - tables - moment) <= numbers
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("loss", list(_LOSSES))
+def test_frozen_weights_as_a_reference(draw: Random, loss: str) -> None:
+    """The model without its adapters makes logits while those of the policy are kept, as a copy does."""
+    score, wide = _LOSSES[loss]
+    shape = with_large_vocabulary(draw, random_shape(draw)) | {"b": 2 * draw.randint(2, 3)}
+    shape["s"] = max(shape["s"], draw.randint(16, 40))
+    ids, model = token_ids(shape), causal_lm("llama", shape, "sdpa")
+    peaks = []
+    for reference in (None, model):
+        with Live(model, ids) as live:
+            loss_of(score, model, reference, ids, wide)
+            peaks.append(live.peak)
+    adapted = HUGGINGFACE.with_choices(loss=loss, adapters="q_v")
+    rows = [row for row in kept_rows(adapted)
+            if row.component.name == "loss" and row.tensor.name.endswith("_of_frozen")]
+    more = summed(adapted, rows, values({}, "", **shape, v=shape["u"]))
+    assert abs(peaks[1] - peaks[0] - more) <= 64 * shape["b"] * (shape["s"] + 1)
 
 
 @pytest.mark.cases(1, 20)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from counted import MEGATRON_CPU
 from megatron.core.activations import squared_relu
+from megatron.core.fusions import fused_weighted_squared_relu
 from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
 from megatron.core.transformer.mlp import MLPSubmodules
@@ -25,6 +26,7 @@ from oracles.live import Live
 from oracles.megatron_cpu import BF16, Shape, config, one_rank
 from oracles.megatron_experts import Nothing, on_host
 from oracles.saved import Saved
+from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from shardmath.symbolic.choices import GATED
@@ -88,10 +90,10 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     return shape, kernels
 
 
-@pytest.mark.cases(12, 300)
-def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters, and bytes that one micro-batch saves; where experts are grouped, those alive at their peak too."""
-    shape, kernels = random_block(draw)
+def counted(
+    shape: Shape, kernels: dict[str, str], draw: Random, monkeypatch: pytest.MonkeyPatch,
+) -> tuple[int, int, int]:
+    """Return the parameters of a block, bytes that a micro-batch saves, and the most that its backward pass adds."""
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
@@ -119,12 +121,42 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
             live.restart()
             output.backward(gradient)
             above = live.peak - before
-    implementation: Implementation = MEGATRON_CPU.with_choices(
+        return sum(each.numel() for each in block.parameters()), kept, above
+
+
+def implementation_of(kernels: dict[str, str]) -> Implementation:
+    """Return what Megatron-Core is on a CPU with these kernels."""
+    return MEGATRON_CPU.with_choices(
         layers="experts", permute="unfused", biases="linear",
         **({"peak": "saved"} if kernels["mlp"] == "swiglu_clamped" else {}) | kernels)
-    known = {**shape, "B": shape["b"], "u": 1}
-    counted = sum(ledger(implementation, *PARAMETERS, **known))
-    assert sum(each.numel() for each in block.parameters()) == counted
+
+
+#: Blocks that are seldom drawn: kernels and sizes.
+SELDOM: tuple[tuple[dict[str, str], Shape], ...] = (
+    ({"mlp": "gelu", "balance": "sinkhorn", "router_precision": "bf16", "scores": "softmax_all"}, {"q": 1, "lbias": 1}),
+    ({"mlp": "swiglu_clamped", "balance": "none", "router_precision": "fp32", "scores": "softmax"}, {"q": 2}),
+)
+
+
+@pytest.mark.parametrize(("kernels", "sizes"), SELDOM)
+def test_saved_by_a_block_that_is_seldom_drawn(
+    kernels: dict[str, str], sizes: Shape, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = {"E": 4, "q": 2, "h": 12, "fe": 10, "f": 1, "L": 1, "a": 1, "k": 1, "d": 2, "fs": 0, "s": 7, "b": 2,
+             "lbias": 0} | sizes
+    compare(shape, {"dispatch": "alltoall", "expert_products": "grouped"} | kernels, Random(0), monkeypatch)
+
+
+@pytest.mark.cases(12, 300)
+def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(*random_block(draw), draw, monkeypatch)
+
+
+def compare(shape: Shape, kernels: dict[str, str], draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare parameters and bytes that one micro-batch saves; where experts are grouped, those at their peak too."""
+    parameters, kept, above = counted(shape, kernels, draw, monkeypatch)
+    implementation, known = implementation_of(kernels), {**shape, "B": shape["b"], "u": 1}
+    assert parameters == sum(ledger(implementation, *PARAMETERS, **known))
     expected = ledger(implementation, "router.saved", "experts.saved", "shared_experts.saved", **known)
     assert kept == sum(expected), (shape, kernels, expected)
     # Kernels that a GPU fuses run in steps here, which need more for a while. With narrow experts the backward pass of
@@ -135,3 +167,27 @@ def test_saved_by_a_block_of_experts(draw: Random, monkeypatch: pytest.MonkeyPat
     if whole and not (in_steps or narrow):
         moments = ledger(implementation, "dispatch.combine_backward", "dispatch.experts_backward", **known)
         assert above == max(moments), (shape, kernels, moments)
+
+
+def gradients(_: Tensor, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Make both gradients of a weighted activation, as a kernel that does it at once."""
+    return torch.zeros_like(inputs), torch.zeros_like(weights)
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("router", ["fp32", "bf16"])
+@pytest.mark.parametrize("weighting", ["separate", "fused"])
+def test_gradients_of_an_activation_without_a_gate(
+    draw: Random, weighting: str, router: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Experts wider than hidden states, which need most in the backward pass of their activation, or just before."""
+    monkeypatch.setattr(fused_weighted_squared_relu, "weighted_squared_relu_back", gradients)
+    E, q, width = draw.randint(3, 6), draw.randint(2, 3), draw.randint(6, 12)
+    shape = {"E": E, "q": q, "h": width, "fe": draw.randint(8, 12) * width, "f": 1, "L": 1, "a": 1, "k": 1, "d": 2,
+             "fs": 0, "s": draw.randint(6, 20), "b": draw.randint(1, 3), "lbias": 0}
+    kernels = {"mlp": "gelu", "balance": "none", "dispatch": "alltoall", "router_precision": router,
+               "expert_products": "grouped", "scores": "softmax"} | (
+                   {"weighting": "fused"} if weighting == "fused" else {})
+    _, _, above = counted(shape, kernels, draw, monkeypatch)
+    backward, = ledger(implementation_of(kernels), "dispatch.experts_backward", **shape, B=shape["b"], u=1)
+    assert above == backward

@@ -90,6 +90,8 @@ KERNELS: dict[str, tuple[Implementation, dict[str, str], Kernel, tuple[str, ...]
                    OUTER[:2]),
     "Mixtral's": (HUGGINGFACE, {"norm": "eager", "precision": "autocast", **RMS},
                   lambda width, dtype: MixtralRMSNorm(width), ("expert_norm.",)),
+    "torch's LayerNorm under autocast": (HUGGINGFACE, {"norm": "eager", "precision": "autocast", **LAYER},
+                                         _stand_in(fused.FusedLayerNorm), ("expert_norm.",)),
     "DeepSeek's": (HUGGINGFACE, {"norm": "eager", "precision": "autocast", **RMS},
                    lambda width, dtype: DeepseekV3RMSNorm(width), ("latent_norm.",)),
 }

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from counted import DEFAULTS
 from oracles.allocator import AllocatorLog
 from oracles.huggingface import FAMILIES, causal_lm, random_shape
 from oracles.ledger import ledger
 from oracles.live import Live
+from oracles.saved import Saved
 from oracles.test_compiled_loss import BESIDE
+from oracles.traced import summed_rows
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
@@ -47,6 +50,13 @@ def entropy(logits: Tensor) -> Tensor:
     return torch.logsumexp(logits, dim=-1) - torch.sum(softmax * logits, dim=-1)
 
 
+def kept_of_tokens(loss: str, tokens: int) -> int:
+    """Bytes of what an entropy keeps of each token beside tensors as large as logits."""
+    rows = ("entropy_statistics", "chunk_statistics", "entropy_log_sums", "chunk_log_sums")
+    return summed_rows(HUGGINGFACE.with_choices(loss=loss), [f"loss.{row}" for row in rows],
+                       {**DEFAULTS, "s": tokens, "b": 1})
+
+
 def value_loss(values: Tensor, earlier: Tensor, returns: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of the larger squared errors, of values or of bounded ones, and the share of the latter."""
     bounded = torch.max(torch.min(values, earlier + 0.5), earlier - 0.5)
@@ -61,15 +71,19 @@ def test_an_actor(draw: Random) -> None:
     family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2] | {"b": 1}
     model, ids = causal_lm(family, shape, "sdpa"), torch.zeros(1, shape["s"], dtype=torch.long)
-    kept, tables, after, backward = ledger(
-        HUGGINGFACE.with_choices(loss="verl"), "stage.activation", "stage.buffer", *MOMENTS, **shape)
+    kept, tables, after, backward, during = ledger(
+        HUGGINGFACE.with_choices(loss="verl"), "stage.activation", "stage.buffer", *MOMENTS, "stage.loss.loss_forward",
+        **shape)
     gradients: list[int] = []
     with Live(model, ids) as live:
         logits = model(input_ids=ids, use_cache=False).logits
         logits.register_hook(lambda gradient: gradients.append(gradient.data_ptr()))
         place = logits.data_ptr()
-        loss = -CrossEntropy.apply(logits.squeeze(0), torch.roll(ids[0], -1), True).mean()
-        del logits
+        live.restart()
+        negatives = -CrossEntropy.apply(logits.squeeze(0), torch.roll(ids[0], -1), True)
+        loss = negatives.mean()
+        del logits, negatives
+        assert abs(live.peak - kept - tables - during) <= loss.nbytes
         assert live.now == kept + tables + after
     loss.backward()
     assert gradients == [place]
@@ -128,10 +142,15 @@ def test_an_actor_with_entropy(draw: Random, compiled: Callable[[Tensor], Tensor
     for _ in range(3):  # the first pass compiles
         logits, loss = torch.randn(s, u).bfloat16().requires_grad_(), None
         with AllocatorLog() as forward:
-            loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * compiled(logits).mean()
+            with Saved() as saved:
+                entropies = compiled(logits)
+                statistics = saved.bytes(logits)
+            loss = CrossEntropy.apply(logits, labels, False).mean() - 0.01 * entropies.mean()
+            del entropies
         with AllocatorLog() as backward:
             gradient, = torch.autograd.grad(loss, logits)
     assert gradient.nbytes == logits.nbytes
+    assert statistics == kept_of_tokens("verl_entropy", s)
     kept, after, during, gradients = ledger(
         HUGGINGFACE.with_choices(loss="verl_entropy"), "loss.saved", "stage.loss.after_forward",
         "stage.loss.loss_forward", "stage.loss.loss_backward", s=s, b=1, u=u, B=1, **BESIDE)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
+from counted import DEFAULTS
 from oracles.sliced_attention import run
 from oracles.token_pipeline import order
+from oracles.traced import evaluated
 from sympy import Expr, Integer, Symbol
 
 from shardmath.symbolic.accounts import build
@@ -25,9 +27,8 @@ def _put_in(terms: TermSet, expression: Expr, known: Mapping[Symbol, Expr]) -> E
 
 def term(option: str, name: str, **letters: int) -> int:
     """A term of the ledger's memory."""
-    terms = build(MEGATRON.with_choices(slices=option, peak="saved"))
-    known: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in letters.items()}
-    return int(_put_in(terms, terms[name].symbol, known))
+    value: int = evaluated(MEGATRON.with_choices(slices=option, peak="saved"), [name], {**DEFAULTS, **letters})[name]
+    return value
 
 
 def ledger(option: str, of_slice: int, **letters: int) -> int:

@@ -23,7 +23,7 @@ from sympy import Basic, Expr, Integer, Mul, Piecewise, Rational, Symbol
 from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration
 from shardmath.compiler.evaluators import Evaluator, terms_at
-from shardmath.symbolic.accounts import build
+from shardmath.symbolic.accounts import build, kept_rows
 from shardmath.symbolic.exact import evaluate, holds, number
 from shardmath.symbolic.functions import Max, Min
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
@@ -139,6 +139,13 @@ def summed(implementation: Implementation, rows: Iterable[Contribution], letters
     whole = sum(sizes.values())
     kept = {row: size for row, size in sizes.items() if size}
     return Traced.of(whole, implementation.framework, kept) if ON else whole
+
+
+def summed_rows(implementation: Implementation, names: Iterable[str], letters: Mapping[str, int]) -> int:
+    """Return the bytes of the rows of these names together, as far as the implementation has them."""
+    wanted = set(names)
+    return summed(implementation, [row for row in kept_rows(implementation)
+                                   if f"{row.component.name}.{row.tensor.name}" in wanted], letters)
 
 
 class Account(dict[str, Any]):

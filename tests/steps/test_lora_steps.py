@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from counted import table
 from families import read_config
+from oracles.traced import explained
 from stream_peaks import peaks_by_terms
 
-from shardmath.account.accounting import Explanation, explanation
+from shardmath.account.accounting import Explanation
 from shardmath.account.configured import Configuration, configured
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
@@ -38,7 +39,7 @@ def configuration(row: dict[str, str], folder: Path) -> Configuration:
 
 def account(row: dict[str, str], folder: Path) -> Explanation:
     """Account for the step of a row."""
-    return explanation(configuration(row, folder))
+    return explained(configuration(row, folder))
 
 
 @pytest.mark.parametrize("place", range(len(ROWS)))

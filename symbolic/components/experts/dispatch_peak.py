@@ -69,8 +69,8 @@ def _forward() -> tuple[Tensor, ...]:
     )
 
 
-def _weights_gradient(prefix: str, **options: tuple[str, ...]) -> tuple[Tensor, ...]:
-    name, meaning, at = f"{prefix}weights_gradient", "gradient of the tokens' weights", "experts_backward"
+def _weights_gradient(**options: tuple[str, ...]) -> tuple[Tensor, ...]:
+    name, meaning, at = "weights_gradient", "gradient of the tokens' weights", "experts_backward"
     return (
         _row(name, (RECEIVED,), 4, f"{meaning}, fp32", at, router_precision=("fp32",), **_ANY, **options),
         _row(f"{name}_bf16", (RECEIVED,), 2, f"{meaning}, bf16", at, router_precision=("bf16",), **_ANY, **options),
@@ -78,13 +78,16 @@ def _weights_gradient(prefix: str, **options: tuple[str, ...]) -> tuple[Tensor, 
 
 
 def _ungated() -> tuple[Tensor, ...]:
-    """Return the gradients of an activation without a gate, less the freed input of the down projection."""
+    """Return the gradients of an activation without a gate, less the freed input of the down projection.
+
+    Where one kernel weights the activation, most is there before: behind the down projection, whose input still is.
+    """
     at, inner = "experts_backward", (RECEIVED, EXPERT_FFN)
     fused: Any = {"mlp": UNGATED, "weighting": ("fused",), **_ANY, **_KEPT}
     apart: Any = {"mlp": UNGATED, "weighting": ("separate",), **_ANY, **_KEPT}
     return (
-        _row("up_gradient", inner, 2, "gradient of the up projection", at, **fused),
-        *_weights_gradient("up_", mlp=UNGATED, weighting=("fused",), **_KEPT),
+        _row("results_gradient", _RECEIVED, 2, "gradient of the experts' results", at, **fused),
+        _row("activation_gradient", inner, 2, "gradient of the down projection's input", at, **fused),
         _row("product_gradients", inner, PRODUCT_GRADIENTS["fp32"] - 2,
              "fp32 gradients of the weighted activation and of its factors, and a bf16 copy", at,
              router_precision=("fp32",), **apart),
@@ -126,7 +129,7 @@ def _backward() -> tuple[Tensor, ...]:
         _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
              "experts_backward", mlp=GATED, **_ANY, **_KEPT),
         *_ungated(),
-        *_weights_gradient("", mlp=GATED, **_KEPT),
+        *_weights_gradient(mlp=GATED, **_KEPT),
     )
 
 

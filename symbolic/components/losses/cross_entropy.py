@@ -9,7 +9,6 @@ from sympy import Integer
 from ...choices import BY_NAME, MEGATRON_PEAKS, VOCAB_ACTORS
 from ...dimensions import (
     BATCH,
-    HIDDEN,
     PAIRS,
     SCORE,
     SEQUENCE,
@@ -176,9 +175,9 @@ def _torch_bf16() -> tuple[Tensor, ...]:
         saved("total_weight_bf16", "loss", (), 2, src, "bf16 number of counted labels",
               lifetime=Lifetime.ONCE, **on),
         transient("logits_bf16", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD, **on),
-        transient("norm_local", "loss", (SEQUENCE, BATCH, HIDDEN), 4, src,
-                  "fp32 copy alive in the counted program, most likely a local of its eager norm", _FORWARD,
-                  norm=("eager",), **on),
+        transient("gradient_log_softmax_bf16", "loss", _LOGITS, 2, src, "bf16 gradient of the log-softmax", _BACKWARD,
+                  **on),
+        transient("gradient_logits_bf16", "loss", _LOGITS, 2, src, "bf16 gradient of the logits", _BACKWARD, **on),
         transient("value_bf16", "loss", (), 2, src, "bf16 mean loss", (*_AFTER, *_FORWARD), **on),
     )
 

@@ -79,7 +79,7 @@ def _trl() -> tuple[Tensor, ...]:
         transient("tile", "loss", (TILE_TOKENS, TILE_VOCAB), 2, src,
                   "bf16 logits of some tokens and a part of the vocabulary, overwritten by their gradient",
                   (*_FORWARD, *_BACKWARD), **on),
-        transient("running", "loss", _SCORED, 32, src,
+        transient("running", "loss", _SCORED, 36, src,
                   "fp32 maxima, sums and logits of labels while tiles are folded, and what is made of them", _FORWARD,
                   **on),
         transient("hidden_gradient_fp32", "loss", (SCORED_SEQUENCE, BATCH, HIDDEN), 4, src,
@@ -129,7 +129,7 @@ COMPONENTS = (
         "fused_head", "Head and loss in one function", 91, Place.LAST,
         (
             transient("head_input", "loss", (SEQUENCE, BATCH, HIDDEN), 2, "transformers",
-                      "bf16 output of the final norm, held by the model", _FORWARD),
+                      "bf16 output of the final norm, held by the model", _FORWARD, loss=("liger", "trl")),
             *_liger(), *_trl(), *_cut(),
         ),
         options={"loss": FUSED_HEADS},

@@ -76,11 +76,11 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     fp32 copies, which GPUs do not, so results of operations are counted there.
     """
     shape = {letter: int(row[letter]) for letter in ("h", "a", "k", "d", "f", "u", "L", "tied", "s", "b")}
-    model = _model(row, shape)
+    model = model_of(row, shape)
     model.lm_head.register_full_backward_pre_hook(_stop)
-    reference = _model(row, shape) if row["reference"] == "copy" else None
-    batch = _batch(row, shape)
-    loss_of = _loss(row, model, reference)
+    reference = model_of(row, shape) if row["reference"] == "copy" else None
+    batch = batch_of(row, shape)
+    loss_of = trainer_loss(row, model, reference)
     known = [tensor for tensor in batch.values() if isinstance(tensor, Tensor)]
     with Live(model, *([] if reference is None else [reference]), *known) as live:
         loss = loss_of(batch)
@@ -91,14 +91,14 @@ def count(row: Mapping[str, str]) -> dict[str, int]:
     if row["logits"] == "fp32":
         del loss
         with AllocatorLog():
-            loss = loss_of(_batch(row, shape))
+            loss = loss_of(batch_of(row, shape))
         with AllocatorLog() as allocated:
             _until_the_head(loss)
         backward = after + allocated.peak
     return {"after": after, "forward": forward, "backward": backward}
 
 
-def _model(row: Mapping[str, str], shape: dict[str, int]) -> Any:
+def model_of(row: Mapping[str, str], shape: dict[str, int]) -> Any:
     """Make the model; logits become fp32 as Accelerate makes them."""
     model: Any = causal_lm("llama", shape, "sdpa")
     if row["logits"] == "fp32":
@@ -108,7 +108,7 @@ def _model(row: Mapping[str, str], shape: dict[str, int]) -> Any:
     return model
 
 
-def _loss(row: Mapping[str, str], model: Any, reference: Any) -> Callable[[dict[str, Any]], Tensor]:
+def trainer_loss(row: Mapping[str, str], model: Any, reference: Any) -> Callable[[dict[str, Any]], Tensor]:
     """Return the loss of a trainer that has nothing but what the loss reads."""
     import_module("transformers"), import_module("peft"), import_module("trl")
     absent = [name for name in BESIDE.split() if name not in sys.modules and find_spec(name.partition(".")[0]) is None]
@@ -148,7 +148,7 @@ class _Numbers(dict[str, list[float]]):
         return self.setdefault(name, [])
 
 
-def _batch(row: Mapping[str, str], shape: dict[str, int]) -> dict[str, Any]:
+def batch_of(row: Mapping[str, str], shape: dict[str, int]) -> dict[str, Any]:
     """Make what a collator hands out: all labels count, and all answers of KTO are of one kind."""
     b, s = shape["b"], shape["s"]
 

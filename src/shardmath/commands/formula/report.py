@@ -73,7 +73,7 @@ def _show_oracles(formula: Formula) -> None:
     """Print the tests that count the rows, and the rows that none counts."""
     out = console()
     for oracle, rows in groupby(sorted(formula.rows, key=lambda row: row.oracle), key=lambda row: row.oracle):
-        names = ", ".join(row.name for row in rows)
+        names = ", ".join(f"{row.name} as {row.shares}" if row.shares else row.name for row in rows)
         out.print(f"{f'counted by {oracle}' if oracle else UNCOUNTED}: {names}", markup=False)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardmath.answers import Answer
-from shardmath.catalogue.code import oracle_of
+from shardmath.catalogue.code import oracle_of, shared_with
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
 from shardmath.commands.formula.legend import Letter, Publication, letters_of, publication_of
@@ -56,6 +56,8 @@ class Row(Answer):
     """The line of the framework that makes it; null where none is recorded."""
     oracle: str = ""
     """Test of this project that counts it, alone or in the shortest sum; empty if none does."""
+    shares: str = ""
+    """Row of the same size in whose memory it lies, which the test counts; empty if the test counts the row itself."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def formula(
     lines = lines_of(owner, kernels or {}, [row[0] for row in record["rows"]])
     return Formula(
         name, owner, dict(kernels or {}), texts, expand, record["unit"], record["meaning"],
-        tuple(replace(Row(*row), code=line, oracle=oracle_of(owner, row[0]))
+        tuple(replace(Row(*row), code=line, oracle=oracle_of(owner, row[0]),
+                      shares=shared_with(owner, row[0]))
               for row, line in zip(record["rows"], lines, strict=True)),
         tuple(Step(*step) for step in record["steps"]),
         dict(record["uses"]), LaterForms(*question), source_numbers(record.get("numbers", ())),
