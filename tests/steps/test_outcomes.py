@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from shardmath.symbolic.run_out import OFFERED
+from shardmath.symbolic.run_out import OFFERED, SCALE, STEEPNESS
 from validation.measured.outcomes import Fitted, Outcome, brier, chances, fitted
 from validation.measured.reliability import classes, targets_of
 
@@ -41,8 +41,9 @@ def test_other_crashes_are_told_from_lack_of_memory() -> None:
 
 
 def test_probabilities_are_those_of_the_ledger_with_its_constants() -> None:
-    runs = drawn(Fitted(80, 5, 0), 100)
-    assert chances(runs, Fitted(80, 5, 0)) == pytest.approx([run.probability for run in runs], rel=1e-12)
+    constants = Fitted(int(100 * SCALE), STEEPNESS, 0)
+    runs = drawn(constants, 100)
+    assert chances(runs, constants) == pytest.approx([run.probability for run in runs], rel=1e-12)
 
 
 def test_a_brier_score_is_a_mean_of_squares() -> None:

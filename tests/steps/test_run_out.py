@@ -33,7 +33,7 @@ SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batc
 
 def by_hand(process: int, memory: int) -> float:
     """The probability with the numbers of the documentation: the exponent exact, its exponential in decimals."""
-    exponent = (Fraction(80, 100) * Fraction(985, 1000) * memory / process) ** 5
+    exponent = (Fraction(81, 100) * Fraction(985, 1000) * memory / process) ** 5
     return float((-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp())
 
 
@@ -95,11 +95,11 @@ def test_the_limit_of_a_peak_is_the_last_byte_with_which_its_process_fits(name: 
         assert every[0]["process.holds"] + values["unexplained_bytes"] == values["gpu_memory"]
 
 
-@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("7%", "uncertain"), ("8 %", "fits"),
-                                               (0.08, "fits"), ("0.07", "uncertain")])
+@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("6%", "uncertain"), ("7 %", "fits"),
+                                               (0.07, "fits"), ("0.06", "uncertain")])
 def test_a_risk_says_what_fits(risk: float | str | None, verdict: str) -> None:
     account = explain("llama-3.1-8b", "h100-80gb", tensor_parallel=2, num_gpus=16, global_batch_size=64, risk=risk)
-    assert 0.07 < account.run_out_probability < 0.08
+    assert 0.06 < account.run_out_probability < 0.07
     assert account.verdict == verdict
     assert (account.peak.total <= account.peak.limit) == (verdict == "fits")
     asked = 0.01 if risk is None else float(Fraction(str(risk).strip(" %")) / (100 if "%" in str(risk) else 1))
@@ -110,7 +110,7 @@ LAYOUT = {"tensor_parallel": 2, "num_gpus": 16, "global_batch_size": 64}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("8 %", "fits"), (0.07, "uncertain")])
+@pytest.mark.parametrize(("risk", "verdict"), [(None, "uncertain"), ("7 %", "fits"), (0.06, "uncertain")])
 def test_tables_and_spaces_take_a_risk(risk: float | str | None, verdict: str) -> None:
     """The layout of the test above as a row of a table, as a row solved for its micro-batch, and as a space."""
     (row,) = evaluate({"tensor_parallel": [2]}, "llama-3.1-8b", "h100-80gb", num_gpus=16, global_batch_size=64,
@@ -132,7 +132,7 @@ def test_commands_on_tables_and_spaces_take_a_risk(tmp_path: Path, capsys: pytes
     Path(declared).write_text('model = "llama-3.1-8b"\ngpu = "h100-80gb"\nrisk = "1%"\n[axes]\ntensor_parallel = [2]\n'
                               "[fixed]\nnum_gpus = 16\nglobal_batch_size = 64\n")
     job = ["--model", "llama-3.1-8b", "--gpu", "h100-80gb", "--set", "num_gpus=16", "--set", "global_batch_size=64"]
-    for risk, verdict in (("7%", "uncertain"), ("8%", "fits")):
+    for risk, verdict in (("6%", "uncertain"), ("7%", "fits")):
         assert exit_code(["evaluate", table, *job, "-o", output, "--risk", risk]) == 0
         assert parquet.read_table(output)["verdict"].to_pylist() == [verdict]
         assert exit_code(["fit", "llama-3.1-8b", "--gpu", "h100-80gb", "--gpus", "16", "--gbs", "64", "--table", table,
