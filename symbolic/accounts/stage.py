@@ -25,7 +25,7 @@ from .pytorch import buckets as torch_buckets
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input, kept_by_tensor
 
-D, E, q, u, v, ol = symbols("D E q u v ol")
+D, E, q, u, v = symbols("D E q u v")
 
 #: The component whose saved tensors are freed first.
 LOSS = "loss"
@@ -192,13 +192,14 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
                 further = held_predicting(component.place, implementation)
                 kept = of_all(terms, component.name, kind, copies, further)
                 if role is Role.ACTIVATION and f"{component.name}.moved" in terms:
-                    kept = total(kept, product(-ol, terms[f"{component.name}.moved"].symbol))
+                    kept = total(kept, _away(terms, component.name, component.place, choices))
                 terms.add(f"stage.{component.name}.{role.value}", kept, "bytes",
                           f"{component.title}, rank r: {KIND[role]}")
     # The layers share their factors, so their activations are written over the sums of a layer.
     layers = held_by_layers(terms, implementation)
-    if "layer.moved" in terms:
-        layers.append(product(-ol, terms["layer.moved"].symbol))
+    layers += [_away(terms, layer, place, choices)
+               for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS))
+               if f"{layer}.moved" in terms]
     outside = [
         component for component in components
         if f"stage.{component.name}.activation" in terms
@@ -216,6 +217,12 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
         names = [f"stage.{name}.{role.value}" for name in (*(part.name for part in components), torch_buckets.NAME)]
         terms.add(f"stage.{role.value}", total(*(terms[name].symbol for name in names if name in terms)), "bytes",
                   f"rank r: {KIND[role]}")
+
+
+def _away(terms: TermSet, name: str, place: Place, choices: Mapping[str, str]) -> Expr:
+    """Return the bytes of rank r that have left it for the host, of layers or of a component of theirs, below zero."""
+    layers = total(*(system.away(place, choices) for system in SYSTEMS))
+    return product(-layers, terms[f"{name}.moved"].symbol)
 
 
 def add_transients(terms: TermSet, implementation: Implementation) -> None:

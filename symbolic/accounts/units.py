@@ -80,7 +80,7 @@ def _moved(
              if row.tensor.role is Role.ACTIVATION and row.tensor.lifetime is Lifetime.IN_FLIGHT]
     choices = implementation.choices
     sizes = [
-        product(system.moved(product(*local_shape(row.tensor.shape, choices)), component.place, choices),
+        product(system.moved(row.tensor, product(*local_shape(row.tensor.shape, choices)), component.place, choices),
                 row.expression)
         for system in SYSTEMS for row in saved
     ]

@@ -22,7 +22,7 @@ from sympy import And, Eq, Expr, Integer, Lt, Or, Symbol
 
 from ..axis import Axis
 from ..functions import Iverson, Max
-from ..ledger import IN_LAYER, Place
+from ..ledger import IN_LAYER, Place, Tensor
 from ..parallel.rules import Rule
 from ..parameters import symbols
 from ..rates import host_link_time
@@ -66,14 +66,18 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
                          choices[NAME] == "karma" and choices[axis] != option) for axis, option in needed.items())
 
 
-def _moved(elements: Expr, place: Place, choices: Choices) -> Expr:
+def _moved(tensor: Tensor, elements: Expr, place: Place, choices: Choices) -> Expr:
     if choices[NAME] == "none" or place not in IN_LAYER:
         return Integer(0)
     return Iverson(elements > SMALLEST_MOVED - 1)
 
 
+def _away(place: Place, choices: Choices) -> Expr:
+    return ol if choices[NAME] != "none" else Integer(0)
+
+
 def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
-    if "layer.moved" not in terms:
+    if choices[NAME] == "none":
         return ()
     return (terms.add("stage.host_activation_offload", product(ol, terms["layer.moved"].symbol), "bytes",
                       "rank r, on the host: saved tensors of the first layers"),)
@@ -127,6 +131,7 @@ SYSTEM = System(
     words="activation offload", changes=(Aspect.SAVED,),
     counted={"layers": ("dense",), "value": ("copy", "repacked"), "peak": ("saved",),
              "fp8": ("none", "delayed", "current"), "data_parallel": ("ddp", "megatron_fsdp")},
-    rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time, amounts={"layers": "ol", "karma": "ol"},
+    rules=_rules, refused=_refused, moved=_moved, away=_away, host=_host, time=_time,
+    amounts={"layers": "ol", "karma": "ol"},
     spent={"copy": "saved tensors on their way to the host and back"},
 )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sympy import Expr, Integer, Symbol
 
 from ..axis import Axis
-from ..ledger import Place, Role
+from ..ledger import Place, Role, Tensor
 from ..parallel.rules import Rule
 from ..parallel.weights import State
 from ..terms import TermSet
@@ -81,6 +81,7 @@ class System:
     * ``gradients_freed``: True if a gradient lives no longer than its parameter's update in the backward pass;
     * ``share``: the part of the states of a role that stays on the GPU;
     * ``moved``: 1 or 0, whether a saved tensor of so many elements leaves the GPU in layers where any does;
+    * ``away``: layers of a place, times micro-batches, of which it has left the GPU at its peak;
     * ``passes``: passes of the pipeline that a micro-batch is cut into;
     * ``in_flight``: by letter, units in flight at a peak, where they are not those of the schedule;
     * ``silent``: groups of ranks (``rates``) that reduce no gradients in a step;
@@ -112,7 +113,8 @@ class System:
     states: Callable[[Choices], Sequence[State]] = _nothing
     gradients_freed: Callable[[Choices], bool] = lambda choices: False
     share: Callable[[Role, Choices], Expr] = lambda role, choices: Integer(1)
-    moved: Callable[[Expr, Place, Choices], Expr] = lambda elements, place, choices: Integer(0)
+    moved: Callable[[Tensor, Expr, Place, Choices], Expr] = lambda tensor, elements, place, choices: Integer(0)
+    away: Callable[[Place, Choices], Expr] = lambda place, choices: Integer(0)
     passes: Callable[[Choices], Expr] = lambda choices: Integer(1)
     in_flight: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
     silent: Callable[[Choices], Sequence[str]] = _nothing

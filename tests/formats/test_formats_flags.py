@@ -18,6 +18,7 @@ from shardmath.machines.gpu import Gpu
 LEAST = ("--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 2048"
          " --micro-batch-size 2 --vocab-size 1000 --bf16")
 EXPERTS = "--swiglu --num-experts 8"
+OFFLOAD = "--fine-grained-activation-offloading --offload-modules"
 LATENT = "--multi-latent-attention --qk-layernorm --disable-bias-linear --swiglu"
 
 
@@ -146,6 +147,9 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
     (f"{EXPERTS} --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatch", "hybridep"),
     (f"{EXPERTS} --moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep", "dispatch", "alltoall"),
     (f"{EXPERTS} --moe-aux-loss-coeff 1e-2", "balance", "loss"),
+    (f"{EXPERTS} {OFFLOAD} expert_fc1", "module_offload", "expert_fc1"),
+    (f"{EXPERTS} --offload-modules expert_fc1", "module_offload", None),
+    (f"{OFFLOAD} expert_fc1", "module_offload", None),
     (f"{EXPERTS} --moe-router-enable-expert-bias --moe-router-load-balancing-type none", "balance", "bias"),
 ])
 def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
@@ -186,6 +190,10 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a, all_gather for all layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", "--optimizer-offload-fraction", "whole number"),
     ("--global-batch-size nan", "--global-batch-size", "must be an integer"),
+    (f"{OFFLOAD} core_attn expert_fc1", "--offload-modules", "must be expert_fc1 alone"),
+    ("--fine-grained-activation-offloading", "--offload-modules", "must be expert_fc1 alone"),
+    (f"{OFFLOAD} expert_fc1 --min-offloaded-tensor-size 1024", "--min-offloaded-tensor-size", "must be 1048576"),
+    (f"{OFFLOAD} expert_fc1 --activation-offload-fraction 0.5", "--activation-offload-fraction", "must be 1"),
 ])
 def test_errors_blame_the_flag(more: str, field: str, part: str) -> None:
     error = refused(more)

@@ -205,6 +205,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "capacity": ("mixtral-8x7b-v0.1", {
         "num_gpus": 8, "expert_parallel": 8, "expert_capacity_percent": 125,
         "kernels": {"permute": "unfused", "router_precision": "bf16"}}),
+    "inputs of experts on the host": ("mixtral-8x7b-v0.1", {
+        "num_gpus": 8, "expert_parallel": 8, "kernels": {"module_offload": "expert_fc1"}}),
     "fused router": ("deepseek-v3", {"num_gpus": 64, "expert_parallel": 64, "kernels": {
         "router": "fused", "balance": "both"}}),
     "GPUs that no full nodes hold": ("llama-3.2-1b", {"num_gpus": 12, "tensor_parallel": 2}),

@@ -2,7 +2,7 @@
 
 It computes nothing. Where its weights are frozen it keeps no input (``_GroupedLinear.forward`` of Transformer Engine).
 In FP8 it quantises its input both ways, of which it keeps the copy by columns, and the gradient of its output both
-ways, as ``_GroupedLinear`` of release 2.11 does.
+ways, as ``_GroupedLinear`` of release 2.11 does. Asked to, it keeps the input itself, as that does too.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def _quantised(tensor: Tensor, experts: int, recipe: str) -> list[Tensor]:
 
 class _QuantisedProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, outputs: int, recipe: str, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, outputs: int, recipe: str, keeps: bool, *weights: Tensor) -> Tensor:
         by_rows, by_columns, _, scales = _quantised(hidden, len(weights), recipe)
         out = hidden.new_zeros(len(hidden), outputs)
         del by_rows  # update_usage(rowwise_usage=False)
         ctx.recipe, ctx.shape = recipe, hidden.shape
-        kept = (by_columns, scales) if weights[0].requires_grad else (None, None)
-        ctx.save_for_backward(*kept, *weights)
+        kept = (hidden, None) if keeps else (by_columns, scales)
+        ctx.save_for_backward(*(kept if weights[0].requires_grad else (None, None)), *weights)
         return out
 
     @staticmethod
@@ -61,7 +61,7 @@ class _QuantisedProduct(torch.autograd.Function):
         quantised = _quantised(gradient, len(weights), ctx.recipe)
         result = gradient.new_zeros(ctx.shape)
         assert len(quantised) == 4  # alive until both products are made
-        return result, None, None, *(None for _ in weights)
+        return result, None, None, None, *(None for _ in weights)
 
 
 class Unpadded(nn.Module):
@@ -93,7 +93,7 @@ class GroupedLinear(nn.Module):
         super().__init__()
         self.config, self.is_expert, self.is_row = config, True, tp_comm_buffer_name == "fc2"
         self.input_size, self.output_size = inputs, outputs
-        self._outputs, self._apart = outputs, bias and skip_bias_add
+        self._outputs, self._apart, self.keeps_original = outputs, bias and skip_bias_add, False
         self.weights = nn.ParameterList(torch.zeros(outputs, inputs, dtype=BF16) for _ in range(experts))
         self.biases = nn.ParameterList(torch.zeros(outputs, dtype=BF16) for _ in range(experts * bias))
 
@@ -101,5 +101,6 @@ class GroupedLinear(nn.Module):
         """Keep the input; a bias that is not added is handed out."""
         biases = list(self.biases) if self._apart else None
         if self.config.fp8:
-            return _QuantisedProduct.apply(hidden, self._outputs, self.config.fp8_recipe, *self.weights), biases
+            return _QuantisedProduct.apply(
+                hidden, self._outputs, self.config.fp8_recipe, self.keeps_original, *self.weights), biases
         return _Product.apply(hidden, self._outputs, *self.weights), biases

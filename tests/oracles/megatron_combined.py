@@ -140,11 +140,13 @@ def forward_step(batches: Any, chunk: Any, return_schedule_plan: bool = False) -
 
 
 def run_step(
-    shape: Shape, draw: Random, watch: Callable[[str, Alive], None], combined: bool = True, **settings: Any,
+    shape: Shape, draw: Random, watch: Callable[[str, Alive], None], combined: bool = True, steps: int = 1,
+    recipe: str | None = None, **settings: Any,
 ) -> None:
-    """Run a step; ``watch`` is called with the name of each part of a layer and its way when it is done.
+    """Run steps; ``watch`` is called with the name of each part of a layer and its way when it is done.
 
-    It is called with ``loss`` when the forward pass of a micro-batch has returned.
+    It is called with ``loss`` when the forward pass of a micro-batch has returned, and with ``step`` after a step. With
+    an FP8 ``recipe`` products of experts are quantised.
     """
     with streams_of_a_gpu(), one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
         configured = config(
@@ -155,6 +157,8 @@ def run_step(
             moe_layer_freq=[int((layer + 1) % shape.get("step", 1) == 0) for layer in range(shape["L"])],
             overlap_moe_expert_parallel_comm=combined, deallocate_pipeline_outputs=True, batch_p2p_sync=False,
             microbatch_group_size_per_vp_stage=shape.get("G") or None, **settings)
+        if recipe:  # behind the checks of a GPU
+            configured.fp8, configured.fp8_recipe = "hybrid", recipe
         several = shape.get("V", 1) > 1
         chunks = [_chunk(shape, configured, number if several else None) for number in range(shape.get("V", 1))]
         batch = Batch.of(shape).with_mask(None)
@@ -168,10 +172,12 @@ def run_step(
         gc.disable()  # as nobody can say when Python looks for cycles
         try:
             with alive:
-                get_forward_backward_func()(
-                    forward_step_func=forward_step, data_iterator=[repeat(batch) for _ in chunks], model=chunks,
-                    num_microbatches=shape["m"], seq_length=shape["s"], micro_batch_size=shape["b"],
-                    forward_only=False)
+                for _ in range(steps):
+                    get_forward_backward_func()(
+                        forward_step_func=forward_step, data_iterator=[repeat(batch) for _ in chunks], model=chunks,
+                        num_microbatches=shape["m"], seq_length=shape["s"], micro_batch_size=shape["b"],
+                        forward_only=False)
+                    watch("step", alive)
         finally:
             gc.enable()
 

@@ -21,6 +21,7 @@ CHOSEN = {
     "local_updates": {"local_updates": "diloco"}, "optimizer_offload": {"optimizer_offload": "cpu"},
     "activation_offload": {"activation_offload": "layers"},
     "expert_passes": {"expert_passes": "combined", "layers": "experts"},
+    "module_offload": {"module_offload": "expert_fc1", "layers": "experts"},
 }
 #: By axis, those that docs/systems.md says it is counted with.
 TOGETHER = {

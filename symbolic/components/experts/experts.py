@@ -31,7 +31,7 @@ from ...ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ...parameters import symbols
 from ...work import NONE, Ranks, Stream, Transfer, Work
 from ...work_rows import bounded_work, gated_work, residual_work, ungated_work
-from ..quantised import quantised
+from ..quantised import AGAIN, quantised
 
 E, e, cf, lbias = symbols("E e cf lbias")
 
@@ -156,8 +156,12 @@ def _projections() -> tuple[Tensor, ...]:
         weight("down.bias", "experts_down", (EXPERTS, HIDDEN), core,
                "bias of the down projection of every expert", lbias),
         saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert", fp8=_NONE,
-              adapters=_NONE),
-        *quantised("gate_up.input", "experts_up", (RECEIVED,), (HIDDEN, HIDDEN_SCALES), tensors=(EXPERTS,)),
+              adapters=_NONE, module_offload=_NONE),
+        *quantised("gate_up.input", "experts_up", (RECEIVED,), (HIDDEN, HIDDEN_SCALES), tensors=(EXPERTS,),
+                   module_offload=_NONE),
+        saved("gate_up.offloaded", "experts_up", received, 2, core,
+              "tokens, sorted by expert, in 16 bits: FP8 quantises them once more in the backward pass", fp8=AGAIN,
+              adapters=_NONE, module_offload=("expert_fc1",)),
         saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections",
               **_GATED),
         saved("up", "experts_activation", inner, 2, core, "up projection, input of the activation", **_UNGATED),

@@ -151,7 +151,6 @@ REFUSED: Mapping[str, str] = {
     "use-custom-fsdp": "Megatron-LM no longer has it: give --use-megatron-fsdp",
     "distribute-saved-activations": "activations shared out over TP ranks are not counted yet",
     "freeze-all-layers": "frozen weights are not counted yet in Megatron-LM",
-    "fine-grained-activation-offloading": "offloaded modules are not counted yet",
     "moe-latent-size": "experts in a latent space are not counted yet",
     "mtp-use-repeated-layer": "a repeated module of multi-token prediction is not counted yet",
     "enable-mhc-connections": "hyper connections are not counted yet",

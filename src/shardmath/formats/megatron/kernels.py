@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardmath.formats.megatron import offload
 from shardmath.formats.options import Options
 from shardmath.generated.definitions import ASKED, TORCH_WORKSPACES, WORDS
 from shardmath.models.model import Model
@@ -112,7 +113,8 @@ def kernels_of(options: Options, model: Model) -> dict[str, str]:
         if len(set(words)) > 1 or words[0] not in CONTEXTS:
             raise options.error("cp-comm-type", f"must be one of {', '.join(CONTEXTS)} for all layers")
         chosen["context"] = CONTEXTS[words[0]]
-    return chosen | (_experts(options, model, chosen) if model.num_experts else {})
+    moved = offload.kernels_of(options)
+    return chosen | (_experts(options, model, chosen) | moved if model.num_experts else {})
 
 
 def libraries_of(options: Options, environment: Mapping[str, object]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardmath.configuration.settings import libraries
 from shardmath.errors import InputError
 from shardmath.formats.megatron import fsdp as megatron_fsdp
+from shardmath.formats.megatron import offload
 from shardmath.formats.megatron.asserted import refuse_what_does_not_start
 from shardmath.formats.megatron.attention import attention_flags
 from shardmath.formats.megatron.kernels import (
@@ -146,6 +147,7 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield "moe-token-dispatcher-type", choices["dispatch"]
     if choices["expert_passes"] == "combined":
         yield ("overlap-moe-expert-parallel-comm",)
+    yield from offload.flags_of(choices)
     if choices["permute"] == "fused":
         yield ("moe-permute-fusion",)
     if choices["expert_products"] == "grouped":

@@ -90,7 +90,7 @@ def entry(flag: Flag) -> tuple[str, str, str]:
         return section, key, "true"
     if name == "window-size":
         return section, key, f"[{words[0].replace(',', ', ')}]"
-    if name == "recompute-modules":
+    if name in ("recompute-modules", "offload-modules"):
         return section, key, f"[{', '.join(words)}]"
     if name == "moe-layer-freq":
         return section, key, f"[{', '.join(str(int(has)) for has in layer_pattern(words[0]))}]"
