@@ -1530,7 +1530,6 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gathered_start.backward_start": ("gathered_start", "transient", "backward_start", "NOTHING"),
     "stage.gathered_head.head_backward": ("gathered_head", "transient", "head_backward", "NOTHING"),
     "stage.gathered_norm.head_reduce": ("gathered_norm", "transient", "head_reduce", "NOTHING"),
-    "stage.passed_layers.layer_backward": ("passed_layers", "transient", "layer_backward", "NOTHING"),
     "stage.gathered_embedding.embedding_backward": ("gathered_embedding", "transient", "embedding_backward", "NOTHING"),
     "stage.reduced_last.last_reduce": ("reduced_last", "transient", "last_reduce", "NOTHING"),
     "stage.stage_buffers.after_forward": ("stage_buffers", "transient", "after_forward", "NOTHING"),

@@ -752,6 +752,17 @@ SCRIPTS = {
 
 #: Parameters of a layer in the order of its modules, where that is not the order of the rows.
 MODULES = (
+    "attention.q.weight",
+    "attention.k.weight",
+    "attention.v.weight",
+    "attention.o_proj.weight",
+    "attention.q_norm.weight",
+    "attention.k_norm.weight",
+    "swiglu.gate.weight",
+    "swiglu.down.weight",
+    "swiglu.up.weight",
+    "attention_norm.weight",
+    "ffn_norm.weight",
 )
 
 #: Tensors of which several rows are parts.
@@ -773,7 +784,6 @@ STATES = {
 
 #: Transients that are sums of terms, by name of the term: the moment, and whether a walk through a step meets them anyway.
 SUMS = {
-    "stage.recomputed_layer.layer_backward": ('layer_backward', True),
     "stage.accumulated_gradients.after_forward": ('after_forward', True),
     "stage.accumulated_gradients.loss_forward": ('loss_forward', True),
     "stage.accumulated_gradients.loss_backward": ('loss_backward', True),
@@ -787,10 +797,10 @@ SUMS = {
     "stage.gathered.after_forward": ('after_forward', True),
     "stage.gathered.loss_forward": ('loss_forward', True),
     "stage.gathered.loss_backward": ('loss_backward', True),
+    "stage.gathered_forward.layer_gathered": ('layer_gathered', True),
     "stage.gathered_head.head_backward": ('head_backward', True),
     "stage.gathered_norm.head_reduce": ('head_reduce', True),
-    "stage.passed_layers.layer_backward": ('layer_backward', True),
     "stage.gathered_embedding.embedding_backward": ('embedding_backward', True),
     "stage.reduced_last.last_reduce": ('last_reduce', True),
-    "stage.layer_temporaries.layer_backward": ('layer_backward', True),
+    "stage.layers_at_work.layer_backward": ('layer_backward', True),
 }

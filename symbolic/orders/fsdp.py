@@ -13,16 +13,16 @@ from ..dimension import ONE, Dimension
 from .words import GRADIENTS, KEY, QUERY, SCATTERED, SHARE, WHOLE, Passing, Script
 
 #: Embedding, each layer, and final norm with head are units of FSDP2, as torchtitan makes them.
-_ENDS: Mapping[str, tuple[str, ...]] = {
+UNITS: Mapping[str, tuple[str, ...]] = {
     "data_parallel": ("fsdp",), "units": ("apart",), "pipeline": ("own",), "peak": ("torch",), "layers": ("dense",),
     "gathered_input": ("kept",),
 }
 #: The same where the loss is compiled.
-_COMPILED: Mapping[str, tuple[str, ...]] = {**_ENDS, "loss": ("dtensor_compiled",)}
+_COMPILED: Mapping[str, tuple[str, ...]] = {**UNITS, "loss": ("dtensor_compiled",)}
 
 
 def _ends(name: str, shape: tuple[Dimension, ...], meaning: str, when: Expr = ONE, bytes: int = 2) -> Passing:
-    return Passing(name, shape, bytes, meaning, "torchtitan", when, _ENDS)
+    return Passing(name, shape, bytes, meaning, "torchtitan", when, UNITS)
 
 
 PASSING: tuple[Passing, ...] = (
@@ -47,26 +47,26 @@ PASSING: tuple[Passing, ...] = (
 )
 
 SCRIPTS: tuple[Script, ...] = (
-    Script("embedding_forward", "open:embedding next close:embedding", _ENDS),
+    Script("embedding_forward", "open:embedding next close:embedding", UNITS),
     Script("layer_forward", "open:layer save:attention_norm save:attention.qkv.input_gathered +q.projected"
            " +k.projected save:attention.v +q.fp32 +k.fp32 +q.rotated +k.rotated save:attention.q save:attention.k"
            " -k.projected -q.projected -q.fp32 -k.fp32 -q.rotated -k.rotated save:attention.logsumexp"
            " save:attention.context drop +partial +output -partial save:ffn_norm.rms save:ffn_norm.input -output drop"
            " save:swiglu.gate_up.input_gathered save:swiglu.gate save:swiglu.silu save:swiglu.up save:swiglu.down.input"
-           " end drop +partial +output -partial next -output drop:all close:layer", _ENDS),
-    Script("head_forward", "open:last save =loss.logits_shard close:last finish", _ENDS),
+           " end drop +partial +output -partial next -output drop:all close:layer", UNITS),
+    Script("head_forward", "open:last save =loss.logits_shard close:last finish", UNITS),
     Script("loss_forward", "=loss.scalars =loss.logits_shard_fp32 =loss.logits_shifted"
            " =loss.shard_statistics save -loss.shard_statistics -loss.logits_shifted -loss.logits_shard_fp32"
-           " -loss.logits_shard =loss.scalars_after", _ENDS),
-    Script("after_forward", "", _ENDS),
+           " -loss.logits_shard =loss.scalars_after", UNITS),
+    Script("after_forward", "", UNITS),
     Script("loss_backward", "-loss.scalars_after =loss.scalars_backward =loss.label_masks =loss.gradient_shard/2"
            " =loss.exponentials =loss.gradient_shard/2 -loss.gradient_shard/2 -loss.exponentials -loss.label_masks free"
            " -loss.scalars_backward -loss.scalars =last_steps.loss =last_steps.logits_gradient"
-           " -loss.gradient_shard/2", _ENDS),
+           " -loss.gradient_shard/2", UNITS),
     Script("head_backward", "reopen:last grad:final_norm grad:head =last_steps.input_gradient"
-           " -last_steps.logits_gradient free:head", _ENDS),
+           " -last_steps.logits_gradient free:head", UNITS),
     Script("head_reduce", "-last_steps.input_gradient =norm.gradient =residual.gradient free:final_norm -norm.gradient"
-           " reduce:last", _ENDS),
+           " reduce:last", UNITS),
     Script("layer_backward", "reopen:layer again +gathered.copy +gathered.gradient -gathered.copy"
            " grad:swiglu.down.weight +down.input_gradient -gathered.gradient free:swiglu.down.input +up.gradient"
            " +silu.gradient -down.input_gradient free:swiglu.up free:swiglu.silu grad:swiglu.up.weight =input.gradient"
@@ -83,11 +83,11 @@ SCRIPTS: tuple[Script, ...] = (
            " =input.sum -input.gradient -input.gradient grad:attention.q.weight =input.gradient -q.gradient"
            " free:attention =input.sum -input.sum -input.gradient +input.reduced -input.sum +norm.input_gradient"
            " grad:attention_norm -input.reduced free:attention_norm =residual.gradient -residual.gradient"
-           " -norm.input_gradient free reduce:layer", _ENDS),
+           " -norm.input_gradient free reduce:layer", UNITS),
     Script("embedding_backward", "reopen:embedding grad:embedding -residual.gradient reduce:embedding -last_steps.loss",
-           _ENDS),
-    Script("last_reduce", "unshare", _ENDS),
-    Script("optimizer_step", "+* -*", _ENDS),
+           UNITS),
+    Script("last_reduce", "unshare", UNITS),
+    Script("optimizer_step", "+* -*", UNITS),
     Script("head_forward", "open:last save =loss.compiled_logits_held close:last finish", _COMPILED),
     Script("loss_forward", "=loss.compiled_value =loss.compiled_sums =loss.compiled_shifted save"
            " -loss.compiled_shifted -loss.compiled_sums -loss.compiled_logits_held", _COMPILED),
@@ -96,11 +96,17 @@ SCRIPTS: tuple[Script, ...] = (
            _COMPILED),
 )
 
+#: Parameters of a layer in the order of its modules.
+MODULES = (
+    *(f"attention.{name}" for name in ("q.weight", "k.weight", "v.weight", "o_proj.weight", "q_norm.weight",
+                                       "k_norm.weight")),
+    *(f"swiglu.{name}.weight" for name in ("gate", "down", "up")), "attention_norm.weight", "ffn_norm.weight",
+)
+
 #: Sums of terms whose parts the scripts for the given choices make one by one.
 WALKED: tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]], ...] = (
-    (_ENDS, ("gathered", "gathered_head", "gathered_norm", "passed_layers", "gathered_embedding", "reduced_last",
-             "accumulated_gradients", "reduced_gradients", "embedding_gradients", "kept_gradients", "recomputed_layer",
-             "layer_temporaries")),
+    (UNITS, ("gathered", "gathered_head", "gathered_norm", "gathered_forward", "layers_at_work", "gathered_embedding",
+             "reduced_last", "accumulated_gradients", "reduced_gradients", "embedding_gradients", "kept_gradients")),
 )
 #: Saved tensors of a recomputed layer in the memory of those that its checkpoint kept.
 SAME_MEMORY: Mapping[str, str] = {

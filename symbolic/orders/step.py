@@ -85,9 +85,13 @@ def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
     return _LATE if choices["peak"] == "torch" and kind != "deepspeed" else _BIRTHS[kind]
 
 
+#: Parameters of a layer in the order of its modules, by the choices with which it is known.
+_MODULES = ((transformers.ANY, transformers.MODULES), (fsdp.UNITS, fsdp.MODULES))
+
+
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
-    return transformers.MODULES if fits(transformers.ANY, choices) else ()
+    return next((names for options, names in _MODULES if fits(options, choices)), ())
 
 
 def parameters(shape: tuple[Dimension, ...], choices: Mapping[str, str]) -> tuple[Dimension, ...]:

@@ -17,7 +17,7 @@ LINKS = {
     "out of memory": "#model=llama-3.1-405b&rank=2", "no layout": "#pipeline_parallel=3",
     "many ranks": "#num_gpus=1040&global_batch_size=1040&pipeline_parallel=80&tensor_parallel=1&rank=40",
     "notice": "#colour=red", "loss": "#pipeline_parallel=1&recompute=full&tensor_parallel=8",
-    "torchtitan": "#implementation=torchtitan&term=stage.passed_layers.layer_backward&pipeline_parallel=1",
+    "torchtitan": "#implementation=torchtitan&term=stage.layers_at_work.layer_backward&pipeline_parallel=1",
     "no time": "#model=llama-3.1-8b&gpu=v100-32gb&num_gpus=64",
     "beside no layout": "#model=llama-3.1-405b&num_gpus=64&global_batch_size=64&pipeline_parallel=2&price=2.1"
     "&against=model%3Dllama-3.1-405b%26num_gpus%3D64",

@@ -50,12 +50,12 @@ _OF_ONE_KIND = {
                      "quantised_gradients", "dense_behind"), "dense layers have no experts"),
     **dict.fromkeys(("bound_behind", "bound_at_first", "bound_in_the_end"),
                     "only a dispatcher of tokens binds a graph"),
-    **dict.fromkeys(("passed_gradients", "passed_layers", "layer_temporaries", "recomputed_layer"),
+    **dict.fromkeys(("passed_gradients", "layer_temporaries", "recomputed_layer"),
                     "layers_at_work has them for each kind of layer of models with experts"),
     "gathered_forward": "gathered_last has it for models with experts, where the embedding is a unit",
     "layers_at_work": "dense models without units of FSDP2 have a line for each of its parts",
     **dict.fromkeys(("layer_forward", "gathered_last"),
-                    "forward passes of dense layers are no moments in torchtitan, as docs/limits.md says"),
+                    "gathered_forward has the forward pass of dense layers"),
     "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
 }
 

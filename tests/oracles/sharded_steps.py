@@ -219,11 +219,13 @@ class _Llama(nn.Module):
 
 
 def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: bool = False,
-             shards: torch.dtype = torch.float32, reduced: torch.dtype = torch.float32) -> Recorder:
+             shards: torch.dtype = torch.float32, reduced: torch.dtype = torch.float32, *,
+             stays: bool = False) -> Recorder:
     """Record training steps with fused AdamW and nothing recomputed; ``shards`` are those of weights and gradients.
 
-    ``sizes`` are L, h, a, k, d, f, v, s and b. ``in_backward``: every parameter has an optimizer of its own, which its
-    hook runs in the backward pass, as in torchtitan's ``OptimizersInBackwardContainer``.
+    ``sizes`` are L, h, a, k, d, f, v, s and b. ``stays``: parameters stay gathered behind the forward pass.
+    ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the backward pass, as in
+    torchtitan's ``OptimizersInBackwardContainer``.
     """
     recorder = Recorder()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
@@ -237,9 +239,9 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
             torch.set_default_dtype(torch.float32)
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
             for unit in (model.embedding, *model.layers):
-                fully_shard(unit, mesh=mesh, mp_policy=policy)
+                fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=not stays)
             fully_shard([model.norm, model.output], mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-            fully_shard(model, mesh=mesh, mp_policy=policy)
+            fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=not stays)
             for module in (model.embedding, *model.layers, model.norm, model):
                 module.set_gradient_divide_factor(1.0)
             with recorder:

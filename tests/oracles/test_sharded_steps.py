@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sympy import Integer
 
 from shardmath.account.accounting import explain
 from shardmath.account.configured import configured
+from shardmath.account.replaying import replayed
 from shardmath.allocator.trace import replay
 from shardmath.models.model import Model
 from shardmath.steps.rows import Rows
@@ -54,6 +56,28 @@ def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers:
     for stream, number in STREAMS.items():
         assert moments[stream] == pytest.approx(largest[number], abs=64), stream
         assert by_stream(ours)[stream] == pytest.approx(by_stream(theirs)[number], rel=0.012), stream
+
+
+@pytest.mark.cases(4, 60)
+def test_peak_of_small_models_with_few_tokens(draws: list[Random]) -> None:
+    """Ledger and replay, where the peak is often a moment of FSDP2's units: copies in a forward pass, reductions."""
+    for draw in draws:
+        heads, width = draw.choice((1, 2, 4)), draw.choice((32, 64))
+        sizes = {"L": draw.randint(1, 4), "a": heads, "k": draw.choice([k for k in (1, 2, 4) if k <= heads]),
+                 "d": width, "h": heads * width, "f": 32 * draw.randint(4, 40),
+                 "v": draw.choice((1, 2, 8)) * heads * width, "s": draw.choice((16, 64, 256)), "b": draw.choice((1, 2))}
+        ranks, stays = draw.choice((2, 4, 8)), draw.choice((False, True))
+        model = Model(
+            name="drawn", source="", hidden_size=sizes["h"], ffn_hidden_size=sizes["f"], num_layers=sizes["L"],
+            num_attention_heads=heads, num_kv_heads=sizes["k"], head_dim=width, vocab_size=sizes["v"],
+            tied_embeddings=False, qkv_bias=False, qk_norm=False, max_seq_length=8192)
+        account = replayed(configured(
+            model, "h100-80gb", implementation="torchtitan", seq_length=sizes["s"], micro_batch_size=sizes["b"],
+            global_batch_size=sizes["b"] * ranks, data_parallel=ranks,
+            kernels={"reshard": "never" if stays else "default"}))
+        assert account.replay is not None, (account.replay_unknown, sizes, ranks, stays)
+        theirs = recorded(sizes, ranks, stays=stays).peak
+        assert account.peak_bytes == account.replay.allocated_bytes == pytest.approx(theirs, abs=64), (sizes, ranks)
 
 
 @pytest.mark.parametrize("reduced", [torch.bfloat16, torch.float32])

@@ -139,34 +139,26 @@ def drawn_sharding(draw: Random) -> Sharding:
 
 @pytest.mark.cases(6, 100)
 def test_allocated_bytes_with_fsdp2_are_those_of_transformers(draws: list[Random]) -> None:
-    """Ledger and replay, where both are of one mind: forward passes of layers and final norm are no moments yet.
-
-    With few tokens the peak is where parameters are gathered or copied, or where gradients of a layer are reduced.
-    """
-    shown = 0
+    """Ledger and replay: with few tokens the peak is where parameters are gathered or copied, or a layer is reduced."""
     for draw in draws:
         (family, shape, run), sharding = drawn(draw), drawn_sharding(draw)
         shape |= {"s": draw.choice((16, 64, 256, shape["s"]))}
         theirs = sharded(family, shape, sharding, **run).peak
         configuration = run_of(family, shape, sharding=sharding, **run)
         account = replayed(configuration)
-        if account.replay is None:
-            assert "forward pass" in account.replay_unknown, account.replay_unknown
-            continue
-        shown += 1
+        assert account.replay is not None, (account.replay_unknown, family, shape, sharding, run)
         peak = explained(configuration).peak_bytes
         assert peak == theirs == account.replay.allocated_bytes, (family, shape, sharding, run)
-    assert shown > 0.8 * len(draws)
 
 
 @pytest.mark.cases(3, 60)
 def test_units_of_accelerate(draws: list[Random]) -> None:
-    """Ledger and replay with the units that readers take; of such vocabularies no forward pass is the peak."""
+    """Ledger and replay with the units that readers take."""
     for draw in draws:
         family, shape, run = drawn(draw)
-        shape |= {"u": draw.choice((4, 8, 32)) * shape["h"]}
+        shape |= {"u": draw.choice((1, 4, 32)) * shape["h"], "s": draw.choice((16, 64, shape["s"]))}
         weight, reshard = draw.choice((2, 4)), draw.choice((True, True, False))
-        sharding = Sharding(draw.choice((2, 4, 8)), weight, draw.choice((2, weight)), reshard, is_accelerates=True)
+        sharding = Sharding(draw.choice((1, 2, 4, 8)), weight, draw.choice((2, weight)), reshard, is_accelerates=True)
         configuration = run_of(family, shape, sharding=sharding, **run)
         account = replayed(configuration)
         assert account.replay is not None, account.replay_unknown

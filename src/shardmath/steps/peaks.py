@@ -17,8 +17,8 @@ def refuse_another_peak(
 ) -> None:
     """Raise InputError for a trace whose peak is not ``peak_bytes``, the ledger's.
 
-    The ledger is known to lack attention's backward pass behind a narrow MLP in Megatron-Core, and forward passes in
-    PyTorch's own step. Any other difference is a fault of the replay or of the ledger, but that DeepSpeed's first rank
+    The ledger is known to lack attention's backward pass behind a narrow MLP in Megatron-Core, and forward passes of
+    torchtitan's layers. Any other difference is a fault of the replay or of the ledger, but that DeepSpeed's first rank
     may have less: the ledger has the most of any rank, and of any place in a layer at which a bucket may get full.
     """
     if trace.peak == peak_bytes or (choices["data_parallel"] == "deepspeed" and trace.peak < peak_bytes):

@@ -133,6 +133,11 @@ def _last(terms: TermSet, implementation: Implementation) -> Expr:
     return _norm_and_head(terms, implementation) + embedding
 
 
+def _residual() -> Expr:
+    """Return the rank's share of hidden states of 16 bits, or of their gradient."""
+    return product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+
+
 def _norm_and_head(terms: TermSet, implementation: Implementation) -> Expr:
     return COMPUTE * gathered_outside(terms, implementation, Place.LAST, Place.MTP)
 
@@ -187,21 +192,21 @@ def _head_gathered(terms: TermSet, implementation: Implementation) -> Expr:
 def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     """Norm and head are one unit: gradients are reduced after the norm's backward pass, which needs its saved input.
 
-    The head's gradient is freed when the output of the reduce-scatter is there, the norm's before. That of a matrix
-    which is the embedding too waits for the embedding's.
+    The head's gradient is freed when the output of the reduce-scatter is there, the norm's before; on one rank both
+    are freed before. That of a matrix which is the embedding too waits for the embedding's.
     """
     apart = are_apart(implementation.choices)
     unit = outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
     made = COMPUTE * (outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
                       + (1 - apart) * outside(terms, implementation, "parameters", Place.FIRST))
-    of_the_norm = COMPUTE * terms["final_norm.parameters"].symbol
+    freed_before = SEVERAL * COMPUTE * terms["final_norm.parameters"].symbol + (1 - SEVERAL) * made
     own = _last(terms, implementation)
     others = _all(terms) - own if implementation.choices["reshard"] == "never" else Integer(0)
-    residual = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    residual = _residual()
     saved = terms["final_norm.saved"].symbol * instances(Place.LAST, implementation.choices)
     reduced = _reduced(implementation.choices, unit)
     return others + _prefetched(terms, implementation) + made + Max(
-        own + saved + residual, apart * (w * unit + Max(Integer(0), reduced - of_the_norm)),
+        own + saved + residual, apart * (w * unit + Max(Integer(0), reduced - freed_before)),
     )
 
 
@@ -310,7 +315,7 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
         return tuple(Integer(0) for _ in kinds_of_layers(terms))
     held, reduced = _held(terms, implementation)
     gone = held_by_whole_layers(implementation)
-    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    gradient = _residual()
 
     def moment(kind: _Kind) -> Expr:
         several = Iverson(Ge(kind.number, 2))
@@ -321,22 +326,25 @@ def copied_out(terms: TermSet, implementation: Implementation) -> tuple[Expr, ..
 
 
 def gathered_ahead(terms: TermSet, implementation: Implementation) -> tuple[Expr, ...]:
-    """Return the same when the next layer is gathered behind the first or second of a kind: its share is cast for that.
+    """Return the same when the next layer is gathered behind one of each kind: its share is cast for that.
 
-    The layer's own backward pass has not begun: the gradient of its output is there.
+    The layer's own backward pass has not begun: the gradient of its output is there. What is between the first two
+    layers and the last two of a kind changes evenly.
     """
     if implementation.choices["reshard"] == "never":
         return tuple(Integer(0) for _ in kinds_of_layers(terms))
     held, reduced = _held(terms, implementation)
-    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    gradient = _residual()
 
     def moment(kind: _Kind) -> Expr:
-        def at(before: int, reducing: Expr) -> Expr:
-            ahead = if_any(kind.number - before - 1, kind.own, kind.ahead)
+        def at(before: Expr, ahead: Expr, reducing: Expr) -> Expr:
             return before * kind.change + reducing + BUFFERED * (ahead + ahead / SHARDS)
-        several = Iverson(Ge(kind.number, 2))
-        return (held + kind.own + gradient + reduced + kind.passed
-                + Max(at(0, kind.behind), several * at(1, kind.reducing)))
+        none, first, number = Integer(0), Integer(1), kind.number
+        several, more = Iverson(Ge(number, 2)), Iverson(Ge(number, 3))
+        return (held + kind.own + gradient + reduced + kind.passed + Max(
+            at(none, if_any(number - 1, kind.own, kind.ahead), kind.behind),
+            several * at(first, if_any(number - 2, kind.own, kind.ahead), kind.reducing),
+            more * at(number - 2, kind.own, kind.reducing), more * at(number - 1, kind.ahead, kind.reducing)))
     return tuple(map(moment, _kinds(terms, implementation)))
 
 
@@ -349,7 +357,7 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
     """
     choices = implementation.choices
     held, reduced = _held(terms, implementation)
-    gradient = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    gradient = _residual()
     kinds, layers = _kinds(terms, implementation), [layer for layer, _ in kinds_of_layers(terms)]
     tables = _saved(terms, *_TABLES)
 
@@ -366,7 +374,7 @@ def while_reduced(terms: TermSet, implementation: Implementation) -> tuple[Expr,
         none, first, number = Integer(0), Integer(1), kind.number
         several = Iverson(Ge(number, 2))
         last = at(number - 1, none) - (1 - Iverson(Ge(others, 1))) * tables
-        largest = Max(several * at(none, first), several * at(number - 2, first), last)
+        largest = last + several * Max(Integer(0), at(none, first) - last, at(number - 2, first) - last)
         output = _reduced(choices, sum_of(terms, layer, "aligned"))
         return (kind.passed + reduced + gradient - saved + kind.reducing + largest
                 + Max(made, SEVERAL * product(COMPUTE, *local_shape(_last_trained(choices))) + output))
@@ -396,11 +404,6 @@ def _held(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
     return _with_layers(terms, implementation), reduced
 
 
-def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
-    moment, = passed_layers(terms, implementation)
-    return moment
-
-
 def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     return _first(terms, implementation) + w * _of_first_layer(terms, lambda layer: sum_of(terms, layer, "aligned"))
 
@@ -416,8 +419,8 @@ def _of_first_layer(terms: TermSet, elements: Callable[[str], Expr]) -> Expr:
 def gathered_with_the_first_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what is there when the first layer is gathered: what is saved, its input, gradients of micro-batches.
 
-    It is copied out of its buffer while that of the unit before is there. The model holds numbers of positions, which
-    recompute saves anyway. The input is the output of a frozen embedding, which is saved but for recompute.
+    It is copied out of its buffer while that of the unit before is there. The input is the output of the embedding,
+    which recompute keeps, and which is saved where it is frozen.
     """
     choices = implementation.choices
     before = _first(terms, implementation)
@@ -425,10 +428,23 @@ def gathered_with_the_first_layer(terms: TermSet, implementation: Implementation
     saved = _saved(terms, "embedding", *_TABLES)
     first = COMPUTE * _of_first_layer(terms, lambda layer: gathered_of(terms, layer))
     gathered = held + BUFFERED * before + (1 + BUFFERED) * first
-    positions = product(Integer(8), *local_shape((SEQUENCE,)))
+    positions = Integer(0) if choices["router"] == "torchtitan" else (1 - rfull) * _positions()
     own = Integer(1) if choices["adapters"] == "none" else rfull
-    return (gathered + saved + (1 - rfull) * positions + _of_earlier(terms)
-            + own * product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
+    return gathered + saved + positions + _of_earlier(terms) + own * _residual()
+
+
+def held_by_model(choices: Mapping[str, str]) -> Expr:
+    """Return what a model of Transformers holds in its forward pass: numbers of positions, and the first layer's input.
+
+    With recompute both are saved anyway, and the input is where the embedding is frozen.
+    """
+    if choices["router"] == "torchtitan":
+        return Integer(0)
+    return (1 - rfull) * (_positions() + (_residual() if choices["adapters"] == "none" else Integer(0)))
+
+
+def _positions() -> Expr:
+    return product(Integer(8), *local_shape((SEQUENCE,)))
 
 
 def _of_earlier(terms: TermSet) -> Expr:
@@ -446,6 +462,17 @@ def gathered_in_the_last_layer(terms: TermSet, implementation: Implementation, b
     return gathered + buffers * BUFFERED * own + _of_earlier(terms)
 
 
+def gathered_at_the_end(terms: TermSet, implementation: Implementation) -> tuple[Expr, Expr]:
+    """Return what is gathered when final norm and head are copied out of their buffer, and when the norm computes.
+
+    All parameters stay gathered; the buffer of the last layer is there until the last unit has been copied out.
+    """
+    beside, last = _of_earlier(terms), _last_buffer(terms, implementation)
+    return (_all(terms) + _buffer(terms, implementation)
+            + are_apart(implementation.choices) * BUFFERED * _norm_and_head(terms, implementation) + beside,
+            _all(terms) + last + beside)
+
+
 def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the same when the last layer with experts, or the unit behind it, is copied out of its buffer.
 
@@ -455,7 +482,7 @@ def _copied_out_in_forward_pass(terms: TermSet, implementation: Implementation) 
     before = if_any(Ldr, COMPUTE * sum_of(terms, "layer", "aligned"), _first(terms, implementation))
     several = Iverson(Ge(Ler, 2))
     before = several * layer + (1 - several) * before
-    residual = product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
+    residual = _residual()
     tables = Integer(0)
     if implementation.choices["rope"] == "cast":
         tables = 2 * product(COMPUTE, *local_shape((SEQUENCE, HEAD_DIM)))
@@ -487,12 +514,12 @@ _FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
 _ROOT: Any = {**_FSDP, "units": ("root",)}
 _ENDS: Any = {**_FSDP, "units": ENDS}
 _DENSE: Any = {"layers": ("dense",)}
-#: Of layers of Transformers, which its routers tell, every operation is known, and of the final norm.
+#: Of Transformers, which its routers tell, every operation of the final norm is known.
 _OF_TRANSFORMERS: Any = {"router": TRANSFORMERS_ROUTERS}
-#: Layers that are units of FSDP2 and of which every operation is known, and all other steps.
-LAYER_UNITS: Any = {**_FSDP, **_OF_TRANSFORMERS}
+#: Where layers are units of FSDP2, and all other steps.
+LAYER_UNITS: Any = _FSDP
 NOT_UNITS: Any = (
-    {"router": ("torchtitan",)}, {**_OF_TRANSFORMERS, "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
+    {"pipeline": ("torch",)}, {"pipeline": ("own",), "data_parallel": BY_NAME["data_parallel"].without("fsdp")})
 _FREED: Any = {"reshard": ("always", "default")}
 _NEVER: Any = {**_FSDP, "reshard": ("never",)}
 _FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
@@ -513,10 +540,9 @@ SIZES: tuple[Any, ...] = (
     ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
     ("gather_buffer", "Buffer of the last unit's parameters", _FORWARD, _last_buffer,
      {**_ENDS, "gathered_input": ("dropped",)}),
-    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
-     gathered_with_the_first_layer, {**_ROOT, "adapters": ("none",)}),
-    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
-     gathered_with_the_first_layer, {**_ENDS, **_DENSE, **_OF_TRANSFORMERS, "adapters": ("none",)}),
+    *(("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+       gathered_with_the_first_layer, {**options, "adapters": ("none",)}) for options in (
+           {**_ROOT, "layers": ("experts",)}, {**_FSDP, **_DENSE, **_FREED})),
     ("gathered_last", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
      _copied_out_in_forward_pass, {**_ENDS, "layers": ("experts",)}),
     ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
@@ -526,8 +552,6 @@ SIZES: tuple[Any, ...] = (
      {**_ENDS, **_FREED}),
     ("gathered_norm", "Gathered parameters, the norm's input and gradients of norm and head", ("head_reduce",),
      _for_the_norm, _ENDS),
-    ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
-     {**_FSDP, "units": ("apart",), **_DENSE}),
     ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),
      _before_the_embedding, _FSDP),
     ("reduced_last", "Gradients outside of the layers while they are reduced", ("last_reduce",), _last_reduced, _FSDP),

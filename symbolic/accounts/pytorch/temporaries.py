@@ -34,8 +34,10 @@ from .gathered import (
     SHARDS,
     copied_out,
     gathered_ahead,
+    gathered_at_the_end,
     gathered_in_the_last_layer,
     gathered_with_the_first_layer,
+    held_by_model,
     kinds_of_layers,
     outside,
     passed_layers,
@@ -150,22 +152,40 @@ def _in_the_last_forward_pass(terms: TermSet, implementation: Implementation) ->
     return product(1 - rfull, Min(Integer(1), instances(Place.EXPERTS, implementation.choices)), there)
 
 
-def _in_frozen_layers(terms: TermSet, implementation: Implementation) -> Expr:
-    """Return the largest of three moments of the forward pass of frozen layers that FSDP2 gathers, with what is saved.
+def _in_forward_pass(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the largest moment of a forward pass of layers that FSDP2 gathers, with what is saved.
 
     The first layer is gathered; the last of several is copied out of its buffer while that of the layer before is
-    there; the last one computes, if it is not recomputed. Its input is there, which the embedding saved where it is the
-    first, and numbers of positions, which recompute saves anyway. A trained model has more later on, with the gradient
-    of its head.
+    there; the last one computes. Its input is there, and what the model holds. Where all stays gathered, final norm and
+    head are copied out too; where it does not, a trained model has more in its backward pass. Layers of torchtitan do
+    not compute here: their temporaries are smaller than what comes and goes with the next unit, unless tokens are many.
     """
+    choices = implementation.choices
     saved, several = terms["stage.inner_activations"].symbol, Iverson(Ge(Lr, 2))
-    held = total(several * _bf16(SEQUENCE_SP, BATCH, HIDDEN), product(Integer(8), *local_shape((SEQUENCE,))))
-    beside = product(1 - rfull, held)
-    copied_out = total(saved, beside, -product(1 - rfull, sum_of(terms, "layer", "saved")),
-                       gathered_in_the_last_layer(terms, implementation, 2))
-    temporaries = Max(*layer_moments(implementation, is_forward=True))
-    computing = total(saved, beside, temporaries, gathered_in_the_last_layer(terms, implementation))
-    return Max(gathered_with_the_first_layer(terms, implementation), several * copied_out, (1 - rfull) * computing)
+    residual, held = _bf16(SEQUENCE_SP, BATCH, HIDDEN), held_by_model(choices)
+    beside = total(held, product(1 - rfull, several, residual))
+    of_layer = total(product(1 - rfull, sum_of(terms, "layer", "saved")),
+                     *(product(rfull, terms[name].symbol) for name in _KEPT_BY_FORWARD if name in terms))
+    copied_out = total(saved, beside, -of_layer, gathered_in_the_last_layer(terms, implementation, 2))
+    moments = [gathered_with_the_first_layer(terms, implementation), several * copied_out]
+    gathered = total(saved, beside, gathered_in_the_last_layer(terms, implementation))
+    if choices["reshard"] == "never":
+        copied, normed = gathered_at_the_end(terms, implementation)
+        at_end = [copied]
+        if choices["router"] != "torchtitan":
+            moments.append(total(gathered, *_of_a_forward_pass(implementation)))
+            at_end.append(total(normed, terms["final_norm.saved"].symbol,
+                                Max(*layer_moments(implementation, Layer.run_final_norm, is_forward=True))))
+        moments.append(total(saved, held, residual, Max(*at_end)))
+    elif choices["adapters"] != "none":
+        moments.append((1 - rfull) * total(gathered, Max(*layer_moments(implementation, is_forward=True))))
+    return Max(*moments)
+
+
+def _of_a_forward_pass(implementation: Implementation) -> tuple[Expr, Expr]:
+    """Return the temporaries of a layer's forward pass, beside all that it saves: without recompute, and with it."""
+    return (product(1 - rfull, Max(*layer_moments(implementation, is_forward=True))),
+            product(rfull, Max(*layer_moments(implementation, is_forward=True, saves=False))))
 
 
 def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
@@ -176,6 +196,8 @@ def _of_a_dense_layer(terms: TermSet, implementation: Implementation) -> Expr:
 
 #: Dense layers whose temporaries are counted.
 _COUNTED = {"mlp": WALKED["mlp"], "heads": WALKED["heads"]}
+#: Terms of saved tensors that a recomputed layer keeps beside its input.
+_KEPT_BY_FORWARD = ("saved_ops.saved", "saved_ops_mlp.saved")
 #: Moments of a unit of FSDP2 beside those of a layer at work.
 _UNITS = (copied_out, while_reduced)
 
@@ -224,8 +246,9 @@ SIZES: tuple[Any, ...] = (
        _at_work, options) for options in ({"layers": ("experts",)}, {"layers": ("dense",), **LAYER_UNITS})),
     ("layer_forward", "Last layer in its forward pass: its temporaries, and what is gathered", ("experts_forward",),
      _in_the_last_forward_pass, {"layers": ("experts",), "router": ("torchtitan",), "pipeline": ("own",)}),
-    ("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
-     _in_frozen_layers, {**LAYER_UNITS, "layers": ("dense",), "adapters": ADAPTED}),
+    *(("gathered_forward", "Gathered parameters, their buffers, and what is saved", ("layer_gathered",),
+       _in_forward_pass, {**LAYER_UNITS, "layers": ("dense",), **options}) for options in (
+           {"adapters": ADAPTED}, {"adapters": ("none",), "reshard": ("never",)})),
     ("norm_temporaries", "Final norm, and temporaries of its backward pass", ("norm_backward",), _in_the_final_norm,
      {axis: WALKED[axis] for axis in ("router", "precision", "norm", "normalisation")}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each,
