@@ -196,7 +196,7 @@ def test_logits_of_pairs() -> None:
     assert alone == {
         "log_probs": 0, "trl_dpo": (4 * tokens + 8 * scored) * words + 5 * scored - kept,
         "trl_dpo_16": (2 * tokens + 2 * scored) * words + scored - kept,
-        "swift_dpo": 12 * tokens * words + 15 * tokens - kept, "swift_dpo_16": 4 * tokens * words + 11 * tokens - kept,
+        "swift_dpo": 12 * tokens * words + 13 * tokens - kept, "swift_dpo_16": 4 * tokens * words + 9 * tokens - kept,
     }
     for loss in peaks:
         with pytest.raises(InputError, match="micro_batch_size = 3: must be even"):
