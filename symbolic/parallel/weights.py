@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sympy import Expr, Integer
+from sympy import Expr, Gt, Integer
 
 from ..dimension import Dimension
 from ..dimensions import (
@@ -18,6 +18,7 @@ from ..dimensions import (
     SCORE,
     VOCAB,
 )
+from ..functions import Iverson
 from ..ledger import IN_LAYER, Component, Place, Role, Tensor
 from ..sources import BY_KEY
 
@@ -144,5 +145,5 @@ def elements(weight: Weight) -> Expr:
 
 
 def one(weight: Weight) -> Expr:
-    """Return one unit for every parameter."""
-    return Integer(1)
+    """Return one unit for every parameter, none for one without elements, as of shared experts that are not there."""
+    return Iverson(Gt(weight.elements, 0))
