@@ -46,7 +46,9 @@ AXES: tuple[Axis, ...] = (
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
         "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
         "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
-    }, untimed={"sdpa_steps": "fp32 steps of attention"}),
+        "flex": "compiled FlexAttention: as flash, and blocks of its mask in every layer (Gemma 2 in Megatron-Bridge)",
+    }, untimed={"sdpa_steps": "fp32 steps of attention", "flex": "rates of FlexAttention"},
+         needs={"flex": {"value": "view"}}),
     Axis("softmax", "softmax of eager attention in Transformers", {
         "fp32": "in fp32, and a 16-bit copy",
         "low": "in the precision of queries and keys (GPT-2)",

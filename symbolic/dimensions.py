@@ -66,6 +66,7 @@ HEADS = Dimension("heads", a, "query heads")
 KV_HEADS = Dimension("kv_heads", k, "key and value heads of activations")
 HEAD_DIM = Dimension("head_dim", d, "width of one head")
 HALF_HEAD = Dimension("half_head", d / 2, "half of a head: pairs of elements that are turned")
+MASK_BLOCKS = Dimension("mask_blocks", CeilDiv(s, 128), "blocks of 128 tokens of FlexAttention's mask")
 KEYS_AND_SINK = Dimension("keys_and_sink", s + 1, "tokens attended to, and a sink")
 FFN = Dimension("ffn", f, "inner width of the MLP")
 VOCAB = Dimension("vocab", v, "padded vocabulary")
@@ -152,7 +153,7 @@ TORCH_WORKSPACE = Dimension("torch_workspace", wt, "bytes of a cuBLAS workspace 
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
     VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
-    TENSOR_RANKS, ALL_QKV_FEATURES, HIDDEN_COLUMNS, HIDDEN_PART,
+    TENSOR_RANKS, MASK_BLOCKS, ALL_QKV_FEATURES, HIDDEN_COLUMNS, HIDDEN_PART,
     ROUTED, EXPERT_LAYERS, TOPK,
     EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, DISPATCHED, PADDED_RECEIVED, ARRIVED, ALL_CHOICES, ALL_ROUTED, EXPERT_NODES,

@@ -138,7 +138,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked", "picked"), "attention": ("sdpa", *FALCON), "peak": ("torch",),
     "norm": ("eager", "eager_fp32", "eager_scale"), "rope": BY_NAME["rope"].without(*MEGATRON_ROPE),
     "precision": ("autocast", "fp32"),
-    "capping": ("tanh",), "softmax": ("low",), "gelu": ("new", "fast", "python"),
+    "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
              "trl", "cut", *PREFERENCES, "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
@@ -193,7 +193,7 @@ MEGATRON = Implementation(
     },
     replayed={
         "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"),
-        "norms": ("pre",),
+        "norms": ("pre",), "capping": ("none",),
         "dropout": ("none",), "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
@@ -204,7 +204,7 @@ MEGATRON = Implementation(
 #: Options of other frameworks that no class of Transformers has, and no library that trains one.
 _NOT_IN_TRANSFORMERS: dict[str, tuple[str, ...]] = {
     "norm": ("keeps_output", "torch"), "swiglu": ("unfused",), "value": ("repacked",),
-    "attention": ("flash_bshd", "unfused", "fused_softmax", "te_unfused"),
+    "attention": ("flash_bshd", "unfused", "fused_softmax", "te_unfused", "flex"),
     "rope": (*MEGATRON_ROPE, "complex", "cast", "cached"),
     "loss": ("vocab_parallel", "native_fused", "te_fused", "te_fused_fp32", "gathered", *VOCAB_ACTORS, "dtensor",
              "dtensor_compiled", "nanotron"),

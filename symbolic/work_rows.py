@@ -16,7 +16,7 @@ from .work import BOTH_GRADIENTS, NONE, Kernel, Product, Ranks, Stream, Transfer
 
 sp, c, t, s, doc, win, Lw, Lr = symbols("sp c t s doc win Lw Lr")
 
-_FLASH = ("flash", "flash_bshd", "sdpa")
+_FLASH = ("flash", "flash_bshd", "sdpa", "flex")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)

@@ -32,7 +32,7 @@ _NO_RECIPES = ("__init__.py", "dataset_utils.py")
 COUNTED, READ, REFUSED, OTHER, UNSTARTED = "counted", "read", "refused", "another kind", "does not start"
 #: Recipes that Megatron-Core would not start as they are, by the words of the refusal.
 _UNSTARTED = ("times expert_tensor_parallel must divide", "flex dispatcher needs other ranks",
-              "must be a section of the file, with hidden_size")
+              "must be a section of the file, with hidden_size", "takes no packed sequences")
 _GPUS = {"h100": "h100-80gb", "h200": "h200-141gb", "b200": "b200-180gb", "b300": "b300-270gb", "gb200": "gb200-186gb",
          "gb300": "gb300-279gb"}
 _USUAL_GPU, _SIZE = "h100", re.compile(r"_(\d+)gpu(?:_|$)")

@@ -20,6 +20,7 @@ from ..dimensions import (
     KEYS_AND_SINK,
     KV_FEATURES,
     KV_HEADS,
+    MASK_BLOCKS,
     QKV_FEATURES,
     QUERY_FEATURES,
     ROTARY_DIM,
@@ -27,7 +28,7 @@ from ..dimensions import (
     SEQUENCE_SP,
 )
 from ..functions import Iverson
-from ..ledger import Component, Place, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import (
@@ -59,7 +60,7 @@ _ROUNDED = ("mixed", "bf16", "fp16", "autocast")
 _TRAINED = ("none",)
 #: Where the output projection or its adapter reads its input again in the backward pass.
 _READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low", "fp32_uncopied")}
-_FLASH = ("flash", "flash_bshd", "sdpa")
+_FLASH = ("flash", "flash_bshd", "sdpa", "flex")
 _KERNELS = (*_FLASH, "sdpa_masked")
 _STEPS = ("sdpa_steps",)
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
@@ -328,6 +329,18 @@ def _core() -> tuple[Tensor, ...]:
     )
 
 
+def _block_mask() -> tuple[Tensor, ...]:
+    """Return the mask of FlexAttention by blocks, which every layer makes once for a length and never frees."""
+    return tuple(
+        Tensor(f"block_mask.{name}", "core_attention", Role.BUFFER, shape, 16, Lifetime.ONCE, "pytorch",
+               f"int32 {meaning}, cut by the mask and whole", options={"attention": ("flex",)})
+        for name, shape, meaning in (
+            ("counts", (MASK_BLOCKS,), "numbers of blocks of keys for each of queries, and the other way round"),
+            ("places", (MASK_BLOCKS, MASK_BLOCKS), "places of these blocks"),
+        )
+    )
+
+
 def _output() -> tuple[Tensor, ...]:
     at = "o_proj"
     return (
@@ -336,7 +349,7 @@ def _output() -> tuple[Tensor, ...]:
         weight("o_proj.bias", at, (HIDDEN_PART,), "megatron_core", "bias of the output projection, on every rank",
                _OUTPUT_BIAS),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
-              storage="attention.context", attention=("flash", "sdpa", "sdpa_masked"),
+              storage="attention.context", attention=("flash", "sdpa", "sdpa_masked", "flex"),
               fp8=AGAIN, **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
@@ -406,7 +419,7 @@ def _work() -> tuple[Work, ...]:
 COMPONENTS = (
     Component(
         "attention", "Attention with grouped queries", 30, Place.LAYER,
-        (*_qkv(), *_qk_norm(), *_rope(), *_core(), *_output()),
+        (*_qkv(), *_qk_norm(), *_rope(), *_core(), *_block_mask(), *_output()),
         note="The width of all queries, A = a d, need not be h. With t > k every rank keeps one key and one"
         " value head, while the projection weights stay exactly 1/t.",
         options={"heads": ("grouped",)},

@@ -15,7 +15,7 @@ from ..parameters import symbols
 from ..work import Product
 from ..work_rows import column_parallel, over_vocabulary
 
-p, tied, ts, hbias, lcap = symbols("p tied ts hbias lcap")
+p, tied, ts, hbias = symbols("p tied ts hbias")
 
 #: 1 where the head is the embedding itself: a tied one on one stage.
 IS_EMBEDDING = tied * Iverson(Eq(p, 1))
@@ -63,8 +63,6 @@ COMPONENTS = (
             weight("score", "head", (SCORE, HIDDEN), "trl", "output matrix of one row, never tied", loss=SCORES),
             weight("score_bias", "head", (SCORE,), "verl", "bias of the one output", loss=("value",)),
             weight("bias", "head", (VOCAB,), "transformers", "bias of the logits", hbias, loss=OF_WORDS),
-            saved("logits_bounded", "head", (SEQUENCE, BATCH, VOCAB), 2, "transformers", "bf16 tanh of the logits",
-                  lifetime=Lifetime.ONCE, when=lcap, loss=OF_WORDS),
             saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
                   storage="head.normed", lifetime=Lifetime.ONCE, gathered_input=("dropped",),
                   adapters=("none",), loss=WITH_LOGITS),

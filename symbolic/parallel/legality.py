@@ -72,8 +72,10 @@ _STEP: tuple[Rule, ...] = (
     Rule("zero2", "zero2", Le(zero2, zero1), "needs sharded optimizer states"),
     Rule("zero3", "zero3", Le(zero3, zero2), "needs sharded gradients"),
 )
-#: Kernels of Falcon: PyTorch has none for one key and value head of several query heads.
+#: Kernels that take some heads alone. Of Falcon's PyTorch has none for one key and value head of several query heads.
 _KEY_HEADS = {
+    "flex": (Rule("flex_heads", "t", Divides(t, k), "must divide num_kv_heads with attention = flex"),
+             Rule("flex_context", "c", Eq(c, 1), "must be 1 with attention = flex")),
     "sdpa_masked": (Rule("key_heads", "k", Gt(k, 1),
                          "must be above 1 with attention = sdpa_masked: choose sdpa_steps"),),
     "sdpa_steps": (Rule("one_key_head", "k", And(Eq(k, 1), Gt(a, 1)),

@@ -61,7 +61,7 @@ SYSTEM = System(
     words="three axes of tensor parallelism", changes=(Aspect.RANKS,),
     counted={
         "layers": ("dense",), "heads": ("grouped",), "fp8": ("none",), "adapters": ("none",), "peak": ("saved",),
-        "dropout": ("none",), "loss": ("vocab_parallel",), "precision": ("mixed", "fp16"),
+        "capping": ("none",), "dropout": ("none",), "loss": ("vocab_parallel",), "precision": ("mixed", "fp16"),
         "weight_gradient": ("separate",),
     },
     rules=_rules,

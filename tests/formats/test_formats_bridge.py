@@ -259,6 +259,29 @@ def test_exaone_4_has_norms_behind_alone_and_none_of_queries_and_keys(tmp_path: 
     assert made.arguments["kernels"]["attention"] == "fused_softmax"
 
 
+def test_gemma_2_has_the_attention_of_the_checkout_around_a_recipe(tmp_path: Path) -> None:
+    """Where its class is there, scores are bounded in FlexAttention, which packed sequences are refused with."""
+    provider = tmp_path / "megatron" / "bridge" / "models" / "gemma" / "gemma2_provider.py"
+    provider.parent.mkdir(parents=True)
+    provider.write_text("class Gemma2FlexDotProductAttention:\n    pass\n")
+    body = "cfg.model.hf_model_id = 'google/gemma-2-9b'\ncfg.model.seq_length = 4096"
+    made = run(tmp_path, body)
+    apart = {"name", "source", "note", "max_seq_length"}
+    assert made.model.model_dump(exclude=apart) == Model.named("gemma-2-9b").model_dump(exclude=apart)
+    assert (made.arguments["kernels"]["attention"], made.arguments["kernels"]["swiglu"]) == ("flex", "unfused")
+    packed = f"{body}\ncfg.dataset.enable_offline_packing = True"
+    with pytest.raises(InputError, match=r"Gemma 2.* takes no packed sequences"):
+        run(tmp_path, packed)
+    assert run(tmp_path, packed, dataset__enable_offline_packing="false").model == made.model
+
+
+def test_packed_sequences_are_refused_with_attention_that_takes_none(tmp_path: Path) -> None:
+    packed = "cfg.dataset.enable_in_batch_packing = True\ncfg.model.hf_model_id = "
+    with pytest.raises(InputError, match=r"EXAONE 4.* takes no packed sequences"):
+        run(tmp_path, f"{packed}'LGAI-EXAONE/EXAONE-4.0-1.2B'")
+    assert run(tmp_path, f"{packed}'Qwen/Qwen3-8B'").unknown == ()
+
+
 def test_a_dense_layer_predicts_further_tokens_of_k_exaone(tmp_path: Path) -> None:
     """The class of its model makes that layer without experts; the settings that it has of its own are in force."""
     made = run(tmp_path, "cfg.model.hf_model_id = 'LGAI-EXAONE/K-EXAONE-236B-A23B'\ncfg.model.seq_length = 4096")
@@ -269,9 +292,9 @@ def test_a_dense_layer_predicts_further_tokens_of_k_exaone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "noun"), [
-    ("google/gemma-2-2b", "bounded scores in FlexAttention (Gemma 2)"),
+    ("google/gemma-2-2b", "bounded scores in single operations (Gemma 2 in Megatron-Bridge without FlexAttention)"),
     ("LGAI-EXAONE/EXAONE-4.0-32B", "layers with windows among those without (EXAONE 4 32B)"),
-    ("LGAI-EXAONE/K-EXAONE-2.0-750B-A37B", "windows in other layers than all but every n-th (K-EXAONE 2.0)"),
+    ("LGAI-EXAONE/K-EXAONE-2.0-750B-A37B", "gates and windows by layer, shared predictions (K-EXAONE 2.0)"),
     ("stepfun-ai/Step-3.5-Flash", "gates of heads, and windows with another number of heads (Step 3.5)"),
 ])
 def test_layers_that_are_not_counted_are_named(name: str, noun: str, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from shardmath.configuration.fields import SEQ_LENGTH
 from shardmath.configuration.model_classes import missing
-from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS
+from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS, UNTIMED
+from shardmath.models.class_kernels import bridge_kernels
 
 if TYPE_CHECKING:
     from shardmath.compiler.evaluators import Evaluator
@@ -45,9 +46,16 @@ def default_seq_length(model: Model | None) -> int:
 
 
 def default_implementation(model: Model | None) -> str:
-    """Return the first implementation that has the architecture of ``model``; the first of all where none has."""
-    first, *others = IMPLEMENTATIONS
-    return next((name for name in (first, *others) if model is None or has_architecture(name, model)), first)
+    """Return the first implementation that has the architecture of ``model``; the first of all where none has.
+
+    Megatron-Core without a step time comes last.
+    """
+    if model is None:
+        return next(iter(IMPLEMENTATIONS))
+    kernels = bridge_kernels(model.model_type, model.architecture)
+    untimed = any(option in UNTIMED.get(axis, {}) for axis, option in kernels.items())
+    having = [name for name in IMPLEMENTATIONS if has_architecture(name, model)] or list(IMPLEMENTATIONS)
+    return min(having, key=lambda name: untimed and name == "megatron")
 
 
 def has_architecture(implementation: str, model: Model) -> bool:

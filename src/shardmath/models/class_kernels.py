@@ -1,14 +1,14 @@
 """Kernels of model classes in Transformers and in Megatron-Bridge that differ from those of Llama, by ``model_type``.
 
 Each of Transformers was found by what its layers save (tests/oracles/test_huggingface_families.py), each of
-Megatron-Bridge by what its provider chooses (0.3.1).
+Megatron-Bridge by what its provider chooses (0.3.1; Gemma 2 that of the main branch of August 2026).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BRIDGE_KERNELS", "CLASS_KERNELS", "NARROW_ROUTERS"]
+__all__ = ["CLASS_KERNELS", "NARROW_ROUTERS", "bridge_kernels"]
 
 _SCALE = {"norm": "eager_scale"}
 #: Norms of queries and keys behind the projections of all three.
@@ -73,7 +73,18 @@ NARROW_ROUTERS: Mapping[str, Mapping[str, str]] = {"hunyuan_v1_moe": {"router_pr
 _GATE = {"swiglu": "unfused"}
 
 #: Options by axis in Megatron-Bridge; all others have those of Megatron-Core.
-BRIDGE_KERNELS: Mapping[str, Mapping[str, str]] = {
+_BRIDGE_KERNELS: Mapping[str, Mapping[str, str]] = {
     "gemma": _GATE,
+    "gemma2": _GATE,
+    "vaultgemma": _GATE,
     "gemma3_text": {**_GATE, "rope": "fused_twice"},
 }
+
+
+def bridge_kernels(model_type: str, architecture: Mapping[str, str]) -> dict[str, str]:
+    """Return options by axis in Megatron-Bridge where they differ from those of Megatron-Core.
+
+    Bounded scores and logits come with FlexAttention there, whatever the family.
+    """
+    bounded = {"attention": "flex"} if architecture["capping"] == "tanh" else {}
+    return {**_BRIDGE_KERNELS.get(model_type, {}), **bounded}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Integer
 
-from ...choices import BY_NAME, MEGATRON_PEAKS, VOCAB_ACTORS
+from ...choices import BY_NAME, MEGATRON_PEAKS, OF_WORDS, VOCAB_ACTORS
 from ...dimensions import (
     BATCH,
     PAIRS,
@@ -29,7 +29,7 @@ from .policies import policy_rows, policy_work
 from .preference import preference_rows, preference_work
 from .vocab_parallel_policies import vocab_policy_rows, vocab_policy_work
 
-b, t = symbols("b t")
+b, t, lcap = symbols("b t lcap")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
 _WHOLE_LOGITS = (SEQUENCE, BATCH, WHOLE_VOCAB)
 _TOKENS = (SEQUENCE, BATCH)
@@ -40,6 +40,9 @@ _HEAD = ("head_backward",)
 #: Moments of PyTorch's own step behind the loss, and those of FSDP2 by its units.
 _BEHIND = (*_HEAD, "layer_backward", "embedding_backward")
 _NORM = ("norm_backward",)
+#: The loss frees it before the backward pass of the head.
+_BOUNDED = saved("logits_bounded", "loss", _LOGITS, 2, "transformers", "bf16 tanh of the logits",
+                 lifetime=Lifetime.ONCE, when=lcap, loss=OF_WORDS)
 _OF_UNITS = {"root": ("backward_start", *_NORM, "last_reduce"), "ends": (*_NORM, "head_reduce", "last_reduce")}
 
 
@@ -298,7 +301,7 @@ def loss_work() -> tuple[Work, ...]:
 COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
-        (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
+        (_BOUNDED, *_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
          *_gathered(), *preference_rows(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(),
          *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",

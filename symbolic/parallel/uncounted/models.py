@@ -88,6 +88,13 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
              choices["data_parallel"] == "fsdp" or choices["optimizer_kernel"] == "loop")),
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
+        ("scores or logits that are bounded by tanh in Megatron-Core without FlexAttention: choose attention = flex, as"
+         " Megatron-Bridge has it for Gemma 2", choices["capping"] == "tanh" and choices["attention"] != "flex"
+         and choices["router"] not in TRANSFORMERS_ROUTERS),
+        ("FlexAttention in models whose scores and logits have no bounds: choose attention = flash",
+         choices["attention"] == "flex" and choices["capping"] != "tanh"),
+        ("FlexAttention with dropout, which Megatron-Bridge then takes single operations for: choose dropout = none",
+         choices["attention"] == "flex" and choices["dropout"] != "none"),
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
         (f"{of_dense} with experts", bool(of_dense) and choices["layers"] == "experts"),
         ("norms behind attention and MLP with dropout in Megatron-Core",

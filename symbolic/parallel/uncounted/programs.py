@@ -76,8 +76,8 @@ def of_megatron_fsdp(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]
     """Refuse what is not counted with Megatron-FSDP."""
     counted = {
         "precision": ("mixed", "fp16"), "optimizer": ("adamw", "sgd_momentum", "sgd"), "layers": ("dense",),
-        "heads": ("grouped",), "norms": ("pre",), "fp8": ("none", "delayed", "current"), "adapters": ("none",),
-        "schedule": ("1f1b",), "recompute_method": ("each", "block"),
+        "heads": ("grouped",), "norms": ("pre",), "capping": ("none",), "fp8": ("none", "delayed", "current"),
+        "adapters": ("none",), "schedule": ("1f1b",), "recompute_method": ("each", "block"),
     }
     chosen = choices["data_parallel"] == "megatron_fsdp"
     return (

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,12 +14,15 @@ from typing import Any
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats.bridge.layers import (
     EXAONE_4,
+    GEMMA_2,
     GEMMA_3,
+    PACKING,
     PARTS,
     PATTERN,
     PROVIDERS,
     as_flags_say,
     bridge_words,
+    refuse_attention,
     with_own_layers,
 )
 from shardmath.formats.bridge.wheel import wheel, words_from
@@ -30,7 +33,7 @@ from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.formats.scripts.python_file import Interpreter
 from shardmath.formats.scripts.python_modules import follow
-from shardmath.formats.scripts.python_values import UNKNOWN, Built, Function, Unknown
+from shardmath.formats.scripts.python_values import NOT_HERE, UNKNOWN, Built, Function, Unknown
 from shardmath.formats.table import Words
 from shardmath.models.model import Model
 
@@ -41,7 +44,7 @@ SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision", "peft", "da
 _LEFT_OUT = ("dataset.", "train.", "optimizer.")
 _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequence_length", "train.micro_batch_size",
          "train.global_batch_size", "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_",
-         "optimizer.optimizer_")
+         "optimizer.optimizer_", *PACKING)
 _RECIPE = "recipe"
 #: Field of a model with the name of that which it was converted from.
 _CONVERTED = "hf_model_id"
@@ -56,7 +59,7 @@ _FAMILIES = {
     "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
     "kimi-k2": (None, "deepseek_v3"),  # KimiK2Bridge differs in the weight of the balance loss alone
     "glm-4.5": (None, "glm45"), "gpt-oss": (None, "gpt_oss"), "moonlight": (None, "deepseek_v3"),
-    "gemma-3": (GEMMA_3, None), "exaone-4.0": (EXAONE_4, None), "olmoe": (None, "olmoe"),
+    "gemma-2": (GEMMA_2, None), "gemma-3": (GEMMA_3, None), "exaone-4.0": (EXAONE_4, None), "olmoe": (None, "olmoe"),
     "k-exaone": (None, "exaone_moe"),
 }
 #: Settings of bridges that no row of the wheel has: those of their classes of models.
@@ -115,7 +118,8 @@ def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
         words |= _tokenizer_of(configuration)
     others = {key: (value,) for key, value in settings.items() if key != _RECIPE}
     unknown = tuple(key for key in unknown_keys(configuration) if key not in others)
-    run = ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else (), unknown)
+    run = ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else (), unknown,
+                       interpreter.resolve)
     return replace(run, warnings=(*interpreter.notes, *run.warnings))
 
 
@@ -133,18 +137,20 @@ def of_recipe(
 
 def ofwords_from(
     path: str, name: str, recipe: Mapping[str, Words | None], settings: Mapping[str, Words], used: tuple[str, ...],
-    unknown: tuple[str, ...] = (),
+    unknown: tuple[str, ...] = (), resolve: Callable[[str], Any] = lambda dotted: NOT_HERE,
 ) -> Run:
     """Return the run of settings over a recipe's, over those of the model converted from Hugging Face.
 
-    Raises InputError for an ``unknown`` setting from which memory or time follow.
+    ``resolve`` returns what a dotted name is in the checkout around a recipe, ``NOT_HERE`` without one. Raises
+    InputError for an ``unknown`` setting from which memory or time follow.
     """
     words: dict[str, Words | None] = {**recipe, **settings}
+    asked = refuse_attention(words, f"model.{_CONVERTED}", resolve)
     converted = _converted(words)
     base = _of_model(words, converted)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
     whole = {key: said for key, said in {**base, **words}.items()
-             if said is not None and (graphs or key not in _OF_GRAPHS)}
+             if said is not None and (graphs or key not in _OF_GRAPHS) and key not in PACKING}
     options = Options(bridge_words(whole, converted), shown=str, source=path)
     flex = whole.get("model.moe_token_dispatcher_type") != ("flex",) and "model.num_experts" in whole
     if _FLEX in whole and flex:
@@ -154,7 +160,7 @@ def ofwords_from(
     run = with_own_layers(nemo.read(path, name, options, unknown), converted)
     mine = {*recipe, *settings}
     return Run("bridge", path, run.model, run.arguments,
-               (*used, *(key for key in (*run.understood, "model.hf_model_id", PATTERN) if key in mine)),
+               (*used, *(key for key in (*run.understood, "model.hf_model_id", PATTERN, *asked) if key in mine)),
                tuple(key for key in (*run.without_effect, *_OF_GRAPHS, _FLEX) if key in mine and (
                    graphs or key not in run.unknown)),
                tuple(key for key in run.unknown if key in mine), run.warnings, run.replica_batch)
