@@ -27,7 +27,7 @@ from ..parallel.rules import Rule
 from ..parameters import symbols
 from ..rates import host_link_time
 from ..terms import TermSet, product, total
-from .system import Aspect, Choices, Part, Refusal, System
+from .system import Aspect, Choices, Part, Refusal, System, is_moved
 
 NAME = "activation_offload"
 ol, L, m, p, rfull, rcore, rmlp, rn = symbols("ol L m p rfull rcore rmlp rn")
@@ -37,8 +37,6 @@ AGAIN = rfull * rn
 
 #: Both passes of a layer.
 PASSES = ("forward", "backward")
-#: Elements of the smallest saved tensor that is moved.
-SMALLEST_MOVED = Integer(2**20)
 
 
 def _rules(choices: Choices) -> Sequence[Rule]:
@@ -69,7 +67,7 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
 def _moved(tensor: Tensor, elements: Expr, place: Place, choices: Choices) -> Expr:
     if choices[NAME] == "none" or place not in IN_LAYER:
         return Integer(0)
-    return Iverson(elements > SMALLEST_MOVED - 1)
+    return is_moved(elements)
 
 
 def _away(place: Place, choices: Choices) -> Expr:

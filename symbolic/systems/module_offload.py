@@ -24,8 +24,7 @@ from ..parallel.rules import Rule
 from ..parameters import symbols
 from ..rates import host_link_time
 from ..terms import TermSet, product, total
-from .activation_offload import SMALLEST_MOVED
-from .system import Aspect, Choices, Part, System
+from .system import Aspect, Choices, Part, System, is_moved
 
 NAME = "module_offload"
 He, Ler, m, rfull, rmoe = symbols("He Ler m rfull rmoe")
@@ -48,7 +47,7 @@ def _rules(choices: Choices) -> Sequence[Rule]:
 def _moved(tensor: Tensor, elements: Expr, place: Place, choices: Choices) -> Expr:
     if place is not Place.EXPERTS or tensor.module != MODULES.get(choices[NAME]):
         return Integer(0)
-    return Iverson(elements > SMALLEST_MOVED - 1)
+    return is_moved(elements)
 
 
 def _away(place: Place, choices: Choices) -> Expr:

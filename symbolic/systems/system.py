@@ -10,12 +10,21 @@ from typing import NamedTuple
 from sympy import Expr, Integer, Symbol
 
 from ..axis import Axis
+from ..functions import Iverson
 from ..ledger import Place, Role, Tensor
 from ..parallel.rules import Rule
 from ..parallel.weights import State
 from ..terms import TermSet
 
 Choices = Mapping[str, str]
+
+#: Elements of the smallest saved tensor that programs move to a host.
+SMALLEST_MOVED = Integer(2**20)
+
+
+def is_moved(elements: Expr) -> Expr:
+    """Return 1 for a saved tensor that is large enough to be moved to a host, 0 for another."""
+    return Iverson(elements > SMALLEST_MOVED - 1)
 
 
 class Aspect(Enum):

@@ -131,7 +131,7 @@ def test_all_that_is_missing_is_named_at_once(
     ("llama-3.1-8b", "h100-sxm", "h100-80gb or h100-pcie-80gb or h100-nvl-94gb"),
     ("llama-3.1-8b", "a100-sxm4-80gb", "a100-80gb or a100-pcie-80gb"),
     ("gemma-3", "h100-80gb", "gemma-3-1b or gemma-3-4b or gemma-3-12b or gemma-3-27b"),
-    ("meta-llama/Llama-3.1-8B-Instruct", "h100-80gb", "llama-3.1-8b"),
+    ("dolphin/Llama-3.1-8B-Dolphin", "h100-80gb", "llama-3.1-8b"),
 ])
 def test_the_nearest_name_is_the_one_that_was_meant(model: str, gpu: str, nearest: str) -> None:
     with pytest.raises(InputError, match=rf"; nearest legal: {re.escape(nearest)}$"):

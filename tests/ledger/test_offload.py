@@ -14,7 +14,7 @@ from shardmath.errors import InputError
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON
-from shardmath.symbolic.systems.activation_offload import SMALLEST_MOVED
+from shardmath.symbolic.systems.system import SMALLEST_MOVED
 
 OPTIMIZER = MEGATRON.with_choices(optimizer_offload="cpu")
 #: Saved tensors alone: nobody has counted the moments of a step with activation offload.

@@ -27,7 +27,8 @@ def test_all_other_work_has_rows() -> None:
     Pieces of many sizes are gathered one after another, or not, as NCCL and PyTorch have it.
     """
     assert {axis: options for axis, options in UNTIMED.items() if options} == {
-        "attention": {"sdpa_steps": "fp32 steps of attention"}, "precision": {"fp32": "products in fp32"},
+        "attention": {"sdpa_steps": "fp32 steps of attention", "flex": "rates of FlexAttention"},
+        "precision": {"fp32": "products in fp32"},
         "fp8": {"nvfp4": "products in FP4"},
         "optimizer": {"dist_muon": "gathers of whole parameters"},
         "dispatch": {"huggingface_sent": "tokens that Transformers sends to experts"},
