@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured import least, outside, reliability, replays, reserved, stages, uneven
+from validation.measured import glance, least, outside, reliability, replays, reserved, stages, uneven
 from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
@@ -38,6 +38,8 @@ source. An error is predicted minus measured, as a share of the measured; median
 only. It stands beside every framework, though it is about one, and takes LayerNorm for RMSNorm. Dotted lines in the
 plots are 10 % off. Targets stand beside what was reached, also where they were missed.
 
+{glance}
+
 {sections}
 
 {reserved}
@@ -59,7 +61,7 @@ plots are 10 % off. Targets stand beside what was reached, also where they were 
 def page() -> str:
     """Return the text of docs/validation.md. Raises ValueError if a sentence in it would not be true."""
     return _TEXT.format(
-        sections="\n\n".join(map(section, DATASETS)), reserved=reserved.section(),
+        glance=glance.section(), sections="\n\n".join(map(section, DATASETS)), reserved=reserved.section(),
         outside=outside.section(), run_out=reliability.section(), least=least.section(),
         time=timed.section(), fujii=contradiction_counts(),
     )

@@ -9,8 +9,11 @@ import pytest
 
 from validation import report
 from validation.discussion import contradiction_counts
-from validation.measured.datasets import DATASETS
-from validation.measured.metrics import Target
+from validation.measured import glance
+from validation.measured.case import RESERVED
+from validation.measured.datasets import DATASETS, cases_of
+from validation.measured.estimates import estimate
+from validation.measured.metrics import Target, pairs
 
 PAGE = report.PAGE
 
@@ -25,6 +28,19 @@ def test_page_has_every_table() -> None:
     for dataset in DATASETS:
         assert f"## {dataset.title}" in text
         assert f"`tests/data/{dataset.table}`" in text
+
+
+@pytest.mark.slow
+def test_a_table_at_a_glance_counts_its_ranges() -> None:
+    """Reserved memory of fullest ranks and memory of processes have ranges; allocated memory has none."""
+    by_name = {dataset.name: dataset for dataset in DATASETS}
+    peak, reserved = glance.lines(by_name["one_h100"])
+    known = pairs(cases_of(by_name["one_h100"]), RESERVED)
+    inside = sum(low[1] <= pair.measured.bytes <= high[1] for pair in known
+                 for low, high in [estimate(pair.case).ends])  # type: ignore[union-attr]
+    assert peak[7] == ""
+    assert reserved[7] == f"{inside} of {len(known)}"
+    assert 0 < inside < len(known)
 
 
 def test_every_file_that_is_shown_is_there_and_no_other() -> None:
@@ -54,6 +70,7 @@ def test_a_missing_page_is_stale_and_written(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(report, "PAGE", tmp_path / "validation.md")
     monkeypatch.setattr(report, "DATASETS", ())
     monkeypatch.setattr(report.timed, "section", lambda: "## Step time")
+    monkeypatch.setattr(report.glance, "section", lambda: "## All tables at a glance")
     monkeypatch.setattr(report.reserved, "section", lambda: "## Reserved")
     monkeypatch.setattr(report.outside, "section", lambda: "## Outside")
     monkeypatch.setattr(report.reliability, "section", lambda: "## Probability of running out of memory")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,15 @@ def test_what_is_no_snapshot_is_refused_in_a_line(
         snapshot(path)
     assert str(refused.value).isprintable()
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"\x1f\x8b\x08", "gzip packed it"), (b"PK\x03\x04", "zip archive"),
+    (b"SQLite format 3\0", "_dump_snapshot_sqlite"), (pickle.dumps([TAKEN["segments"]]), "memory_snapshot()"),
+    (pickle.dumps(Canary()), "STACK_GLOBAL"),
+])
+def test_what_else_people_have_of_a_snapshot_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(words)):
+        snapshot(path)

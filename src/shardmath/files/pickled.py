@@ -12,6 +12,12 @@ from shardmath.errors import InputError
 LARGEST, MOST, LONGEST = 2**30, 10**8, 16
 #: Byte that every pickle of protocol 2 or later begins with, and the function that writes those read here.
 _PICKLE, _WRITER = b"\x80", "that torch.cuda.memory._dump_snapshot wrote"
+#: How other files begin that people have of a snapshot, and what to do with them.
+_OTHERS = {b"\x1f\x8b": "gzip packed it; unpack it first", b"PK\x03\x04": "it is a zip archive; unpack it first",
+           b"SQLite format 3\0": "it is what _dump_snapshot_sqlite wrote"}
+#: Opcodes that import, build or call something, by name.
+_CALLS = {ord("c"): "GLOBAL", 0x93: "STACK_GLOBAL", ord("R"): "REDUCE", ord("b"): "BUILD", ord("i"): "INST",
+          ord("o"): "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x82: "EXT1", ord("P"): "PERSID", ord("Q"): "BINPERSID"}
 _MARK = object()
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _CONSTANTS: dict[int, Any] = {ord("N"): None, 0x88: True, 0x89: False}
@@ -41,7 +47,9 @@ def read_plain(field: str, path: str | os.PathLike[str]) -> Any:
     except OSError as error:
         raise InputError(field, text, f"must be readable: {error.strerror}") from None
     if content[:1] != _PICKLE:
-        raise InputError(field, text, f"must be a pickle {_WRITER}: it is another kind of file")
+        kind = next((words for start, words in _OTHERS.items() if content.startswith(start)),
+                    "it is another kind of file")
+        raise InputError(field, text, f"must be a pickle {_WRITER}: {kind}")
     try:
         return _run(content)
     except _ForeignError as error:
@@ -90,7 +98,8 @@ def _run(content: bytes) -> Any:
             (value,) = stack
             return value
         else:
-            raise _ForeignError(f"byte {place - 1} is the opcode {code:#04x}")
+            name = f", {_CALLS[code]}: nothing is imported or called here" if code in _CALLS else ""
+            raise _ForeignError(f"byte {place - 1} is the opcode {code:#04x}{name}")
     raise _ForeignError(f"it has more than {MOST} opcodes")
 
 

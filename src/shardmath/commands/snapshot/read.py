@@ -72,5 +72,8 @@ def read_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     values = read_plain("file", path)
     if not isinstance(values, dict) or not isinstance(values.get("segments"), list):
-        raise InputError("file", os.fspath(path), "must be what torch.cuda.memory._dump_snapshot writes")
+        rule = "must be what torch.cuda.memory._dump_snapshot writes"
+        if isinstance(values, list):
+            rule += ": a list, such as memory_snapshot() returns, has no trace"
+        raise InputError("file", os.fspath(path), rule)
     return values
