@@ -104,7 +104,7 @@ def test_where_nothing_fits_the_reason_stands_in_the_answer() -> None:
     assert (answer.fastest, answer.cheapest) == (None, None)
     with pytest.raises(InputError, match="nothing fits"):
         answer.plot()
-    plans = [planned(num_gpus=(256,), **risk) for risk in ({"risk": "1%"}, {})]
+    plans = [planned(num_gpus=(128,), **risk) for risk in ({"risk": "1%"}, {})]
     assert [answer.risk for answer in plans] == pytest.approx([0.01, 0.5], rel=1e-4)
     (unsafe,), (risky,) = (answer.offers for answer in plans)
     assert (unsafe.reason, risky.reason) == ("nothing fits", "")
@@ -248,7 +248,7 @@ def test_the_command_prints_the_plan_and_its_document(
     assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (64, 76_300)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
-    assert "Cheapest: 64 h100-80gb, 21.8 (20.3-23.6) days, 67.1k" in text
+    assert "Cheapest: 128 h100-80gb, 10.5 (9.76-11.4) days, 64.5k" in text
     assert "Not counted: failures (--pause and --restart), CO2 (--carbon)." in text
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2
