@@ -33,6 +33,7 @@ from oracles import (
     test_huggingface_experts,
     test_huggingface_families,
     test_huggingface_layer,
+    test_megatron_bounded,
     test_megatron_expert_mlps,
     test_megatron_expert_steps,
     test_megatron_gpt,
@@ -45,6 +46,7 @@ from shardmath.compiler.evaluators import find
 from shardmath.configuration import model_classes
 from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
+from shardmath.generated.definitions import UNTIMED
 from shardmath.models.config_json import FAMILIES
 from shardmath.models.model import Model
 from shardmath.symbolic.choices import ARCHITECTURE
@@ -108,6 +110,7 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
                 field: ("true",) for letter, field in SWITCHES.items()
                 if letter in megatron_layouts.random_layout(Random(0), "fused")}),
             _parts(test_megatron_gpt, test_megatron_gpt.VARIANTS.values(), test_megatron_gpt.DRAWN),
+            _parts(test_megatron_bounded, [(test_megatron_bounded.BOUNDED,)]),
             _parts(test_megatron_expert_mlps, (), test_megatron_expert_mlps.DRAWN),
             _parts(test_gpt_counted, test_gpt_counted.VARIANTS.values()),
             _parts(test_experts_counted, test_experts_counted.VARIANTS.values()),
@@ -144,7 +147,7 @@ def _of(module: object, families: Iterable[str]) -> Oracle:
     return Oracle(_file(module), families=frozenset(families))
 
 
-def _parts(module: object, variants: Iterable[tuple[object, object]],
+def _parts(module: object, variants: Iterable[tuple[object, ...]],
            drawn: Mapping[str, tuple[str, ...]] | None = None) -> Oracle:
     """The parts of Megatron-Core's variants, and those that are drawn."""
     implementations = [part for variant in variants for part in variant if isinstance(part, Implementation)]
@@ -215,8 +218,10 @@ def cell(
     why = [f"no oracle tries {', '.join(missing)}"] if missing else []
     if peak == ESTIMATED and not missing:
         why.append(f"no oracle of peaks tries {', '.join(unmoved)}")
-    return Cell(COUNTED if parameters else ESTIMATED, saved, peak, ESTIMATED,
-                "; ".join([*why, *([reason] if reason else [])]))
+    works = (UNTIMED.get(axis, {}).get(option) for axis, option in chosen.items())
+    untimed = [f"no step time: {work}" for work in works if work]
+    return Cell(COUNTED if parameters else ESTIMATED, saved, peak, NOT_YET if untimed else ESTIMATED,
+                "; ".join([*why, *([reason] if reason else []), *untimed]))
 
 
 def _untried(family: str, wanted: Iterable[tuple[str, str]], tried: Iterable[Oracle]) -> list[str]:
