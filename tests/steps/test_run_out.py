@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -27,13 +28,20 @@ from shardmath.search.spaces.files import plain, space_of
 from shardmath.symbolic.run_out import FITS_BELOW, PARTS, process_limit
 
 GIB = 2**30
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel",
          "virtual_pipeline", "first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 
 
+#: The probability as the page has it: two shares of the memory.
+WRITTEN = re.compile(r"`exp\(-\((0\.\d+)·(0\.\d+)·M/process\)⁵\)`")
+
+
 def by_hand(process: int, memory: int) -> float:
-    """The probability with the numbers of the documentation: the exponent exact, its exponential in decimals."""
-    exponent = (Fraction(81, 100) * Fraction(985, 1000) * memory / process) ** 5
+    """The probability with the numbers of docs/explain.md: the exponent exact, its exponential in decimals."""
+    (shares,) = WRITTEN.findall((DOCS / "explain.md").read_text(encoding="utf-8"))
+    scale, offered = map(Fraction, shares)
+    exponent = (scale * offered * memory / process) ** 5
     return float((-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp())
 
 
