@@ -27,7 +27,7 @@ ANSWERS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
                     "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),
     "Proof": (shardmath.prove, {"claim": "layer.saved < 1"}, "refuted: layer.saved < 1"),
     "Fits": (shardmath.fit, {**SWEPT, "solve": "seq_length"},
-             "llama-3.2-1b on h100-80gb (80.00 GiB), megatron: a peak of at most 42.56 GiB"
+             "llama-3.2-1b on h100-80gb (80.00 GiB), megatron: a peak of at most 43.10 GiB"
              " (it runs out with a probability below 0.01)"),
     "Moves": (shardmath.moves, SWEPT,
               "llama-3.2-1b on 8 x h100-80gb (80 GiB), megatron, 64 sequences of 8192 tokens"),

@@ -36,7 +36,8 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
 }
 #: Choices that are refused with Megatron's other kernels, or in dense layers, and words of the refusal.
 UNCOUNTED = {("precision", "fp32"): "precision = fp32", ("optimizer_kernel", "foreach"): "optimizer_kernel = fused",
-             ("expert_passes", "combined"): "layers = dense", ("module_offload", "expert_fc1"): "layers = dense"}
+             ("expert_passes", "combined"): "layers = dense", ("module_offload", "expert_fc1"): "layers = dense",
+             ("attention", "flex"): "no bounds"}
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [
     with_option(MEGATRON, axis, option)

@@ -41,6 +41,7 @@ from oracles import (
     test_megatron_stage,
     traced,
 )
+from reachable import is_reachable
 
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.accounts.rows import kept_rows
@@ -241,15 +242,17 @@ def _noted(framework: str) -> Iterator[tuple[str, tuple[bool, int, str]]]:
 
 
 def shared() -> dict[str, dict[str, str]]:
-    """Return by framework the rows without a test that lie in the memory of a counted one, of the same size."""
-    rows = {f"{component.name}.{tensor.name}": tensor for component in all_components() for tensor in component.tensors}
+    """Return by framework its rows without a test that lie in the memory of a counted one, of the same size."""
+    rows = {f"{component.name}.{tensor.name}": (component, tensor)
+            for component in all_components() for tensor in component.tensors}
     by_memory: dict[tuple[object, ...], list[str]] = {}
-    for row, tensor in rows.items():
+    for row, (_, tensor) in rows.items():
         if tensor.storage:
             by_memory.setdefault((tensor.storage, tensor.bytes, tensor.shape), []).append(row)
     return {framework: {row: counted[0] for together in by_memory.values()
                         if (counted := [row for row in together if row in tests])
-                        for row in together if row not in tests}
+                        for row in together
+                        if row not in tests and is_reachable(IMPLEMENTATIONS[framework], *rows[row])}
             for framework, tests in counts().items()}
 
 

@@ -36,7 +36,7 @@ COUNTS = {
     ("megatron", "megatron_te"): (32, 10, 4),
     ("megatron", "saved"): (16, 5, 2),
     ("huggingface", "saved"): (8, 3, 1),
-    ("torchtitan", "torch"): (36, 8, 1),
+    ("torchtitan", "torch"): (40, 9, 1),
     ("nanotron", "saved"): (28, 12, 3),
 }
 #: A space of layouts of models like Llama, with the optimizer sharded.

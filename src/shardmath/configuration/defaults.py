@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from shardmath.configuration.fields import SEQ_LENGTH
 from shardmath.configuration.model_classes import missing
 from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS, UNTIMED
-from shardmath.models.class_kernels import bridge_kernels
 
 if TYPE_CHECKING:
     from shardmath.compiler.evaluators import Evaluator
@@ -52,6 +51,8 @@ def default_implementation(model: Model | None) -> str:
     """
     if model is None:
         return next(iter(IMPLEMENTATIONS))
+    from shardmath.models.class_kernels import bridge_kernels
+
     kernels = bridge_kernels(model.model_type, model.architecture)
     untimed = any(option in UNTIMED.get(axis, {}) for axis, option in kernels.items())
     having = [name for name in IMPLEMENTATIONS if has_architecture(name, model)] or list(IMPLEMENTATIONS)

@@ -72,7 +72,7 @@ def fit(
     Example:
         >>> fits = shardmath.fit("llama-3.1-8b", "h100-80gb", solve="seq_length", tensor_parallel=4, num_gpus=16)
         >>> fits["seq_length"].at.value
-        21456
+        21912
     """
     if arguments.get("pipeline_layout") is not None:
         rule = "must not be given: its walk through a schedule has no formula to solve"
