@@ -19,7 +19,7 @@ from shardmath.generated.definitions import (
     NEEDED,
 )
 from shardmath.input.parameters import UNEVEN
-from shardmath.models.class_kernels import CLASS_KERNELS, NARROW_ROUTERS, bridge_kernels
+from shardmath.models.class_kernels import CLASS_KERNELS, NARROW_ROUTERS
 from shardmath.models.model import Model
 
 #: Differences of GPT-2's classes in Transformers from Llama's: one projection for queries, keys and
@@ -138,7 +138,7 @@ def choices_of(implementation: str, model: Model) -> dict[str, str]:
     if implementation == "torchtitan":
         chosen |= _of_torchtitan(chosen) | ({"rope": "cast"} if class_of(implementation, model) == "qwen3" else {})
     if implementation == "megatron":
-        chosen |= bridge_kernels(model.model_type, model.architecture)
+        chosen |= model.bridge_kernels
         chosen |= {"balance": _BALANCE[model.expert_scores]} if model.num_experts else {}
         chosen |= {"peak": "saved"} if model.mlp == "swiglu_clamped" else {}  # their moments are not counted yet
     return chosen

@@ -51,10 +51,7 @@ def default_implementation(model: Model | None) -> str:
     """
     if model is None:
         return next(iter(IMPLEMENTATIONS))
-    from shardmath.models.class_kernels import bridge_kernels
-
-    kernels = bridge_kernels(model.model_type, model.architecture)
-    untimed = any(option in UNTIMED.get(axis, {}) for axis, option in kernels.items())
+    untimed = any(option in UNTIMED.get(axis, {}) for axis, option in model.bridge_kernels.items())
     having = [name for name in IMPLEMENTATIONS if has_architecture(name, model)] or list(IMPLEMENTATIONS)
     return min(having, key=lambda name: untimed and name == "megatron")
 

@@ -13,7 +13,7 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
 from shardmath.input.records import Record
-from shardmath.models.class_kernels import CLASS_KERNELS
+from shardmath.models.class_kernels import CLASS_KERNELS, bridge_kernels
 from shardmath.models.naming import begun_by, model_called, plain_name
 from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.models.rules import refuse_contradictions
@@ -179,6 +179,11 @@ class Model(Record):
             "capping": "tanh" if self.attention_softcapping or self.logit_softcapping else "none",
             "scores": self.expert_scores,
         }
+
+    @property
+    def bridge_kernels(self) -> dict[str, str]:
+        """The kernels of the family's layers in Megatron-Bridge where they are not Llama's, by axis."""
+        return bridge_kernels(self.model_type, self.architecture)
 
     @property
     def biases(self) -> str:
