@@ -39,9 +39,11 @@ MORE = (
     ("megatron", "first.total", f"{DENSE}, zero_stage=1, w = 4, m >= p, not attention_copies_output"),
     ("megatron", "first.total", "t = 1, c = 1, p = 1, zero_stage = 0, b = 1, 64 <= hidden_size"),
 )
+#: A known fault, said in docs/limits.md: where gradients have 4 bytes, a condition on their width is lost.
+WRONG = pytest.mark.xfail(strict=True, reason="Iverson(Eq(w, 4)) is taken for 0 in the layer at work")
 CASES = [
-    pytest.param(*case, id=" ".join(case), marks=marks)
-    for cases, marks in ((SMALL, ()), (TOTALS, pytest.mark.slow), (MORE if FULL else (), pytest.mark.slow))
+    pytest.param(*case, id=" ".join(case), marks=[*marks, *([WRONG] if case == TOTALS[3] else ())])
+    for cases, marks in ((SMALL, ()), (TOTALS, [pytest.mark.slow]), (MORE if FULL else (), [pytest.mark.slow]))
     for case in cases
 ]
 
