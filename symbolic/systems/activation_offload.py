@@ -25,9 +25,8 @@ from ..functions import Iverson, Max
 from ..ledger import IN_LAYER, Place, Tensor
 from ..parallel.rules import Rule
 from ..parameters import symbols
-from ..rates import host_link_time
 from ..terms import TermSet, product, total
-from .system import Aspect, Choices, Part, Refusal, System, is_moved
+from .system import Aspect, Choices, Part, Refusal, System, copy_time, is_moved
 
 NAME = "activation_offload"
 ol, L, m, p, rfull, rcore, rmlp, rn = symbols("ol L m p rfull rcore rmlp rn")
@@ -104,9 +103,7 @@ def _swapped(way: str, forward: Expr, computing: Expr, copied: Expr) -> Expr:
 def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
     if choices[NAME] == "none":
         return ()
-    terms.include(["layer.moved"])
-    copied = terms.add("layer.copy_time", host_link_time(terms["layer.moved"].symbol), "s",
-                       "one layer: saved tensors copied to the host, or back")
+    copied = copy_time(terms, "layer", "saved tensors")
     passes = {way: terms[f"layer.{way}_time"].symbol for way in PASSES}
     stalls = [terms.add(f"layer.{way}_copy_waiting",
                         _stalled(own, copied) if choices[NAME] == "layers"

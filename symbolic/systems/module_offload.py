@@ -22,9 +22,8 @@ from ..functions import Iverson, Max
 from ..ledger import Place, Tensor
 from ..parallel.rules import Rule
 from ..parameters import symbols
-from ..rates import host_link_time
 from ..terms import TermSet, product, total
-from .system import Aspect, Choices, Part, System, is_moved
+from .system import Aspect, Choices, Part, System, copy_time, is_moved
 
 NAME = "module_offload"
 He, Ler, m, rfull, rmoe = symbols("He Ler m rfull rmoe")
@@ -66,9 +65,7 @@ def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
 def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
     if choices[NAME] == "none":
         return ()
-    terms.include(["expert_layer.moved"])
-    copied = terms.add("expert_layer.copy_time", host_link_time(terms["expert_layer.moved"].symbol), "s",
-                       "one layer: the input of experts copied to the host, or back")
+    copied = copy_time(terms, "expert_layer", "the input of experts")
     waiting = Max(Integer(0), total(copied, -terms["expert_layer.backward_time"].symbol))
     terms.add("stage.copy_waiting", product(m, Ler, waiting), "s",
               "rank r, all micro-batches: waiting for inputs of experts on their way back")

@@ -14,6 +14,7 @@ from ..functions import Iverson
 from ..ledger import Place, Role, Tensor
 from ..parallel.rules import Rule
 from ..parallel.weights import State
+from ..rates import host_link_time
 from ..terms import TermSet
 
 Choices = Mapping[str, str]
@@ -25,6 +26,13 @@ SMALLEST_MOVED = Integer(2**20)
 def is_moved(elements: Expr) -> Expr:
     """Return 1 for a saved tensor that is large enough to be moved to a host, 0 for another."""
     return Iverson(elements > SMALLEST_MOVED - 1)
+
+
+def copy_time(terms: TermSet, layer: str, moved: str) -> Symbol:
+    """Add the seconds in which the tensors that are ``moved`` of a layer are copied to the host, or back."""
+    terms.include([f"{layer}.moved"])
+    return terms.add(f"{layer}.copy_time", host_link_time(terms[f"{layer}.moved"].symbol), "s",
+                     f"one layer: {moved} copied to the host, or back")
 
 
 class Aspect(Enum):

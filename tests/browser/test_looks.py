@@ -157,15 +157,15 @@ def test_a_wide_screen_is_used(opened: Opener) -> None:
         tab.set_viewport_size({"width": width, "height": 900})
         for kept in (True, False):
             tab.evaluate("(kept) => { byId('comparison').hidden = !kept; }", kept)
-            found = tab.evaluate(boxes, [
+            placed = tab.evaluate(boxes, [
                 "results", "stages", "time", "timeline", "moments", "map", "map-legend", "lines"])
-            results = found["results"]
-            right = max(box["right"] for box in found.values())
+            results = placed["results"]
+            right = max(box["right"] for box in placed.values())
             assert right == pytest.approx(results["right"], abs=1)
             assert right > width - 60
             beside = [("timeline", "moments"), ("map", "map-legend"), *([] if kept else [("stages", "time")])]
-            assert all(found[one]["right"] < found[other]["left"] for one, other in beside), (width, kept)
-            assert found["map"]["width"] > 0.6 * results["width"]
+            assert all(placed[one]["right"] < placed[other]["left"] for one, other in beside), (width, kept)
+            assert placed["map"]["width"] > 0.6 * results["width"]
         covered = tab.evaluate("""() => [...document.querySelectorAll("#lines tr, #spent tr, #compared tr")]
           .filter((line) => [...line.cells].some((cell) => cell.scrollWidth > cell.clientWidth + 1))
           .map((line) => line.textContent)""")

@@ -1,4 +1,4 @@
-"""What the page refuses, and the legal values that it names, are those of the commands."""
+"""The page refuses as the commands do, and names the same legal values."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_layout_is_refused_as_by_explain_with_the_nearest_legal_values(
     record_property("refused", refused)
 
 
-#: What finds an entry of the catalogue by its name.
+#: Functions that find an entry of the catalogue by its name.
 NAMED: dict[str, Callable[[str], Any]] = {
     "model": shardmath.Model.named, "gpu": shardmath.Gpu.named, "network": Network.named}
 #: Names that the commands take for those of the page.

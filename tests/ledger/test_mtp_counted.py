@@ -129,7 +129,7 @@ def test_every_part_of_a_module_is_compared() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kernels", [{}, {"heads": "latent"}, {"dispatch": "deepep"}], ids=str)
 def test_modules_keep_as_much_beside_fp4_as_in_16_bits(kernels: dict[str, str]) -> None:
-    """What modules add to the last stage, in all roles: with Megatron-Core they are in 16 bits in both cases."""
+    """Modules add as much to the last stage in all roles: with Megatron-Core they are in 16 bits in both cases."""
     roles = ("weight", "gradient", "optimizer", "activation", "input", "buffer")
     known = {
         **DEFAULTS, **dict.fromkeys(("h", "d", "fe", "f", "u", "s", "lk", "lq", "dv"), 256), "dr": 128, "fs": 128,

@@ -153,7 +153,7 @@ BAD_SIZES = [
     1e30,
     10**400,
 ]
-#: What a number is refused with that is in another unit.
+#: Refusals of numbers that are in another unit.
 OTHER_UNITS = [
     (80000, "78.125 if 80000 is in MiB"), (24564.0, "23.9883 if 24564 is in MiB"),
     (80 * 2**20, "80 if 83886080 is in KiB"), (80 * GIB, "80 if 85899345920 is in bytes"), (1e30, None), (-80, None),

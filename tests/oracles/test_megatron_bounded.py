@@ -109,7 +109,7 @@ def test_stage(draw: Random) -> None:
             output = forward(model, shape, batch)
         masks = [part for module in model.modules() if isinstance(module, FlexAttention)
                  for mask in module.masks.values() for part in _tensors(mask.as_tuple())]
-        found = saved.bytes(model, batch.ids, batch.labels, *masks)
+        kept = saved.bytes(model, batch.ids, batch.labels, *masks)
     shape |= {"win": window, "wstep": 2, "acap": 1, "lcap": 1}
     known = values({}, "", **shape) | {"B": shape["b"] * shape["D"]}
     chosen = BOUNDED.with_choices(stages=stages)
@@ -117,7 +117,7 @@ def test_stage(draw: Random) -> None:
                                              "stage.attention.buffer", **known)
     assert output.requires_grad
     assert sum(one.numel() for one in model.parameters()) == parameters
-    assert found == activation + tables(chosen, switches, known)
+    assert kept == activation + tables(chosen, switches, known)
     assert sum(mask.nbytes for mask in masks) == buffers > 0
 
 
@@ -127,8 +127,8 @@ def test_moments_of_bounded_logits(draw: Random) -> None:
     t = draw.choice((1, 2, 4))
     shape = {"t": t, "sp": 0, "s": draw.randint(1, 9), "b": draw.randint(1, 3), "h": 4 * draw.randint(1, 9),
              "u": t * draw.randint(9, 99), "L": 1, "a": t, "k": t, "d": 2, "f": t, "tied": 0}
-    found = [_moments(shape, kind, draw) for kind in (BoundedLinear, ColumnParallelLinear)]
-    added = [bound - without for bound, without in zip(*found, strict=True)]
+    peaks = [_moments(shape, kind, draw) for kind in (BoundedLinear, ColumnParallelLinear)]
+    added = [bound - without for bound, without in zip(*peaks, strict=True)]
     sites = [f"stage.{site}.all" for site in ("loss_forward", "loss_backward", "head_backward")]
     plain = BOUNDED.with_choices(loss="native_fused")
     bound, without = (ledger(plain, *sites, **shape, B=shape["b"], win=1, wstep=2, acap=1, lcap=lcap)
