@@ -115,16 +115,19 @@ class Domain:
         slacks = sorted(set().union(*(value.free_symbols for value in written.values())), key=str)
         over = ring([*slacks, *(_slack(name, "between") for name in bounded)], QQ)[0]
         total = _composed(polynomial, {name: over.from_expr(value) for name, value in written.items()}, over)
+        at_ends = [over.one]
         for name in bounded:
+            at_most = over(_slack(name, "between"))**max(total.degree(over.symbols.index(name)), 0)
+            at_ends = [end * at for end in at_ends for at in (over.one, at_most)]
             total = self._between(total, name)
-        coefficients = total.coeffs()
-        if not coefficients:
-            return not strict
-        signs_hold = all(value > 0 for value in coefficients)
-        return signs_hold and (not strict or bool(total.coeff(1)))
+        signs_hold = all(value > 0 for value in total.coeffs())
+        return signs_hold and (not strict or all(total.coeff(end) for end in at_ends))
 
     def _between(self, polynomial: PolyElement, name: Symbol) -> PolyElement:
-        """Write ``name`` as ``(least + most y)/(1 + y)`` with y >= 0, times a positive power of the denominator."""
+        """Write ``name`` as ``(least + most y)/(1 + y)`` with y >= 0, times a positive power of the denominator.
+
+        The least value is y = 0; the largest is no y, and what is left there is the coefficient of the highest power.
+        """
         over = polynomial.ring
         place, y = over.symbols.index(name), over(_slack(name, "between"))
         inside, below = self._smallest(name) + self._upper[name] * y, 1 + y
