@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from shardmath.cli.names import kernel_names
-from shardmath.cli.options import Count, kernel_options, risk_option
+from shardmath.cli.options import Count, dask_option, kernel_options, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
@@ -31,9 +31,7 @@ from shardmath.reports.answers import answer
 @risk_option
 @click.option("--checkpoint", metavar="FILE", help="Save the state every few seconds.")
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint, if it exists.")
-@click.option("--dask", metavar="ADDRESS",
-              help="Sweep on the cluster of a Dask scheduler, or on processes here: local. Dask sends pickles over "
-                   "TCP: use a network of your own, or TLS (tls://HOST:PORT).")
+@dask_option
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE",
               help="Sweep on processors (cpu) or on a GPU (cuda).")
 @click.option("--backend", default="auto", show_default=True, metavar="NAME",

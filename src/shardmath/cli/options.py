@@ -304,6 +304,13 @@ _cluster_options = under(
 price_option = click.option("--price", multiple=True, metavar="[GPU=]PRICE", callback=_prices,
                             help=shown("price", Training).sentence)
 
+#: Option that says who runs the loops, and the same where few need it.
+dask_option = click.option(
+    "--dask", metavar="ADDRESS",
+    help="Loop on the cluster of a Dask scheduler, or on processes here: local. Dask sends pickles over TCP: use a"
+         " network of your own, or TLS (tls://HOST:PORT).")
+rare_dask_option = under("Rarely set", dask_option)
+
 #: Option that says what fits.
 risk_option = under("Cluster", *_field_options(Training, "risk"))
 _training_options = under("Training", *_field_options(

@@ -17,6 +17,7 @@ from shardmath.cli.options import (
     kernel_choices,
     machine_options,
     price_option,
+    rare_dask_option,
     risk_option,
     without_absent,
 )
@@ -62,11 +63,12 @@ from shardmath.reports.answers import answer
 @implementation_options
 @machine_options
 @click.option("--plot", metavar="FILE", help="Draw days, money, energy and gains: .png, .svg or .html.")
+@rare_dask_option
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def plan(
     model: str, gpus: tuple[str, ...], kernels: tuple[str, ...], plot: str | None,
-    fail_if_nothing_fits: bool, json: bool, **options: Any,
+    dask: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any,
 ) -> int:
     """Plan the training of MODEL: what it takes on kinds and numbers of GPUs, each with its fastest layout that fits.
 
@@ -79,8 +81,8 @@ def plan(
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    with searching(options["every_switch"]) as (stop, bar):
-        planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), progress=bar, stopped=stop,
+    with searching(options["every_switch"] or dask is not None) as (stop, bar):
+        planned = run(model, gpus=gpus, kernels=kernel_choices(kernels), progress=bar, stopped=stop, dask=dask,
                       **without_absent(options))
     if json:
         click.echo(answer("plan", planned.to_dict()))

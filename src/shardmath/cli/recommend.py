@@ -8,7 +8,7 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import Count, job_options, search_options, writing_options
+from shardmath.cli.options import Count, job_options, rare_dask_option, search_options, writing_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
@@ -23,12 +23,13 @@ from shardmath.reports.answers import answer
 @search_options
 @click.option("--choice", type=Count(), default=1, show_default=True, help="Choice that --write prints.")
 @writing_options
+@rare_dask_option
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--plot", metavar="FILE", help="Draw memory and step time of the choices: .png, .svg or .html.")
 def recommend(
-    model: str, choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool, json: bool,
-    plot: str | None, **options: Any,
+    model: str, choice: int, format: str | None, output: str | None, dask: str | None,
+    fail_if_nothing_fits: bool, json: bool, plot: str | None, **options: Any,
 ) -> int:
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
@@ -46,8 +47,8 @@ def recommend(
     refuse_output_alone(format, output)
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
-    with searching(options["every_switch"]) as (stop, bar):
-        advice = advise(chosen, gpu, progress=bar, stopped=stop, **arguments)
+    with searching(options["every_switch"] or dask is not None) as (stop, bar):
+        advice = advise(chosen, gpu, progress=bar, stopped=stop, dask=dask, **arguments)
     if plot is not None:
         write_picture(picture(advice), plot)
 

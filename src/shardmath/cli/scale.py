@@ -8,7 +8,7 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import Count, Counts, search_options
+from shardmath.cli.options import Count, Counts, rare_dask_option, search_options
 from shardmath.cli.titled import Titled, under
 from shardmath.reports.answers import answer
 
@@ -28,9 +28,12 @@ from shardmath.reports.answers import answer
 )
 @search_options
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
+@rare_dask_option
 @failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
-def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any) -> int:
+def scale(
+    model: str, plot: str | None, dask: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any,
+) -> int:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
@@ -46,8 +49,8 @@ def scale(model: str, plot: str | None, fail_if_nothing_fits: bool, json: bool, 
 
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
-    with searching(options["every_switch"]) as (stop, bar):
-        scaling = run(chosen, gpu, progress=bar, stopped=stop, **arguments)
+    with searching(options["every_switch"] or dask is not None) as (stop, bar):
+        scaling = run(chosen, gpu, progress=bar, stopped=stop, dask=dask, **arguments)
     if json:
         click.echo(answer("scale", scaling.to_dict()))
     else:

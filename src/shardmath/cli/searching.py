@@ -1,4 +1,4 @@
-"""Progress of a search of every switch, and the signals that end it with the best so far."""
+"""Progress of a long search, and the signals that end it with the best so far."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shardmath.reports.progress import Bar, progress
 
 
 @contextmanager
-def searching(every_switch: bool) -> Iterator[tuple[Stop, Bar | None]]:
-    """Yield the signal that asks a search to end, and its bar; both do nothing unless every switch is tried.
+def searching(is_long: bool) -> Iterator[tuple[Stop, Bar | None]]:
+    """Yield the signal that asks a search to end, and its bar; both do nothing unless the search is long.
 
     Other searches take seconds: a signal ends them at once.
     """
-    if not every_switch:
+    if not is_long:
         yield Stop(), None
         return
     with stopping() as stop, progress("layouts") as bar:

@@ -9,7 +9,7 @@ import click
 
 from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
-from shardmath.cli.options import Count, job_options, search_options
+from shardmath.cli.options import Count, job_options, rare_dask_option, search_options
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
@@ -23,6 +23,7 @@ from shardmath.reports.answers import answer
 @search_options
 @click.option("--rank-by", metavar="KEY", help="time or memory  [default: time if all speeds are known]")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
+@rare_dask_option
 @failing_option
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout as CSV; - is standard output.")
@@ -30,8 +31,8 @@ from shardmath.reports.answers import answer
 @click.option("--plot", metavar="FILE",
               help="Draw the best layout per TP and PP, and step time against memory: .png, .svg or .html.")
 def sweep(
-    model: str, json: bool, csv: str | None, parquet: str | None, plot: str | None, fail_if_nothing_fits: bool,
-    **options: Any,
+    model: str, json: bool, csv: str | None, parquet: str | None, plot: str | None, dask: str | None,
+    fail_if_nothing_fits: bool, **options: Any,
 ) -> int:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
@@ -52,9 +53,9 @@ def sweep(
     chosen, gpu, arguments = search_arguments(model, options)
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet, *([] if plot is None else [gathered])))
-        stop, bar = stack.enter_context(searching(options["every_switch"] and on_layouts is None))
+        stop, bar = stack.enter_context(searching((options["every_switch"] or dask is not None) and on_layouts is None))
         bar = bar or stack.enter_context(progress("layouts"))
-        result = run(chosen, gpu, progress=bar, stopped=stop, on_layouts=on_layouts, **arguments)
+        result = run(chosen, gpu, progress=bar, stopped=stop, dask=dask, on_layouts=on_layouts, **arguments)
     if plot is not None:
         write_picture(picture(result, gathered), plot)
     if json:

@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.judged import NAMES
+from shardmath.errors import InputError
 from shardmath.search.boxes.found import by_boxes, largest
 from shardmath.search.boxes.kept import Within
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
-from shardmath.search.nests.chosen import nest_of, refuse_loops
+from shardmath.search.nests.chosen import is_quick, nest_of, refuse_loops
+from shardmath.search.nests.clusters import workers_of
 from shardmath.search.nests.configurations import Configuration, configurations, front_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Best, Front, Part, Question, Space
 from shardmath.search.spaces.questions import of_program
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 #: Configurations of a part from which bounds of boxes answer some questions sooner than loops.
 _HUGE = 10**9
@@ -149,31 +154,39 @@ class Answered:
 def answered(
     spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
     progress: Progress | None = None, within: float = inf, stopped: Callable[[], bool] = lambda: False,
+    client: Client | None = None,
 ) -> Answered:
     """Answer the questions of some spaces, their own or other ``questions``.
 
     Of the best per several axes, those may be left out that are slower than the best of all by more than the share
     ``within``. Of very many layouts nothing is counted. Once ``stopped`` says so, the search ends with what it has, and
-    counts nothing. Raises InputError for a question that then has no answer.
+    counts nothing. ``client`` is of a cluster that runs long loops. Raises InputError for a question that then has no
+    answer, and for a client where no loops run.
     """
     asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
     pairs = [(part, space.questions) for space in asked for part in space.parts()]
-    return _swept(pairs, progress, asked[0].asked, within, stopped=stopped)
+    if client is not None and is_bounded(part for part, _ in pairs):
+        rule = f"must not be given for more than {_MANY:.0e} layouts: bounds answer here, and there is no loop to share"
+        raise InputError("dask", client.scheduler.address, rule, "sizes to try for some axes, without --every-switch")
+    return _swept(pairs, progress, asked[0].asked, within, stopped=stopped, client=client)
 
 
 def asked_again(
     parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int], like: Sequence[Nest] = (),
+    client: Client | None = None,
 ) -> Answered:
     """Ask some parts again with other values of fixed symbols; ``like`` are their nests so far, if they are known."""
-    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {}, like=like)
+    return _swept([(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None, {}, like=like,
+                  client=client)
 
 
 def _swept(
     asked: Sequence[tuple[Part, Sequence[Question]]], progress: Progress | None, named: Mapping[str, Any],
     within: float = inf, like: Sequence[Nest] = (), stopped: Callable[[], bool] = lambda: False,
+    client: Client | None = None,
 ) -> Answered:
     programs = [(part, [of_program(item, part.labels) for item in questions]) for part, questions in asked]
-    if sum(part.size for part, _ in asked) > _MANY:
+    if is_bounded(part for part, _ in asked):
         return _bounded(programs, named, [questions for _, questions in asked], within, progress, stopped)
     boxed = [_boxed(part, questions, within) for part, questions in programs]
     looped = [tuple(item for place, item in enumerate(questions) if place not in places)
@@ -187,7 +200,8 @@ def _swept(
                 progress(before + done, size)
 
         (of_boxes,), left = by_boxes([part], [questions[place] for place in places], Within(within), stopped)
-        state = run(nest, progress=report, stopped=stopped)
+        workers = workers_of(nest, None if is_quick(nest) else client)
+        state = run(nest, workers=workers, progress=report, stopped=stopped)
         answer, complete = state.answer, complete and not left and state.shards == nest.shards
         swept, bounded = iter(answer.questions), iter(of_boxes)
         in_order = tuple(next(bounded if place in places else swept) for place in range(len(questions)))
@@ -221,6 +235,11 @@ def _bounded(
             before += parts[place].size
     return Answered(parts, (), tuple(questions), tuple(answers[place] for place in range(len(parts))), named,
                     largest(gaps))
+
+
+def is_bounded(parts: Iterable[Part]) -> bool:
+    """Tell whether bounds of boxes answer all questions of a job, and no loops run."""
+    return sum(part.size for part in parts) > _MANY
 
 
 def is_huge(part: Part) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,11 @@ from shardmath.machines.files import any_cluster
 from shardmath.search.distinct import with_room
 from shardmath.search.nests.checkpoint import Checkpoint
 from shardmath.search.nests.chosen import BACKENDS, refuse_loops
-from shardmath.search.nests.clusters import LOCAL, client_of, on_cluster
+from shardmath.search.nests.clusters import Address, client_of, is_local, workers_of
 from shardmath.search.nests.cuda import CudaNest, on_gpu
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, Table
-from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
+from shardmath.search.nests.running import Progress, Run, run
 from shardmath.search.refusals import refusal_of
 from shardmath.search.spaces import Part, Rows, Space, read_space, space_of
 from shardmath.search.spaces.parts import left_out
@@ -41,7 +41,7 @@ METHODS = ("sweep", "bounds")
 
 @typed
 def explore(
-    space: Space | Mapping[str, Any] | str | os.PathLike[str], *, threads: int | None = None, dask: str | None = None,
+    space: Space | Mapping[str, Any] | str | os.PathLike[str], *, threads: int | None = None, dask: Address = None,
     device: str = "cpu", backend: str = "auto", rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (),
     among: str = "fits", checkpoint: str | os.PathLike[str] | None = None, resume: bool = False,
     method: str = "sweep", certificate: str | os.PathLike[str] | None = None,
@@ -54,10 +54,10 @@ def explore(
     bounds of their formulas, so that spaces of 10^12 configurations are answered, without counts. ``certificate`` is
     then a file for a proof of the answers, which ``shardmath check`` checks. That of a search that is stopped says by
     how much they may get better; without any answer yet it writes none.
-    ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
-    processes of this machine. With ``device`` "cuda" a GPU of this machine works instead. ``backend`` runs the loops:
-    "llvm" as machine code, soonest; "numba" as machine code too, with the same numbers; "numpy" on columns, without a
-    compiler; "auto" is numpy or llvm, whichever answers sooner.
+    ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``, or of a client of one;
+    ``local`` are as many processes of this machine. With ``device`` "cuda" a GPU of this machine works instead.
+    ``backend`` runs the loops: "llvm" as machine code, soonest; "numba" as machine code too, with the same numbers;
+    "numpy" on columns, without a compiler; "auto" is numpy or llvm, whichever answers sooner.
     ``rows`` is a file (.parquet, .csv) for the configurations ``among`` those that fit, may fit (``uncertain``) or are
     ``legal``, with ``terms`` (names or formulas) as further columns.
     ``checkpoint`` is a file for the state, kept up to date every few seconds and at the end; with ``resume`` the sweep
@@ -99,7 +99,7 @@ def explore(
         raise InputError("backend", backend, "must not be given with a GPU, which has its own", "auto")
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
-    if threads is not None and dask not in (None, LOCAL):
+    if threads is not None and dask is not None and not is_local(dask):
         raise InputError("threads", threads, "must not be given with the address of a scheduler")
     table = None if rows is None else _Table.asked(os.fspath(rows), Rows("rows", tuple(terms), among))
     if table is None and terms:
@@ -114,7 +114,7 @@ def explore(
              for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)
-    with _folder(kept, table, runs) as folder, _client(dask, threads) as client:
+    with _folder(kept, table, runs) as folder, client_of(dask, threads) as client:
         _sweep(nests, runs, threads, client, folder, kept, progress, stopped)
         written = None
         if table is not None and folder is not None:
@@ -198,15 +198,6 @@ def _folder(kept: Checkpoint | None, table: _Table | None, runs: Sequence[Run]) 
             yield Folder(Path(path))
 
 
-@contextmanager
-def _client(dask: str | None, threads: int | None) -> Iterator[Client | None]:
-    if dask is None:
-        yield None
-    else:
-        with client_of(dask, threads) as client:
-            yield client
-
-
 def _sweep(
     nests: Sequence[Nest], runs: Sequence[Run], threads: int | None, client: Client | None, folder: Folder | None,
     kept: Checkpoint | None, progress: Progress | None, stopped: Callable[[], bool],
@@ -232,14 +223,8 @@ def _sweep(
             if folder is not None:
                 folder.add(part, start, stop, table)
 
-        workers = _workers(nest, threads, client)
+        workers = on_gpu(nest) if isinstance(nest, CudaNest) else workers_of(nest, client, threads)
         run(nest, state, workers=workers, progress=report, after_chunk=save, on_rows=keep, stopped=stopped)
-
-
-def _workers(nest: Nest, threads: int | None, client: Client | None) -> AbstractContextManager[Workers]:
-    if isinstance(nest, CudaNest):
-        return on_gpu(nest)
-    return on_threads(nest, threads) if client is None else on_cluster(nest, client)
 
 
 def _finished(nest: Nest, state: Run) -> bool:

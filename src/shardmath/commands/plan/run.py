@@ -34,6 +34,7 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.machines.prices import CENTS, prices_of, refuse_both
 from shardmath.models.model import Model
+from shardmath.search.nests.clusters import Address, client_of
 from shardmath.search.spaces.standard import layouts
 
 #: The most GPUs that are tried to meet a deadline; the largest clusters have fewer.
@@ -64,6 +65,7 @@ def plan(
     prices: Mapping[str, Any] | None = None,
     progress: ProgressOf | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    dask: Address = None,
     **arguments: Any,
 ) -> Plan:
     """Days, GPU-hours, money, energy and CO2 of a training on each kind and number of GPUs, and the best of them.
@@ -74,7 +76,8 @@ def plan(
     one by kind of GPU; ``prices`` is its old name. ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``.
     ``pause`` and ``restart``: seconds that a checkpoint stops training, and from a failure until training goes on.
     ``failures``: a training of the catalogue, or interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue,
-    or grams for one kWh. ``progress`` and ``stopped`` are as in ``scale``. ``arguments`` are those of ``sweep``.
+    or grams for one kWh. ``progress``, ``stopped`` and ``dask`` are as in ``scale``; ``arguments`` are those of
+    ``sweep``.
 
     Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
     of a step needs.
@@ -108,19 +111,20 @@ def plan(
     offers: list[Offer] = []
     alone: Explanation | None = None
     overlaps: dict[str, None] = {}
-    for kind, cluster in clusters.items():
-        alone = explain(as_asked, cluster, num_gpus=1, global_batch_size=1, seq_length=seq_length,
-                        implementation=implementation)
-        sizes = tuple(num_gpus) or _sizes(alone, cluster, sum(part.tokens for part in parts), ends)
-        points = [
-            scale(as_asked, cluster, sizes, global_batch_size=batch, seq_length=part.seq_length,
-                  implementation=implementation, progress=progress, stopped=stopped, **arguments).points
-            for part, batch in zip(parts, batches, strict=True)
-        ]
-        overlaps |= {name: None for points_of_phase in points for point in points_of_phase if point.time is not None
-                     for name in OVERLAPS if point.time.machine.get(name)}
-        asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, limit)
-        offers += _kind(asked, list(zip(*points, strict=True)))
+    with client_of(dask) as client:
+        for kind, cluster in clusters.items():
+            alone = explain(as_asked, cluster, num_gpus=1, global_batch_size=1, seq_length=seq_length,
+                            implementation=implementation)
+            sizes = tuple(num_gpus) or _sizes(alone, cluster, sum(part.tokens for part in parts), ends)
+            points = [
+                scale(as_asked, cluster, sizes, global_batch_size=batch, seq_length=part.seq_length, dask=client,
+                      implementation=implementation, progress=progress, stopped=stopped, **arguments).points
+                for part, batch in zip(parts, batches, strict=True)
+            ]
+            overlaps |= {name: None for points_of_phase in points for point in points_of_phase if point.time is not None
+                         for name in OVERLAPS if point.time.machine.get(name)}
+            asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, limit)
+            offers += _kind(asked, list(zip(*points, strict=True)))
     assert alone is not None
     fastest, cheapest = chosen(offers)
     total = sum(part.tokens for part in parts)

@@ -30,6 +30,7 @@ from shardmath.models.model import Model
 from shardmath.search.answered import Answered
 from shardmath.search.choosing import choose, seconds_of
 from shardmath.search.further import EVERY, simplest, switches_of
+from shardmath.search.nests.clusters import Address, client_of
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, offered
@@ -53,6 +54,7 @@ def recommend(
     price: Mapping[str, float | str] | float | str | None = None,
     progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    dask: Address = None,
     **arguments: Any,
 ) -> Advice:
     """Return the few layouts worth trying, why, and what would change the answer.
@@ -60,7 +62,8 @@ def recommend(
     ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
     layouts are searched. ``price``: of a GPU-hour, a number or one by kind of GPU. ``progress`` is called with layouts
     that are known to be no better and all. Once ``stopped`` says so, the search ends with the best so far, and says by
-    how much it may get better.
+    how much it may get better. ``dask``: the address of a Dask scheduler that runs the loops of large searches, a
+    client of one, or ``local`` for processes of this machine.
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.
@@ -74,14 +77,17 @@ def recommend(
     refuse_both(price, arguments.get(CENTS))
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
-    asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
-                                        global_batch_size=times * global_batch_size, **training),
-                  bool(arguments.get(EVERY)), progress, stopped)
     search = search_of(chosen, cluster, num_gpus, global_batch_size=global_batch_size, **training)
-    with as_arguments(num_gpus):
-        answers = asked.answers
-    if answers.complete and not answers.any_legal:
-        raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
+    with client_of(dask) as client:
+        asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
+                                            global_batch_size=times * global_batch_size, **training),
+                      bool(arguments.get(EVERY)), progress, stopped, client)
+        with as_arguments(num_gpus):
+            answers = asked.answers
+        if answers.complete and not answers.any_legal:
+            raise refusal(answers) or InputError("num_gpus", num_gpus, "must leave at least one legal layout")
+        first = answers.first()
+        changed = () if first is None or first.layers or not answers.complete else tuple(changes(asked, first))
     worth = tuple(replace(item, configuration=simplest(item.configuration)) for item in choose(answers))
     choices = tuple(
         choice_of(item.role, sizes_of(item.configuration),
@@ -89,12 +95,11 @@ def recommend(
                   _explained(item.configuration, chosen, cluster, training), item.configuration.layers or None)
         for item in worth
     )
-    first = answers.first()
     return Advice(
         chosen, cluster, ", ".join(implementations_of(search)), num_gpus, global_batch_size, seq_length, answers.legal,
         risk_of(with_parts(arguments)), choices,
         _excluded(answers, worth[0].configuration if worth else None),
-        () if first is None or first.layers or not answers.complete else tuple(changes(asked, first)),
+        changed,
         (*untried(answers.parts), *switches_left(search, answers.parts), *impossible(search)),
         None if first is not None or not answers.complete else switches(
             search, "uncertain" if worth else "out of memory"),

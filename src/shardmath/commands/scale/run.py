@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardmath.account.time import StepTime, as_cluster, step_time
 from shardmath.answers import Answer, Drawn, Label
@@ -23,6 +23,7 @@ from shardmath.machines.prices import CENTS, priced, refuse_both
 from shardmath.models.model import Model
 from shardmath.search.answered import answered
 from shardmath.search.further import simplest
+from shardmath.search.nests.clusters import Address, client_of
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
 from shardmath.search.refusals import refusal
@@ -31,6 +32,9 @@ from shardmath.search.spaces import Best
 from shardmath.search.spaces.standard import layouts
 from shardmath.search.spaces.usual import BY_TIME
 from shardmath.search.untried import Untried, switches_left, untried
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 #: Called with layouts done, all, and words for them.
 ProgressOf = Callable[[int, int, str], None]
@@ -137,6 +141,7 @@ def scale(
     price: Mapping[str, float | str] | float | str | None = None,
     progress: ProgressOf | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    dask: Address = None,
     **arguments: Any,
 ) -> Scaling:
     """Return the fastest layout that fits at each number of GPUs.
@@ -145,7 +150,8 @@ def scale(
     (``tokens_per_gpu`` of a step: weak scaling). ``price``: of a GPU-hour, a number or one by kind of GPU.
     ``progress`` is called with layouts that are known to be no better, all, and words for them, which name the GPUs.
     Once ``stopped`` says so, the search ends with the best so far, and says by how much it may get better; numbers of
-    GPUs that were not begun have no layout. ``arguments`` are those of ``sweep``.
+    GPUs that were not begun have no layout. ``dask``: the address of a Dask scheduler that runs the loops of large
+    searches, a client of one, or ``local`` for processes of this machine. ``arguments`` are those of ``sweep``.
 
     Raises InputError for values that are not legal, and where a figure of the machine is not known that the time of a
     step needs.
@@ -164,16 +170,18 @@ def scale(
     sizes = sorted({checked("num_gpus", size) for size in num_gpus})
     batches = {size: _batch(size, global_batch_size, tokens_per_gpu, seq_length) for size in sizes}
     points, left_out = list[Point](), dict[Untried, None]()
-    for size, batch in batches.items():
-        if points and stopped():
-            points.append(Point(size, batch, None, complete=False, gap=None))
-            continue
-        report = None if progress is None else partial(_of_size, progress, f"layouts on {size:,} {cluster.gpu.name}")
-        with as_arguments(size):
-            training = {"seq_length": seq_length, **arguments}
-            point, without = _point(chosen, cluster, size, batch, implementation, training, report, stopped)
-        points.append(point)
-        left_out |= dict.fromkeys(without)
+    with client_of(dask) as client:
+        for size, batch in batches.items():
+            if points and stopped():
+                points.append(Point(size, batch, None, complete=False, gap=None))
+                continue
+            words = f"layouts on {size:,} {cluster.gpu.name}"
+            report = None if progress is None else partial(_of_size, progress, words)
+            with as_arguments(size):
+                training = {"seq_length": seq_length, **arguments}
+                point, without = _point(chosen, cluster, size, batch, implementation, training, report, stopped, client)
+            points.append(point)
+            left_out |= dict.fromkeys(without)
     base = next((point.tokens_per_second_per_gpu for point in points if point.layout is not None), 0.0)
     compared = (replace(point, relative=point.tokens_per_second_per_gpu / base if base else 0.0) for point in points)
     shown = implementation if isinstance(implementation, str) else ", ".join(implementation)
@@ -202,14 +210,14 @@ def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None,
 
 def _point(
     model: Model, cluster: Cluster, size: int, batch: int, implementation: str | Sequence[str],
-    arguments: Mapping[str, Any], progress: Progress | None, stopped: Callable[[], bool],
+    arguments: Mapping[str, Any], progress: Progress | None, stopped: Callable[[], bool], client: Client | None,
 ) -> tuple[Point, tuple[Untried, ...]]:
     search = search_of(model, cluster, size, global_batch_size=batch, implementation=implementation, **arguments)
     spaces = spaces_of(search, "time")
     questions = [Best("best", BY_TIME, 1)]
     if search.every_switch:  # whether any is legal, where nothing fits and nothing is counted
         questions.append(Best("legal", BY_TIME, 1, among="legal"))
-    answers = answered(spaces, lambda _: questions, progress, stopped=stopped)
+    answers = answered(spaces, lambda _: questions, progress, stopped=stopped, client=client)
     best, without = answers.first(), (*untried(answers.parts), *switches_left(search, answers.parts))
     if best is None:
         return Point(size, batch, answers.legal, refusal=str(refusal(answers) or ""), complete=answers.complete,

@@ -19,6 +19,7 @@ from shardmath.machines import Cluster
 from shardmath.search.answered import answered
 from shardmath.search.layout import RULES
 from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
+from shardmath.search.nests.clusters import Address, client_of
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
 from shardmath.search.spaces.standard import single_program
@@ -37,6 +38,9 @@ class Sweep(Search):
     on_layouts: OnLayouts | None = declared(
         "function that is called with all legal layouts, some at a time, as columns by name with sizes in bytes; for"
         " them the candidates are swept once more")
+    dask: Address = declared(
+        "the address of a Dask scheduler that runs the loops of large searches, a client of one, or local for processes"
+        " of this machine")
 
 
 def _result(asked: Sweep) -> SweepResult:
@@ -56,14 +60,16 @@ def _result(asked: Sweep) -> SweepResult:
         single_program(asked)
     with as_arguments(asked.num_gpus):
         spaces = tuple(map(with_candidates, spaces_of(asked, asked.rank_by)))
-        answers = answered(spaces, progress=asked.progress, stopped=asked.stopped or (lambda: False))
+        with client_of(asked.dask) as client:
+            answers = answered(spaces, progress=asked.progress, stopped=asked.stopped or (lambda: False), client=client)
     machine = spaces[0].cluster
     assert isinstance(machine, Cluster)
     reasons = (time_unknown(part.evaluator, machine, asked.num_gpus) for part in answers.programs)
     unknown = "" if asked.rank_by else next(filter(None, reasons), "")
     result = result_of(spaces[0], answers, asked.top, unknown)
+    unheard = replace(asked, progress=None, stopped=None, on_layouts=None, dask=None)
     result = replace(result, untried=(*result.untried, *switches_left(asked, answers.parts), *impossible(asked)),
-                     gathered=partial(_gathered, replace(asked, progress=None, stopped=None, on_layouts=None)))
+                     gathered=partial(_gathered, unheard))
     if asked.on_layouts is not None and answers.complete:
         for part in answers.parts:
             for columns in legal_layouts(part, asked.progress):

@@ -32,6 +32,11 @@ def nest_of(part: Part, questions: Sequence[Question], like: Nest | None = None)
     return CompiledNest(part, questions) if nest.exceeds(OF_LARGE if is_large(part) else OPERATIONS) else nest
 
 
+def is_quick(nest: Nest) -> bool:
+    """Tell whether loops end here before a cluster has begun: those on columns take about a second."""
+    return isinstance(nest, ColumnNest)
+
+
 def refuse_loops(parts: Sequence[Part], **asked: str) -> None:
     """Raise InputError where layouts with layers of their own are asked of loops that know one machine.
 

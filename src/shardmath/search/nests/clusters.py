@@ -10,17 +10,19 @@ import logging
 import signal
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardmath.errors import InputError
 from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.nest import Nest
-from shardmath.search.nests.running import Swept, Workers, swept
+from shardmath.search.nests.running import Swept, Workers, on_threads, swept
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
+#: Address of a Dask scheduler, "local", a ``distributed.Client``, or None.
+Address: TypeAlias = str | Any | None
 #: The cluster that is made here, of processes of this machine.
 LOCAL = "local"
 #: Loggers of Dask, and of what it stands on.
@@ -40,24 +42,42 @@ _ENDING = 10
 
 
 @contextmanager
-def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
+def client_of(where: Address, processes: int | None = None) -> Iterator[Client | None]:
     """Yield a client of the scheduler at an address, or of ``local`` processes that end with the block.
 
-    Raises InputError where Dask is not installed, where no scheduler or no worker answers, and where they go away
-    while the block still needs them.
+    A client stays as it is and open, and None is none. Raises InputError for anything else, where Dask is not
+    installed, where no scheduler or no worker answers, and where they go away while the block still needs them.
     """
+    if where is None:
+        yield None
+        return
     try:
         from distributed import KilledWorker
     except ImportError:
         raise InputError("dask", where, "needs Dask: pip install 'shardmath[dask]'") from None
     try:
-        with _quiet(), _local(processes) if where == LOCAL else _there(where) as client:
+        with _quiet(), _opened(where, processes) as client:
             yield client
     except CancelledError:
         raise InputError("dask", where, "must stay until the sweep ends: the scheduler went away") from None
     except KilledWorker as error:
         rule = f"must have workers that live: {error.allowed_failures + 1} of them were lost at one chunk"
         raise InputError("dask", where, rule) from None
+
+
+def is_local(where: Address) -> bool:
+    """Tell whether the cluster is made here."""
+    return isinstance(where, str) and where == LOCAL
+
+
+def _opened(where: Address, processes: int | None) -> AbstractContextManager[Client]:
+    from distributed import Client
+
+    if isinstance(where, Client):
+        return nullcontext(where)
+    if not isinstance(where, str):
+        raise InputError("dask", where, "must be the address of a Dask scheduler, local, or a distributed.Client")
+    return _local(processes) if is_local(where) else _there(where)
 
 
 @contextmanager
@@ -117,6 +137,13 @@ def _there(address: str) -> Iterator[Client]:
         except TimeoutError:
             raise InputError("dask", address, f"must have a worker: there was none in {_PATIENCE} s") from None
         yield client
+
+
+def workers_of(
+    nest: Nest, client: Client | None, threads: int | None = None,
+) -> AbstractContextManager[Workers]:
+    """Yield the threads of a cluster, or without a client those of this process."""
+    return on_threads(nest, threads) if client is None else on_cluster(nest, client)
 
 
 @contextmanager
