@@ -163,16 +163,12 @@ def test_settings_and_their_absence(
     ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
     ({"base_model": "llama-3.1-8b", "sequence_len": 2048}, "micro_batch_size", "must be given"),
     ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
-    ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
     ({"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml", "dist_config": {"name": "fsdp2"}},
      "model", "this is one of version 1 of LLaMA-Factory, whose loop is its own, not read yet"),
-    ({"model_name_or_path": "Qwen/Qwen3-8B", "template": "qwen3", "infer_backend": "vllm"}, "model",
-     "LLaMA-Factory's files for inference and export, which train nothing"),
     ({**FACTORY, "do_predict": True}, "do_predict", "must not be given without do_train"),
     ({**FACTORY, "do_train": True, "infer_backend": "vllm", "cutoff_len": "x"}, "cutoff_len", "must be"),
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),
     ({**TRAINER, "packing": True, "document_length": 512, "global_batch_size": 64}, "global_batch_size", "as many"),
-    ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
     ({**FACTORY, "tensor_model_parallel_size": 4, "sequence_parallel": True}, "tensor_model_parallel_size",
      "Megatron-Core in LLaMA-Factory is not read yet"),
     ({**FACTORY, "pipeline_model_parallel_size": 1, "use_distributed_optimizer": True}, "use_distributed_optimizer",
@@ -499,21 +495,6 @@ def test_a_key_has_one_row() -> None:
         assert table.title
         assert table.signs
         assert table.release
-
-
-#: Flags of scripts in the projects' own repositories: slime's for Qwen3 4B (05a0752), OpenRLHF's for PPO with Ray.
-UNREAD = {
-    "slime": "ARGS=(--num-layers 36 --hidden-size 2560)\npython3 train.py --actor-num-gpus-per-node 8 --hf-checkpoint x"
-             " ${ARGS[@]} --rollout-batch-size 32 --use-dynamic-batch-size --max-tokens-per-gpu 9216\n",
-    "openrlhf": "ray job submit -- python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 8 --pretrain x"
-                " --reward_pretrain y --micro_train_batch_size 8\n",
-}
-
-
-@pytest.mark.parametrize("program", list(UNREAD))
-def test_scripts_of_programs_that_are_not_read(program: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"model = '{program}': must be a file that is read: .* not read yet; .*model"):
-        script(tmp_path, UNREAD[program])
 
 
 @pytest.mark.parametrize("settings", [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -61,10 +61,12 @@ def format_of(words: Mapping[str, Words]) -> Table | None:
     return max(marked, key=lambda item: item[0])[1] if marked else None
 
 
-def refuse_unread(words: Mapping[str, Words]) -> None:
-    """Raise InputError for settings of a program that is known and not read."""
+def refuse_unread(words: Mapping[str, Words], command: Sequence[str] = ()) -> None:
+    """Raise InputError for settings of a program that is known and not read, or a ``command`` that starts it."""
     for name, row in unread().items():
-        is_known = any(_has(words, signs) for signs in row["signs"])
+        is_known = any(_has(words, signs) for signs in row["signs"]) or any(
+            word.startswith(program) or f"/{program}" in word for program in row.get("programs", ())
+            for word in command)
         if is_known and not any(key in words for key in row.get("unless", ())):
             raise InputError("model", name, f"must be a file that is read: this is one of {row['title']}, not read yet;"
                                             f" {row['advice']}")

@@ -35,9 +35,10 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
-_OTHERS = {("trl", "grpo"): "reinforcement learning",
-           ("megatron", "rlhf"): "preference training and reinforcement learning",
-           ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
+_OTHERS: Mapping[tuple[str, ...], str] = {
+    ("trl", "grpo"): "reinforcement learning",
+    ("megatron", "rlhf"): "preference training and reinforcement learning",
+}
 #: Commands of the same programs that do not train.
 _IDLE = tuple((program, command) for program, commands in (
     ("swift", ("infer", "export", "deploy", "app", "eval", "sample", "rollout")), ("megatron", ("export",)),
@@ -124,7 +125,7 @@ def _started(path: str, command: Sequence[str]) -> Iterator[_Started]:
         if _place(command, start) is not None:
             rule = f"must start a training that is counted: {noun} is not read yet"
             raise InputError("script", " ".join(start), rule)
-    refuse_unread(flags_of(command))
+    refuse_unread(flags_of(command), command)
     for start, format, files in _STARTS:
         place = _place(command, start)
         if place is not None:
