@@ -27,8 +27,9 @@ the median of shardmath on the rows that the estimator of the line covers, so th
 
 {table}
 
-* **shardmath**: bytes of the allocated peak; of reserved memory a replay of two steps. Constants of the replay of
-  nanotron are fitted to one number; nothing else is fitted to these rows.
+* **shardmath**: bytes of the allocated peak; of reserved memory a replay of two steps, and with it the usual memory of
+  a process where that was measured. Constants of the replay of nanotron are fitted to one number; nothing else is
+  fitted to these rows.
 * **Megatron-LM's function**: `theoretical_memory_usage.py`, the first pipeline rank of dense models. It is about
   Megatron-LM with its own kernels, and stands beside other frameworks because nothing better is known for them.
 * **Ultra-Scale Playbook**: its formulas of states and of activations, on rows without tensor, pipeline and context
@@ -40,8 +41,9 @@ the median of shardmath on the rows that the estimator of the line covers, so th
   wide. It counts activations of all layers on the first stage, fp32 gradients, logits twice where a micro-batch is one
   sequence, and none of the moments of a step.
 
-Reserved memory, which the tables of nanotron and torchtitan have, is more than what any estimator but shardmath claims
-to predict: they count tensors.
+Reserved memory, which the tables of nanotron and torchtitan have, and memory of a process, which ms-swift's scripts
+state in whole GiB, are more than what any estimator but shardmath claims to predict: they count tensors. Many rows of
+ms-swift have sequences shorter than predicted for.
 
 ## Add a column
 

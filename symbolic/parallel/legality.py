@@ -23,7 +23,7 @@ from .derived import MODEL_RANKS
 from .dimensions import SHAPE_RULES
 from .dimensions.tensor import RULE as TENSOR
 from .mesh import PLACED
-from .pipeline import chunks
+from .pipeline import PARTS, chunks
 from .rules import Rule
 from .schedules import SCHEDULES, SPLIT_BACKWARD
 from .walked_layers import not_walked
@@ -136,7 +136,7 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     rules += dispatch.rules(choices)
     if choices["dispatch"] == "allgather":
         rules.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
-    if choices["recompute_method"] in ("block", "every"):
+    if choices["recompute_method"] in PARTS:
         rules.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
                           "must be 0: recompute of a part of the expert layers is not counted yet"))
     if choices["loss"] not in MTP_LOSSES:
@@ -162,7 +162,8 @@ def _of_latent_attention(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
     """Return the rules of the schedule, and the equal chunks per stage that the formulas assume."""
     if choices["stages"] == "listed":
-        return ()
+        return (Rule("listed_recompute", "rfull", Eq(rfull, 0), "must be 0: recompute of a part of the layers of listed"
+                     " stages is not counted yet"),) if choices["recompute_method"] in PARTS else ()
     schedule, count = SCHEDULES[choices["schedule"]], chunks(choices)
     rules = list(schedule.rules_in(framework))
     if choices["stages"] == "even":

@@ -19,6 +19,8 @@ Lf, Ll, Lx, Ly, Lz, eemb, eloss, rfull, rn = symbols("Lf Ll Lx Ly Lz eemb eloss 
 Lfe, Lle, Lxe, Lye, Lze = symbols("Lfe Lle Lxe Lye Lze")
 Lm, Lc, Lcf, Lb, Lw, wstep = symbols("Lm Lc Lcf Lb Lw wstep")
 
+#: Methods of full recompute that run a part of a chunk's layers once more.
+PARTS = ("block", "every")
 #: Contents of a stage, given by an explicit list of layers instead of a formula.
 LISTED = (Lr, Lx, Ly, Lz, Lfe, Lle, Lxe, Lye, Lze, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
 #: Stages of such a list that can take longest, each with its rank, its layers and those of them with experts. Between

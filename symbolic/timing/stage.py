@@ -9,7 +9,7 @@ from sympy import Expr, Gt, Integer
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import chunks, instances, recomputed_layers
+from ..parallel.pipeline import PARTS, chunks, instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..rates import BETWEEN, stream_time
@@ -86,7 +86,7 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
 
 def _recomputed_share(choices: Mapping[str, str]) -> Expr:
     """Return the share of a stage's layers that full recompute runs once more."""
-    if choices["recompute_method"] in ("each", "uniform"):
+    if choices["recompute_method"] not in PARTS or choices["stages"] == "listed":  # parts of listed stages are refused
         return Integer(1)
     return recomputed_layers(choices) / (Lr if choices["stages"] == "even" else Max(Lr, Integer(1)))
 

@@ -15,14 +15,17 @@ from shardmath.account.accounting import explain
 from validation.measured import (
     bridge_cards,
     deepspeed_a800,
+    galvatron,
     hagemann,
     iseekyan,
     known_to_run,
     megatron_tests,
+    mist,
     nanotron,
     one_h100,
     simumax,
     torchtitan,
+    torchtune,
 )
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
 from validation.measured.datasets import DATASETS
@@ -49,7 +52,7 @@ def copied(folder: Path, name: str, change: Callable[[dict[str, str]], None]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [
     megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run, one_h100, deepspeed_a800,
-    bridge_cards])
+    bridge_cards, galvatron, mist, torchtune])
 def test_every_row_is_a_case_once(module: ModuleType) -> None:
     cases = module.read()
     assert len(cases) == len(table(module.TABLE))

@@ -20,7 +20,7 @@ from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.files.reading import read_text
 from validation.measured import simumax
-from validation.measured.case import GIB, PROCESS, Case
+from validation.measured.case import GIB, Case
 from validation.measured.datasets import DATASETS, Dataset, cases_of
 from validation.measured.metrics import Pair, pairs
 from validation.measured.reading import DATA, rows, whole
@@ -65,8 +65,6 @@ def described() -> str:
     writer.writeheader()
     for dataset in DATASETS:
         for quantity in dataset.quantities[:1]:
-            if quantity == PROCESS:  # of which estimators of tensors know nothing
-                continue
             for pair in pairs(cases_of(dataset), quantity):
                 writer.writerow(_record(dataset, pair))
     return text.getvalue()

@@ -37,7 +37,8 @@ class Case:
     ``shardmath.explain`` beside model and GPU. ``seconds`` are those of one optimizer step, None where a table does
     not say them. ``group`` names rows that are judged together, ``traits`` what else a sentence may ask of the row.
     ``others`` are further readings of a row that does not state something, by name, each with the arguments that
-    differ. ``allocator``: options of PyTorch's allocator in a replay.
+    differ. ``allocator``: options of PyTorch's allocator in a replay. ``causes``: why a prediction is far off, where
+    that is known.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Case:
     traits: frozenset[str] = frozenset()
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     allocator: Settings = field(default_factory=Settings)
+    causes: tuple[str, ...] = ()
 
     @property
     def layout(self) -> str:

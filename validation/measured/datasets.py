@@ -10,16 +10,19 @@ from shardmath.account.judged import OUT
 from validation.measured import (
     bridge_cards,
     deepspeed_a800,
+    galvatron,
     hagemann,
     huggingface,
     iseekyan,
     known_to_run,
     megatron_tests,
+    mist,
     nanotron,
     one_h100,
     simumax,
     swift_examples,
     torchtitan,
+    torchtune,
 )
 from validation.measured.case import FIT, PEAK, PROCESS, RESERVED, STEADY, Case
 from validation.measured.metrics import (
@@ -182,8 +185,41 @@ DATASETS: tuple[Dataset, ...] = (
         neither the version of Transformers nor its kernels of attention, nor at which step it was measured. They are
         taken as today's, whose loss makes other copies of the logits. A further sequence needs 5.0 GiB in stage 2 and
         3.1 in stage 3, which is not explained. Nothing is fitted, and there is no target. Not usable are the tables of
-        torchtune and LitGPT: they are of layers and losses of their own, which no implementation here has.""",
+        LitGPT: they are of layers and losses of its own, which no implementation here has.""",
         deepspeed_a800.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "torchtune", "torchtune's README and tutorials", torchtune.TABLE,
+        """Peaks that torchtune's README has had since May 2024, those of its tutorials, and two of a pull request, with
+        the settings of the recipes at the commit that first stated each, as shardmath's own reader takes them: modules
+        of Transformers, and every loss as a whole one. That is more than torchtune needs, whose losses work on chunks.
+        Its code differs further (read at those commits): keys and values are repeated for all query heads and kept so,
+        and the rotary embedding is in fp32. Units are those of its log, 10⁹ bytes until
+        [August 2024](https://github.com/meta-pytorch/torchtune/commit/d0b89e206) and GiB from then on, whatever a table
+        calls them; of the three numbers of a log they are taken as what is allocated. A figure counts where all that
+        decides is said: most recipes train on sequences of unstated lengths. Nothing is fitted, and there is no
+        target.""",
+        torchtune.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "mist", "Stages of Mist on L4", mist.TABLE,
+        f"""Peaks of `torch.cuda.max_memory_allocated` that the [artifact of Mist](https://github.com/Dazz993/Mist)
+        (EuroSys 2025, commit {mist.COMMIT[:10]}) expects of its tuned layouts of GPT and Llama on one node of L4, by
+        pipeline stage: fp16 weights and gradients, fp32 states, one micro-batch after another. Its layers are like
+        those of Megatron-Core, and are read as these with saved tensors alone: its moments of a step are its own.
+        Stages recompute different numbers of layers, so every stage is a row. Beside a stage that recomputes, other
+        stages are made up: that changes nothing of it, but its verdict is that of another run. Reserved memory stands
+        in the table alone. Nothing is fitted, and there is no target.""",
+        mist.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "galvatron", "Layers of Llama 2 7B profiled by Galvatron", galvatron.TABLE,
+        f"""[What Galvatron's profiler wrote down]({galvatron.SOURCE}) (commit {galvatron.COMMIT[:10]}) of one to four
+        layers on eight GPUs, eight sequences of 2,048 tokens in one micro-batch: the most that is allocated in both
+        passes, without the optimizer step. The GPU is not said. It runs layers like Megatron-Core's in FSDP1 with fp32
+        shards, which none of the implementations here does: they are read as torchtitan's, with FSDP2 and, on ranks
+        with tensor parallelism, a vocabulary that is split too. Nothing is fitted, and there is no target.""",
+        galvatron.read, (PEAK,), True, NO_TARGETS,
     ),
     Dataset(
         "bridge_cards", "Megatron-Bridge's model cards", bridge_cards.TABLE,

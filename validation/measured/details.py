@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from shardmath.account.judged import UNCERTAIN
-from validation.measured import hagemann, megatron_tests, nanotron, swift_examples_words
+from validation.measured import gaps, hagemann, megatron_tests, nanotron, swift_examples_words
 from validation.measured.case import GIB, PEAK, RESERVED, STEADY, Case
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, contradicted, pairs
@@ -112,4 +113,5 @@ def _known(cases: Sequence[Case]) -> list[str]:
 DETAILS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "megatron_tests": _megatron, "nanotron": _nanotron, "hagemann": _hagemann, "known_to_run": _known,
     "swift_examples": swift_examples_words.details,
+    **dict.fromkeys(("torchtune", "mist", "galvatron"), partial(gaps.table, quantity=PEAK)),
 }

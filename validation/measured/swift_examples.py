@@ -24,6 +24,29 @@ MEGATRON, TRANSFORMERS, SHORTER, CARD = (
     "packed, Megatron-Core", "packed, Transformers", "sequences shorter than max_length", "only the card is stated")
 #: Traits of a figure that names its GPU, and of full sequences.
 NAMED, PACKED = "GPU named", "packed"
+#: Other readings of rows, as arguments that differ.
+OTHERS: dict[str, dict[str, dict[str, Any]]] = {
+    "qwen3-14b, TP 4, BF16": {
+        "fp32 main weights of four bytes, as before Transformer Engine 2.1": {"main_param_bytes": 4},
+        "fused loss of Megatron-Core": {"kernels": {"loss": "native_fused"}}, "no recompute": {"recompute": "none"},
+    },
+    "qwen2.5-7b, ZeRO-3, Liger, 8K, four passes": {
+        "fused kernel of AdamW": {"kernels": {"optimizer_kernel": "fused"}},
+        "logits of all tokens": {"kernels": {"loss": "huggingface"}},
+        "weights gathered further ahead": {"prefetch_bucket_size": 5 * 10**7},
+    },
+    "qwen3-30b-a3b, EP 4, optimizer on the host": {
+        "a rank with four times its share of tokens": {"expert_load_percent": 400},
+        "tensors of all-to-alls that NCCL holds back": {"kernels": {"collectives": "own"}},
+    },
+    "qwen2.5-7b, rank 8, 2K": {"fused kernel of AdamW": {"kernels": {"optimizer_kernel": "fused"}},
+                               "adapters in bf16": {"kernels": {"adapter_precision": "low"}}},
+}
+#: Causes of gaps. Transformers 4.48.3 has the copy in loss/loss_utils.py, 4.49.0 (February 17, 2025) has it not.
+_COPIED = "until Transformers 4.48 the fp32 logits were copied to shift them: as much again as they are"
+CAUSES = dict.fromkeys(("qwen2.5-7b, rank 8", "qwen2-7b, ZeRO-3, rank 8"), (_COPIED,)) | {
+    "qwen2.5-7b, rank 8, 2K": ("the figure of qwen2.5-7b, rank 8, three months before, with Transformers up to 4.48",),
+}
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
@@ -49,7 +72,10 @@ def _case(row: dict[str, str]) -> Case:
     if row["format"] == "swift_megatron" and tuple(map(int, row["release"].split(".")[:2])) < _WITH_TORCH_2_8:
         arguments["kernels"] = {**arguments["kernels"], "collectives": "own"}
     ranks = prod(arguments.get(name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"))
-    return Case(model=run.model, arguments={**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}, **known)
+    arguments = {**arguments, "data_parallel": arguments.pop("num_gpus") // ranks}
+    others = {words: {**arguments, **changed, "kernels": {**arguments["kernels"], **changed.get("kernels", {})}}
+              for words, changed in OTHERS.get(row["id"], {}).items()}
+    return Case(model=run.model, arguments=arguments, others=others, causes=CAUSES.get(row["id"], ()), **known)
 
 
 def words_of(settings: str) -> dict[str, tuple[str, ...]]:

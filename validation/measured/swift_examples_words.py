@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardmath.account.judged import OUT
-from validation.measured import swift_experts_words
+from validation.measured import gaps, swift_experts_words
 from validation.measured.case import GIB, PROCESS, Case
 from validation.measured.claims import check
 from validation.measured.estimates import Estimate, estimate
@@ -29,6 +29,18 @@ def remarks(cases: Sequence[Case]) -> list[str]:
 
 
 def details(cases: Sequence[Case]) -> list[str]:
+    """Return the table of gaps of which no paragraph speaks, and that of seconds."""
+    return [*gaps.of([pair for pair in pairs(cases, PROCESS) if _is_middling(pair)]), *_seconds(cases)]
+
+
+def _is_middling(pair: Pair) -> bool:
+    """Tell if no paragraph speaks of a row that is near enough, or needs more than predicted for longer sequences."""
+    if pair.case.group == SHORTER:
+        return pair.error < -_ROUNDING
+    return abs(pair.error) <= FAR
+
+
+def _seconds(cases: Sequence[Case]) -> list[str]:
     """Return the table of seconds of packed rows whose GPU is named."""
     lines = []
     for case in cases:

@@ -18,6 +18,11 @@ BF16, FLOAT8, COMPILED = "bf16, eager", "float8", "compiled"
 RECOMPUTE = {"full": "full"}
 #: Runs of June 2025 compiled the loss too; from 18 December 2024 to 2 April 2025 that was turned off for errors.
 LOSS_TOO = "202506"
+#: Other readings of runs with full recompute, as kernels that differ.
+OF_FULL_RECOMPUTE = {
+    "layers that are not compiled": {"compile": "none"}, "units that are all freed": {"reshard": "always"},
+    "the loss of tensor parallelism": {"loss": "dtensor"}, "a compiled loss": {"loss": "dtensor_compiled"},
+}
 #: Watts to which Meta's servers limit an H100 (torchtitan, benchmarks/llama3_h100_202412_torchtitan.md).
 LIMIT = 500
 
