@@ -195,7 +195,7 @@ MEGATRON = Implementation(
         "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"),
         "norms": ("pre",), "capping": ("none",),
         "dropout": ("none",), "dispatch": ("alltoall",),
-        "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp",),
+        "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp", "megatron_fsdp"),
         "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
         "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},

@@ -18,7 +18,7 @@ from ..ledger import IN_LAYER, Place, Role
 from ..parallel.data import sharing_ranks
 from ..parallel.groups import FP8, GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
-from ..parallel.megatron_fsdp import bucket_size
+from ..parallel.megatron_fsdp import bucket_size, queue_size
 from ..parallel.pipeline import instances
 from ..parameters import symbols
 from ..terms import TermSet, product, total
@@ -70,7 +70,7 @@ def units(terms: TermSet, implementation: Implementation) -> Units:
     return Units(
         _of_layer(terms, implementation, GROUPS[0]), _of_layer(terms, implementation, FP8), pad_to(first, beside),
         tied * alone + (1 - tied) * pad_to(last, beside), pad_to(first + last, beside),
-        (1 - sbk) * Iverson(Ge(first, bucket_size())),
+        1 - has_both(implementation) * (1 - (1 - sbk) * Iverson(Ge(first, bucket_size()))),
     )
 
 
@@ -94,9 +94,38 @@ def buffer_elements(terms: TermSet, implementation: Implementation, group: Group
     return total(product(zero3, total(product(Lr, parts.wide), parts.outside)), product(1 - zero3, whole))
 
 
+def queue(terms: TermSet) -> Expr:
+    """Return the elements of gradients that may wait for their reduction, where layers are units."""
+    return queue_size(2 * (terms["layer.parameters"].symbol + in_fp8(terms)))
+
+
+def in_fp8(terms: TermSet) -> Expr:
+    """Return the FP8 elements of a layer."""
+    name = f"layer.{FP8.prefix}parameters"
+    return terms[name].symbol if name in terms else Integer(0)
+
+
+def sizes(terms: TermSet, implementation: Implementation) -> dict[str, tuple[Expr, str]]:
+    """Return the elements of buckets and of the queue, with what they are, for a replay of a step."""
+    parts = units(terms, implementation)
+    return {
+        "layer": (parts.layer, "buckets of a layer"), "first": (parts.first, "first bucket outside of the layers"),
+        "last": (parts.last, "last bucket outside of the layers"), "together": (parts.together, "one bucket of both"),
+        "apart": (parts.apart, "1 where first and last parameters lie in buckets of their own"),
+        "queue": (zero3 * queue(terms) + (1 - zero3) * queue_size((1 - sbk) * bucket_size()),
+                  "gradients that may wait for their reduction"),
+        "closing": (bucket_size(), "parameters after which a bucket is closed"),
+    }
+
+
 def has(place: Place, implementation: Implementation) -> Expr:
     """Return 1 on ranks whose stage holds the first or the last parameters of the model."""
     return instances(place, implementation.choices)
+
+
+def has_both(implementation: Implementation) -> Expr:
+    """Return 1 on a rank with the whole model, where the layers' buckets lie behind the head's."""
+    return has(Place.FIRST, implementation) * has(Place.LAST, implementation)
 
 
 def largest_matrix(implementation: Implementation) -> Expr:

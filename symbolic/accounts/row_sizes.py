@@ -13,6 +13,7 @@ from ..ledger import Role
 from ..orders.step import PASSING, kept_gradients, parameters
 from ..parallel.data import states
 from ..terms import TermSet, product
+from . import megatron_units
 from .aggregates import aggregates_of
 from .build import build
 from .rows import kept_rows, local_shape
@@ -44,6 +45,9 @@ def row_sizes(implementation: Implementation) -> TermSet:
     for aggregate in aggregates_of(implementation):
         if aggregate.pieces != 1:
             terms.add(f"pieces.{aggregate.name}", aggregate.pieces, "tensors", f"{aggregate.title}: how many")
+    if choices["data_parallel"] == "megatron_fsdp":
+        for name, (size, meaning) in megatron_units.sizes(base, implementation).items():
+            terms.add(f"units.{name}", size, "elements", meaning)
     for state in states(choices):
         if state.role in STATES and state.count is None:
             terms.add(f"state.{state.name}", state.bytes, "bytes", state.meaning)

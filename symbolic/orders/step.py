@@ -8,7 +8,7 @@ from sympy import Expr, Integer
 
 from ..axis import fits
 from ..dimension import Dimension
-from . import fsdp, megatron, megatron_local, nanotron, partitioned, transformers
+from . import fsdp, megatron, megatron_fsdp, megatron_local, nanotron, partitioned, transformers
 from .words import Birth, Passing, Script
 
 PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING,
@@ -46,6 +46,7 @@ SCRIPTS: tuple[Script, ...] = (
     *fsdp.SCRIPTS,
     *megatron.SCRIPTS,
     *megatron_local.SCRIPTS,
+    *megatron_fsdp.SCRIPTS,
     *transformers.SCRIPTS,
     *partitioned.SCRIPTS,
 )
@@ -86,7 +87,8 @@ def births(choices: Mapping[str, str]) -> tuple[Birth, ...]:
 
 
 #: Parameters of a layer in the order of its modules, by the choices with which it is known.
-_MODULES = ((transformers.ANY, transformers.MODULES), (fsdp.UNITS, fsdp.MODULES))
+_MODULES = ((transformers.ANY, transformers.MODULES), (fsdp.UNITS, fsdp.MODULES),
+            (megatron_fsdp.FSDP, megatron_fsdp.MODULES))
 
 
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
@@ -114,7 +116,7 @@ def kept_gradients(choices: Mapping[str, str]) -> Expr:
 def walked(choices: Mapping[str, str]) -> frozenset[str]:
     """Name the sums of terms that the scripts for these choices make one by one."""
     return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *megatron_local.WALKED,
-                                                    *transformers.WALKED)
+                                                    *megatron_fsdp.WALKED, *transformers.WALKED)
                      for name in names
                      if fits(options, choices))
 

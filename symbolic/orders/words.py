@@ -39,6 +39,10 @@ events at the points of a step. An event is a word:
   ``finish`` frees the buffer of the last unit, when the model has done its forward pass;
   ``reopen:UNIT`` gathers it before the backward pass, and the unit before it into a buffer; ``reduce:UNIT`` frees it,
   and reduces the gradients that were made.
+* Of Megatron-FSDP they gather the buckets of a unit, and others ahead. ``release:UNIT`` frees those behind a backward
+  pass, ``shut`` all at the end of a step; ``turn`` begins a backward pass, ``turn:late`` where that begins in the last
+  layer. ``take:MODULE/MODULE`` makes the buckets that gradients of modules lie in, ``made:MODULE/MODULE`` says that
+  they are there.
 """
 
 from __future__ import annotations

@@ -286,11 +286,15 @@ class Batch:
         return replace(self, mask=mask)
 
 
-def forward(model: Any, shape: Shape, batch: Batch, **others: Any) -> Tensor:
-    """Run one micro-batch through the rank's part: the loss of every token on the last stage, else the output."""
+def receive(model: Any, shape: Shape) -> None:
+    """Give the rank's part its input, if it has no embedding."""
     if not model.pre_process:
         local = shape["s"] // (shape.get("c", 1) * (shape["t"] if shape["sp"] else 1))
-        received = torch.zeros(local, shape["b"], shape["h"], dtype=BF16, requires_grad=True)
-        model.set_input_tensor(received)
+        model.set_input_tensor(torch.zeros(local, shape["b"], shape["h"], dtype=BF16, requires_grad=True))
+
+
+def forward(model: Any, shape: Shape, batch: Batch, **others: Any) -> Tensor:
+    """Run one micro-batch through the rank's part: the loss of every token on the last stage, else the output."""
+    receive(model, shape)
     labels: Sequence[Tensor] | Tensor | None = batch.labels if model.post_process else None
     return model(batch.ids, batch.positions, batch.mask, labels=labels, **others)

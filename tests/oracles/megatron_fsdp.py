@@ -17,7 +17,7 @@ from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.distributed.fsdp.src.megatron_fsdp import megatron_fsdp, param_and_grad_buffer
 from megatron.core.distributed.fsdp.src.megatron_fsdp.utils import FSDPDistributedIndex
 from megatron.core.transformer.transformer_layer import TransformerLayer
-from oracles.megatron_cpu import Batch, Shape
+from oracles.megatron_cpu import Batch, Shape, receive
 from torch.distributed.device_mesh import init_device_mesh
 
 #: Strategies of ``--data-parallel-sharding-strategy``, by what of ZeRO they are.
@@ -92,7 +92,7 @@ class Fp8Weights:
 def wrapped(model: Any, shape: Shape, stage: int) -> Any:
     """Wrap a model as Megatron-LM does for a ZeRO stage: layers are units where weights are shared out."""
     ranks = shape["D"] * shape["c"]
-    mesh = init_device_mesh("cpu", (ranks, shape["t"]), mesh_dim_names=("dp_cp", "tp"))
+    mesh = init_device_mesh("cpu", (shape["p"], ranks, shape["t"]), mesh_dim_names=("pp", "dp_cp", "tp"))
     config = DistributedDataParallelConfig(
         use_megatron_fsdp=True, use_distributed_optimizer=True, data_parallel_sharding_strategy=STRATEGIES[stage],
         grad_reduce_in_fp32=shape["w"] == 4, overlap_grad_reduce=True, overlap_param_gather=True,
@@ -115,10 +115,14 @@ def buffers(model: Any) -> dict[str, int]:
 
 @dataclass
 class Buckets:
-    """Bytes of temporary buckets: of each that is alive, and of all of them when a gradient's bucket was asked for."""
+    """Bytes of temporary buckets: of each that is alive, and of all of them when a gradient's bucket was asked for.
+
+    ``events`` has each that was made, and below zero each that was freed, in their order.
+    """
 
     alive: dict[tuple[str, int], int] = field(default_factory=dict)
     asked: list[tuple[int | None, int]] = field(default_factory=list)
+    events: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def now(self) -> int:
@@ -141,6 +145,8 @@ class Buckets:
 
         def allocating(bucket_id: int, **others: Any) -> Any:
             bucket = allocate(bucket_id=bucket_id, **others)
+            if (kind, bucket_id) not in self.alive:
+                self.events.append((kind, bucket.data.nbytes))
             self.alive[kind, bucket_id] = bucket.data.nbytes
             if kind == "gradients":
                 self.asked.append((groups[bucket_id].fsdp_unit_id, self.now))
@@ -148,23 +154,30 @@ class Buckets:
 
         def freeing(bucket_id: int) -> None:
             free(bucket_id)
-            self.alive.pop((kind, bucket_id), None)
+            if size := self.alive.pop((kind, bucket_id), 0):
+                self.events.append((kind, -size))
 
         allocator.allocate, allocator.free = allocating, freeing
 
 
 def step(model: Any, shape: Shape) -> tuple[int, list[tuple[int | None, int]], int]:
     """Run two micro-batches; bytes of buckets at the loss and whenever gradients came in the second, and at the end."""
+    return watched_step(model, shape)[0]
+
+
+def watched_step(model: Any, shape: Shape) -> tuple[tuple[int, list[tuple[int | None, int]], int], Buckets]:
+    """Run two micro-batches, and return the buckets that were watched too."""
     batch, found = Batch.of(shape), Buckets()
     with _without_gpu(torch.device("cpu")):
         found.watch(model)
         model.zero_grad_buffer()
         for last in (False, True):
             model.is_last_microbatch = last
+            receive(model.module, shape)
             loss = model(batch.ids, batch.positions, batch.mask, labels=batch.labels)
             at_loss = found.now
             found.asked.clear()
             loss.sum().backward()
         asked = list(found.asked)
         model.finish_grad_sync()
-    return at_loss, asked, found.now
+    return (at_loss, asked, found.now), found

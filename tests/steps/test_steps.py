@@ -73,6 +73,20 @@ def drawn(implementation: str, random: Random) -> Iterator[dict[str, Any]]:
         yield asked
 
 
+def of_megatron_fsdp(random: Random) -> Iterator[dict[str, Any]]:
+    """Draw layouts of Megatron-FSDP without end: with one bucket of gradients, where the ledger has an upper limit."""
+    for asked in drawn("megatron", random):
+        stage = random.choice((1, 2, 3, 3))
+        asked["kernels"] = {**asked["kernels"], "data_parallel": "megatron_fsdp"}
+        asked |= {"zero_stage": stage, "single_bucket": random.randrange(2) if stage != 2 else 1,
+                  "communication_unit_size": random.choice((0, 0, 10**8, 2 * 10**9))}
+        try:
+            configured(**asked)
+        except InputError:
+            continue
+        yield asked
+
+
 def traced(rank: int, microbatches: int | None = None, **asked: Any) -> tuple[Steps, int]:
     """Return the trace of a rank's steps, run, and the peak of the rank's account in bytes."""
     job = configured(**asked).job
@@ -84,10 +98,11 @@ def traced(rank: int, microbatches: int | None = None, **asked: Any) -> tuple[St
     return steps, int(account["stage.total"])
 
 
-@pytest.mark.parametrize("implementation", DEGREES)
+@pytest.mark.parametrize("implementation", [*DEGREES, "megatron_fsdp"])
 def test_peak_of_the_trace_is_the_ledgers(implementation: str) -> None:
     """On first and last rank; every tensor but those that last is freed in the end, the second step's too."""
-    layouts = drawn(implementation, Random(18))
+    random = Random(18)
+    layouts = of_megatron_fsdp(random) if implementation == "megatron_fsdp" else drawn(implementation, random)
     for _ in range(CASES):
         asked = next(layouts)
         for rank in {0, asked.get("pipeline_parallel", 1) - 1}:

@@ -34,6 +34,11 @@ class Bound:
         self._place, self._has_experts = (chunk, layer), kind == EXPERTS
 
     @property
+    def layer(self) -> int:
+        """Number of the layer at work in its chunk, from 0."""
+        return self._place[1]
+
+    @property
     def is_first(self) -> bool:
         """True if the first layer is at work."""
         return self._place == (0, 0)

@@ -18,10 +18,10 @@ def refuse_another_peak(
     """Raise InputError for a trace whose peak is not ``peak_bytes``, the ledger's.
 
     The ledger is known to lack attention's backward pass behind a narrow MLP in Megatron-Core, and forward passes of
-    torchtitan's layers. Any other difference is a fault of the replay or of the ledger, but that DeepSpeed's first rank
-    may have less: the ledger has the most of any rank, and of any place in a layer at which a bucket may get full.
+    torchtitan's layers. Any other difference is a fault of the replay or of the ledger, but for less where the ledger
+    has an upper limit.
     """
-    if trace.peak == peak_bytes or (choices["data_parallel"] == "deepspeed" and trace.peak < peak_bytes):
+    if trace.peak == peak_bytes or (trace.peak < peak_bytes and _is_limit(choices, values)):
         return
     missing = trace.peak > peak_bytes
     if missing and choices["peak"] in IMPLEMENTATIONS["megatron"]["replayed"]["peak"] and _is_in_attention(trace):
@@ -33,6 +33,17 @@ def refuse_another_peak(
         raise InputError("vocab_size", values["vocab_size"], rule)
     rule = f"must be that of the ledger in bytes, {peak_bytes}: they disagree, so no replay is shown"
     raise InputError("peak of the replay", trace.peak, rule)
+
+
+def _is_limit(choices: Mapping[str, str], values: Mapping[str, int]) -> bool:
+    """Check if the ledger's peak is an upper limit.
+
+    With DeepSpeed it is the most of any rank, and of any place in a layer at which a bucket may get full. With
+    Megatron-FSDP's whole weights and shared gradients the queue of buckets is as full as it can be.
+    """
+    if choices["data_parallel"] == "megatron_fsdp":
+        return bool(values["sharded_gradients"] and not values["sharded_weights"] and not values["single_bucket"])
+    return choices["data_parallel"] == "deepspeed"
 
 
 def _is_in_attention(trace: Trace) -> bool:

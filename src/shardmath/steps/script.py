@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shardmath.steps.bound import Bound
 from shardmath.steps.gathering import AT_WORK, Gathering
+from shardmath.steps.megatron_units import MegatronUnits
 from shardmath.steps.partition import Partition
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
@@ -49,9 +50,15 @@ class Player:
     def __init__(self, rows: Rows, trace: Trace, states: States) -> None:
         self.rows, self._trace, self._states = rows, trace, states
         """Rows at work: a layer whose experts get other tokens than those of the layers before has rows of its own."""
-        self.units = Units(rows, trace) if has_units(rows.scripts) else None
-        self.partition = (Gathering if rows.values["sharded_weights"] else Partition)(rows, trace, states)
         self._is_partitioned = rows.choices["data_parallel"] == "deepspeed"
+        gathers = self._is_partitioned and rows.values["sharded_weights"]
+        self.partition = (Gathering if gathers else Partition)(rows, trace, states)
+        self.bound = Bound(rows, trace)
+        self.units: Units | MegatronUnits | None = None
+        if rows.choices["data_parallel"] == "megatron_fsdp":
+            self.units = MegatronUnits(rows, trace, self.bound)
+        elif has_units(rows.scripts):
+            self.units = Units(rows, trace)
         holds_back = rows.choices["collectives"] == "own"
         self._streams = {"^": PIPELINE, **({"~": TENSOR} if holds_back and rows.values["tensor_parallel"] > 1 else {})}
         self._sends_tokens = holds_back and rows.values["expert_parallel"] > 1
@@ -64,7 +71,6 @@ class Player:
         self._shared: Held = {}
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
-        self.bound = Bound(rows, trace)
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
@@ -75,7 +81,7 @@ class Player:
             "later": self._later, "on": self._enter_stream, "zero": lambda name, point: self.partition.play(name),
             "sum": self._end_microbatch, "sent": self._send, "wait": self._wait,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
-            **(self._unit_words(self.units) if self.units is not None else {}),
+            **({word: self._of_unit(play) for word, play in self.units.words.items()} if self.units else {}),
         }
 
     def play(self, point: str, saves: Sequence[Row] = (), held: Held | None = None, here_too: bool = False) -> None:
@@ -83,11 +89,10 @@ class Player:
 
         Tensors that only pass do so where the work of the point is ``here_too``, on this rank and chunk.
         """
-        if here_too or self.units is None:
-            self._layer = self._trace.point = point
-            at = _Point(self.rows.by_moment[point] if here_too else {}, saves, {} if held is None else held, here_too)
-            for event in self.rows.scripts[point]:
-                self._event(event, at)
+        self._layer = self._trace.point = point
+        at = _Point(self.rows.by_moment[point] if here_too else {}, saves, {} if held is None else held, here_too)
+        for event in self.rows.scripts[point]:
+            self._event(event, at)
 
     def _event(self, event: str, point: _Point) -> None:
         trace, sign, name = self._trace, event[0], event[1:]
@@ -115,12 +120,9 @@ class Player:
         elif self._passing.get(name):
             trace.free(self._passing[name].pop(0), self._streams.get(sign))
 
-    def _unit_words(self, units: Units) -> dict[str, Callable[[str, _Point], object]]:
-        return {
-            "open": lambda name, point: units.open(name), "close": lambda name, point: units.close(name),
-            "finish": lambda name, point: units.free_buffer(), "reopen": lambda name, point: units.reopen(name),
-            "reduce": lambda name, point: units.reduce(name),
-        }
+    def _of_unit(self, play: Callable[[str], None]) -> Callable[[str, _Point], object]:
+        """Return the word of a unit, which the rank has where the point is; a backward pass turns on every rank."""
+        return lambda name, point: play(name) if point.here_too or not name else None
 
     def _enter(self, name: str, point: _Point) -> None:
         """Go on to another moment: what the one before has in sums ends with it."""
@@ -152,7 +154,7 @@ class Player:
             if row.role == "weight" and name in (row.component, row.name) and row.name not in self.rows.frozen:
                 self.gradients.append(row.size)
                 key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
-                if self.units is not None:
+                if isinstance(self.units, Units):
                     self.units.keep(row, key)
                 elif self._is_partitioned:
                     self.partition.make(row, key)

@@ -58,6 +58,8 @@ class States:
             self._trace.allocate(size, name)
         made = int(self._rows.account.get(f"stage.{BUCKETS}.buffer", 0))
         assert made + sum(row.size for row in buffers) == static["buffer"]
+        if self._rows.choices["data_parallel"] == "megatron_fsdp":
+            self._trace.empty_cache()
 
     def listed(self, name: str, size: int) -> Iterator[int]:
         """Yield ``size`` bytes in pieces like a state's, without the smallest: vectors are in a list of their own."""
@@ -79,7 +81,9 @@ class States:
 
     def _moves(self, name: str) -> bool:
         """Return True for parameters that move into a buffer: those of which ranks share out the optimizer states."""
-        return self._rows.states[name][1] == "moved" and bool(self._rows.values["distributed_optimizer"])
+        values = self._rows.values
+        return (self._rows.states[name][1] == "moved" and bool(values["distributed_optimizer"])
+                and not values["sharded_weights"])
 
     def _count(self, row: Row) -> int:
         instances = self._rows.instances(row)

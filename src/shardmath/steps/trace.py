@@ -94,6 +94,10 @@ class Trace:
         for key in reversed(keys):
             self.free(key)
 
+    def empty_cache(self) -> None:
+        """Give all cached segments back to the driver."""
+        self.events.append(Event(Action.EMPTY))
+
     def receive(self) -> None:
         """Let a message of another stage arrive: the pipeline's stream has done what was before it."""
         self.events.append(Event(Action.REACH, stream=PIPELINE))

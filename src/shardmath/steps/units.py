@@ -11,6 +11,7 @@ reducing stream.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -55,6 +56,10 @@ class Units:
         self._reduced: list[int] = []
         self._added: list[int] = []
         self._first = True
+        self.words: Mapping[str, Callable[[str], None]] = {
+            "open": self.open, "close": self.close, "finish": lambda name: self.free_buffer(), "reopen": self.reopen,
+            "reduce": self.reduce,
+        }
 
     def begin(self) -> None:
         """Begin a step: free the gradients of the one before."""

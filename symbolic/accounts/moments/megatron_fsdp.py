@@ -2,15 +2,15 @@
 
 As read in ``AllGatherPipeline`` and ``GradReducePipeline`` of megatron-core 0.16.1, and counted by running them.
 Weights outside of the layers are gathered by the first forward pass and stay to the end of the step. A layer's are
-gathered with those of as many layers ahead as have 500 million elements, and freed behind it. The forward pass of the
-head gathers the first layers once more, which the backward pass frees before it gathers its own, but for those with
-which it would begin. Gradients of a bucket lie whole until they are reduced: 1000 million elements wait for it, one
-bucket is added to them, and one is being filled. The backward pass frees a layer's activations meanwhile, so that the
-most is alive at the first layer or the second, at the one with which the queue is full, or at the one with which no
-more layers are left to gather. With saved tensors on the host those of one layer come back for each that is freed, up
-to the one with which all are back. Where the first layers are recomputed, the most may also be alive at the last of
-those that are not, or at the next one. FP8 weights are gathered as such; their transposed copies, as GPUs before
-Blackwell need them, are those of one layer.
+gathered with those of as many layers ahead as have 500 million elements, and freed behind it. On a rank with the whole
+model the forward pass of the head gathers the first layers once more, which the backward pass frees before it gathers
+its own, but for those with which it would begin. Gradients of a bucket lie whole until they are reduced: 1000 million
+elements wait for it, one bucket is added to them, and one is being filled. The backward pass frees a layer's
+activations meanwhile, so that the most is alive at one of the first three layers, at the one with which the queue is
+full, or at the one with which no more layers are left to gather. With saved tensors on the host those of one layer come
+back for each that is freed, up to the one with which all are back. Where the first layers are recomputed, the most may
+also be alive at the last of those that are not, or at the next one. FP8 weights are gathered as such; their transposed
+copies, as GPUs before Blackwell need them, are those of one layer.
 """
 
 from __future__ import annotations
@@ -18,38 +18,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Expr, Ge, Integer, Le
+from sympy import Eq, Expr, Ge, Integer, Le
 
 from ...functions import CeilDiv, Iverson, Max, Min
 from ...implementations import Implementation
 from ...ledger import Place, Role
 from ...parallel.data import sharing_ranks
-from ...parallel.groups import FP8
 from ...parallel.legality import fixed_values
 from ...parallel.megatron_fsdp import bucket_size, queue_size
 from ...parallel.pipeline import longest_chunk
 from ...parameters import symbols
 from ...terms import TermSet, product
-from ..megatron_units import WIDE, Units, has, largest_matrix, units
+from ..megatron_units import WIDE, Units, has, has_both, in_fp8, largest_matrix, queue, units
 from ..pytorch.gathered import freed_with_a_layer
 from ..recomputed import again, made_again
 
-w, sbk, Lr, ol, rn, rfull, zero2, zero3 = symbols("w sbk Lr ol rn rfull zero2 zero3")
+w, sbk, Lr, ol, rn, rfull, D, c = symbols("w sbk Lr ol rn rfull D c")
+#: Switches of ZeRO, which one rank alone has no use for: nothing is gathered and nothing reduced.
+zero2, zero3 = (switch * Iverson(Ge(D * c, 2)) for switch in symbols("zero2 zero3"))
 
 
 def _whole_units(elements: Expr, unit: Expr) -> Expr:
     """Return how many units fit into so many elements."""
     return CeilDiv(elements + 1, unit) - 1
-
-
-def _queue(terms: TermSet) -> Expr:
-    return queue_size(2 * (terms["layer.parameters"].symbol + _in_fp8(terms)))
-
-
-def _in_fp8(terms: TermSet) -> Expr:
-    """Return the FP8 elements of a layer."""
-    name = f"layer.{FP8.prefix}parameters"
-    return terms[name].symbol if name in terms else Integer(0)
 
 
 def _queued(parts: Units, limit: Expr, passed: Expr, joined: int) -> Expr:
@@ -64,7 +55,7 @@ def _queued(parts: Units, limit: Expr, passed: Expr, joined: int) -> Expr:
 
 def _ahead(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the layers that are gathered ahead of one."""
-    return CeilDiv(_queue(terms) - 1, 2 * units(terms, implementation).layer)
+    return CeilDiv(queue(terms) - 1, 2 * units(terms, implementation).layer)
 
 
 def _outside(terms: TermSet, implementation: Implementation) -> Expr:
@@ -73,15 +64,14 @@ def _outside(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _at_the_loss(terms: TermSet, implementation: Implementation) -> Expr:
     parts = units(terms, implementation)
-    again = has(Place.LAST, implementation) * Min(_ahead(terms, implementation), Lr) * parts.gathered
+    again = has_both(implementation) * Min(_ahead(terms, implementation), Lr) * parts.gathered
     return product(zero3, WIDE * parts.outside + again)
 
 
 def _open(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the elements of a bucket that the head's gradient opens and the embedding's closes."""
     parts = units(terms, implementation)
-    both = has(Place.FIRST, implementation) * has(Place.LAST, implementation)
-    return (1 - parts.apart) * both * parts.together
+    return (1 - parts.apart) * has_both(implementation) * parts.together
 
 
 def _first_queued(terms: TermSet, implementation: Implementation) -> Expr:
@@ -93,7 +83,7 @@ def _first_queued(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _behind_the_head(terms: TermSet, implementation: Implementation) -> Expr:
     """Return how many layers join the queue before the head's bucket leaves it."""
-    layer, limit = units(terms, implementation).layer, _queue(terms)
+    layer, limit = units(terms, implementation).layer, queue(terms)
     head = _first_queued(terms, implementation)
     return Iverson(Le(head, limit)) * (_whole_units(Max(limit - head, Integer(0)), layer) + 1)
 
@@ -135,12 +125,24 @@ def _dropped(ahead: Expr, implementation: Implementation) -> Expr:
     choices = implementation.choices
     recomputed = Iverson(Le(_kept_whole(choices), 0)) if choices["recompute_method"] == "block" else rfull
     twice = Iverson(Ge(Lr, ahead + 1)) * Max(Integer(0), 2 * ahead - Lr + 1)
-    return (1 - recomputed) * has(Place.LAST, implementation) * twice
+    return (1 - recomputed) * has_both(implementation) * twice
+
+
+def _freed_early(ahead: Expr, implementation: Implementation) -> Expr:
+    """Return layers that are not there in the backward pass of the last but one, where the first stage is not all.
+
+    The pass begins late there, in the last layer, and lets go of all that was gathered by then.
+    """
+    return _on_first(implementation) * Iverson(Ge(Lr, ahead + 2)) * Max(Integer(0), ahead - 1)
+
+
+def _on_first(implementation: Implementation) -> Expr:
+    return has(Place.FIRST, implementation) * (1 - has(Place.LAST, implementation))
 
 
 def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the most bytes in the backward pass of a layer, less the activations that are freed before it."""
-    parts, limit = units(terms, implementation), _queue(terms)
+    parts, limit = units(terms, implementation), queue(terms)
     layer = parts.layer
     ahead = _ahead(terms, implementation)
     head, opened = _first_queued(terms, implementation), _open(terms, implementation)
@@ -150,10 +152,12 @@ def _of_units(terms: TermSet, implementation: Implementation) -> Expr:
     nothing_ahead = Max(last - ahead, Integer(0))
 
     def at(passed: Expr, queued: Expr) -> Expr:
-        there = Min(1 + ahead, Lr - passed) - Iverson(Le(passed, 0)) * _dropped(ahead, implementation)
+        there = (Min(1 + ahead, Lr - passed) - Iverson(Le(passed, 0)) * _dropped(ahead, implementation)
+                 - Iverson(Eq(passed, 1)) * _freed_early(ahead, implementation))
         return there * parts.gathered + w * (opened + queued + layer) - _freed(terms, implementation, passed)
 
-    turns = (Min(Integer(1), last), nothing_ahead, *_turns(terms, implementation.choices))
+    first = (Min(Integer(1), last), Min(1 + _on_first(implementation), last))
+    turns = (*first, nothing_ahead, *_turns(terms, implementation.choices))
     more = () if parts.narrow == 0 else (Min(full + 1, last),)
     with_it = (Integer(0), with_head, *(Min(turn, with_head) for turn in turns))
     early = {place: head + place * layer for place in with_it}
@@ -165,16 +169,18 @@ def _of_buckets(terms: TermSet, implementation: Implementation) -> Expr:
     """Return the most bytes of unreduced gradients in the backward pass of a layer where weights are whole.
 
     Without overlap all gradients are one bucket, which its first gradient allocates. Else the queue is taken to be as
-    full as it can be: beyond its limit by two buckets, of which each has at most one matrix more than closes it.
+    full as it can be: beyond its limit by two buckets, of which each has at most one matrix more than closes it, and
+    which may have parameters of the layers before.
     """
     whole = terms["stage.buffer_elements"].symbol
     last = Lr - 1
     most = Min(whole, _most_queued(terms, implementation, Integer(0)))
-    layer, head = terms["layer.parameters"].symbol, _first_queued(terms, implementation)
-    full = Min(_whole_units(Max(most - head, Integer(0)), layer), last)
+    layer = terms["layer.parameters"].symbol
+    others = _first_queued(terms, implementation) + bucket_size() + largest_matrix(implementation)
+    full = Min(_whole_units(Max(most - others, Integer(0)), layer), last)
 
     def at(passed: Expr) -> Expr:
-        return w * Min(most, head + (passed + 1) * layer) - _freed(terms, implementation, passed)
+        return w * Min(most, others + (passed + 1) * layer) - _freed(terms, implementation, passed)
 
     return sbk * w * whole + (1 - sbk) * Max(
         *map(at, (Integer(0), full, Min(full + 1, last), *_turns(terms, implementation.choices))))
@@ -188,7 +194,7 @@ def _most_queued(terms: TermSet, implementation: Implementation, filled: Expr) -
 
 
 def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    return (_outside(terms, implementation) + zero3 * (_of_units(terms, implementation) + _in_fp8(terms))
+    return (_outside(terms, implementation) + zero3 * (_of_units(terms, implementation) + in_fp8(terms))
             + zero2 * (1 - zero3) * _of_buckets(terms, implementation))
 
 
@@ -201,7 +207,7 @@ def _at_the_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _at_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """Return what the last reduction finds: the queue of layers, the embedding's bucket, and its reduced share."""
-    parts, limit = units(terms, implementation), _queue(terms)
+    parts, limit = units(terms, implementation), queue(terms)
     first, opened = has(Place.FIRST, implementation), _open(terms, implementation)
     joined = (1 - parts.apart) * has(Place.LAST, implementation)
     own = opened + first * (1 - joined) * parts.first
@@ -214,8 +220,9 @@ def _at_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     filled = queued(1, Iverson(Le(Lr, _behind_the_head(terms, implementation))))
     reduced = queued(0, Iverson(Le(head + Lr * parts.layer, limit)))
     whole = terms["stage.buffer_elements"].symbol
-    buckets = sbk * whole * shares + (1 - sbk) * Min(
-        whole, _most_queued(terms, implementation, first * parts.first))
+    last_bucket = Max(bucket_size() + largest_matrix(implementation), first * parts.first)
+    buckets = sbk * whole * shares + (1 - sbk) * (
+        Min(whole, _most_queued(terms, implementation, first * parts.first)) + Min(whole, last_bucket) * (shares - 1))
     return _outside(terms, implementation) + w * (
         zero3 * Max(filled + own, reduced + own * shares) + zero2 * (1 - zero3) * buckets)
 
