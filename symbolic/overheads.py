@@ -57,9 +57,8 @@ OVERHEADS: tuple[Overhead, ...] = (
     Overhead("nccl", 0, 1750, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
 )
 
-#: Memory of a process for which no published number was at hand.
+#: Memory of a process that no formula has.
 UNCOUNTED: tuple[str, ...] = (
-    "handles of cuBLAS and cuDNN beside the workspaces of the ledger",
     "user buffers of Transformer Engine (overlap of tensor parallelism)",
     "private pools of CUDA graphs and of torch.compile",
     "buffers that are registered with NCCL, and its channels by transport and version",

@@ -17,6 +17,7 @@ from shardmath.account.outside import Outside
 from shardmath.account.replaying import replayed
 from shardmath.allocator.settings import Settings
 from shardmath.models.model import Model, load_model
+from validation.measured.gaps import FAR, UNKNOWN
 from validation.measured.reading import arguments_of, rows
 from validation.pages import settle
 from validation.tables import markdown
@@ -47,6 +48,11 @@ memory, {oom_wrong} should have fitted. Reports of an error seldom say that noth
 author's own ({estimates}) is no observation; it stands beside ours.
 
 {table}
+
+Predictions of what was measured that are more than {far:.0%} off, with their cause, or what other readings of the
+report give:
+
+{gaps}
 
 ## Not answered
 
@@ -98,10 +104,28 @@ class Answered:
         return int(others.get(kind, process.allocated))
 
     @property
+    def error(self) -> float | None:
+        """Predicted minus measured as a share of the measured; None where nothing of a GPU was measured."""
+        if not self.row["gib"] or self.row["quantity"] == "host":
+            return None
+        return self.predicted / 2**30 / float(self.row["gib"]) - 1
+
+    @property
+    def gap(self) -> tuple[str, ...]:
+        """The report as a line of the table of gaps. Raises ValueError without a cause and anything that was tried."""
+        cause, tried = self.row["cause"], self.row["tried"]
+        if not cause and not tried:
+            raise ValueError(f"{self.row['report']}: neither a cause nor another reading of the report")
+        readings = [reading.partition(": ") for reading in tried.split("; ") if tried]
+        errors = [f"{words}: {Answered(self.row, _explained(_replaced(self.row['arguments'], changed))).error:+.1%}"
+                  for words, _, changed in readings]
+        return self.row["report"], self.row["asked"], f"{self.error:+.1%}", cause or UNKNOWN, "; ".join(errors)
+
+    @property
     def line(self) -> tuple[str, ...]:
         """The report as a line of a table."""
         size, verdict = self.row["gib"], self.verdict
-        error = f", {self.predicted / 2**30 / float(size) - 1:+.1%}" if size else ""
+        error = "" if self.error is None else f", {self.error:+.1%}"
         if self.row["quantity"] == "host":
             error, fits = f" of {size}", self.predicted / 2**30 <= float(size)
             verdict = f"{verdict}; the host {'fits' if fits else 'is out of memory'}"
@@ -115,6 +139,12 @@ class Answered:
 def answered() -> tuple[Answered, ...]:
     """Explain every report that has arguments. Raises InputError for arguments that are not legal."""
     return tuple(Answered(row, _explained(row["arguments"])) for row in rows(TABLE) if row["arguments"])
+
+
+def _replaced(words: str, changed: str) -> str:
+    """Return arguments with some of them replaced, or added."""
+    names = {word.partition("=")[0] for word in changed.split()}
+    return " ".join([word for word in words.split() if word.partition("=")[0] not in names] + changed.split())
 
 
 def _explained(words: str) -> Explanation:
@@ -151,7 +181,9 @@ def page() -> str:
     return _TEXT.format(
         all=len(reports), answered=len(answers), refused=len(reports) - len(answers),
         trained=outcomes["trained"], oom=outcomes["oom"], trained_wrong=wrong["trained"], oom_wrong=wrong["oom"],
-        estimates=outcomes["estimate"],
+        estimates=outcomes["estimate"], far=FAR,
+        gaps=markdown(("report", "asked", "error", "cause", "tried"), [
+            item.gap for item in answers if item.error is not None and abs(item.error) > FAR]),
         table=markdown(("report", "asked", "assumed", "observed", "predicted", "verdict", "80 % rule"),
                        [item.line for item in answers]),
         reasons=markdown(("what is missing", "reports", "which"), [

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from validation import field_reports
+from validation.measured.gaps import FAR
 
 with (Path(__file__).parents[1] / "data" / "field_reports.csv").open(newline="") as table:
     ROWS = list(csv.DictReader(table))
@@ -34,5 +35,11 @@ def test_the_page_is_fresh() -> None:
     assert 0 < measured["NVIDIA/Megatron-LM#2772"] < 0.03
     assert abs(measured["pytorch/torchtitan#1207"]) < 0.001
     assert 0 < measured["pytorch/torchtitan#1789"] < 0.12  # shares of saved tensors are those of dense models
+    far = [item for item in found if item.error is not None and abs(item.error) > FAR]
+    assert len(far) == 6
+    for item in far:
+        assert f"| {' | '.join(item.gap[2:4])} |" in page
+    with pytest.raises(ValueError, match="neither a cause nor another reading"):
+        _ = field_reports.Answered({**far[0].row, "cause": "", "tried": ""}, far[0].explanation).gap
     needed = {item.row["report"]: item.predicted for item in found}
     assert needed["NVIDIA/Megatron-LM#525"] / 2**30 > 28.82  # what was allocated when the error came

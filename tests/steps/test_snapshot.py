@@ -180,3 +180,27 @@ def test_what_else_people_have_of_a_snapshot_is_named(tmp_path: Path, content: b
     path.write_bytes(content)
     with pytest.raises(InputError, match=re.escape(words)):
         snapshot(path)
+
+
+def test_a_snapshot_of_an_older_pytorch_names_the_one_that_is_needed(tmp_path: Path) -> None:
+    """PyTorch 2.0.1 keeps the size that was asked for in a history of the block; 1.13 writes a list without a trace."""
+    old = {**TAKEN, "segments": [
+        {**part, "blocks": [{name: value for name, value in item.items() if name != "requested_size"}
+                            | {"history": [{"addr": 1, "real_size": item["requested_size"]}]}
+                            for item in part["blocks"]]}
+        for part in TAKEN["segments"]]}
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps(old))
+    with pytest.raises(InputError, match=r"requested_size = .*: PyTorch writes it from 2\.1 on"):
+        snapshot(path)
+    path.write_bytes(pickle.dumps(old["segments"]))
+    with pytest.raises(InputError, match=r"up to PyTorch 1\.13, has no trace; PyTorch has _dump_snapshot from 2\.1 on"):
+        snapshot(path)
+
+
+def test_a_field_of_the_wrong_kind_names_no_release(tmp_path: Path) -> None:
+    wrong = {**TAKEN, "segments": [segment("large", {**block(1024, 0, "active_allocated"), "requested_size": "1"})]}
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps(wrong))
+    with pytest.raises(InputError, match=r"must be an integer of at least 0$"):
+        snapshot(path)

@@ -14,7 +14,7 @@ from validation.measured.reading import rows, whole
 from validation.measured.sections import paragraph
 from validation.tables import markdown
 
-TABLE = "outside_allocator.csv"
+TABLE, LIBRARIES = "outside_allocator.csv", "outside_libraries.csv"
 MIB = 2**20
 CONSTANTS = {item.letter: item for item in OVERHEADS}
 #: The driver's part of the memory, no constant of its own: ``OFFERED`` takes it off.
@@ -44,6 +44,11 @@ def section() -> str:
         median of the rows that it has here:"""),
         by_gpu(),
         _at_work(),
+        paragraph("""Libraries beside PyTorch take memory inside of its allocator, where reserved memory has it, or
+        outside of it, where the process has it alone:"""),
+        f"Table: `tests/data/{LIBRARIES}`.",
+        libraries(),
+        paragraph(f"Without a public figure: {'; '.join(unmeasured())}."),
         paragraph(f"Not counted yet: {'; '.join(UNCOUNTED)}."),
     ])
 
@@ -82,6 +87,19 @@ def _at_work() -> str:
         NCCL: it makes one for each kind of parallelism, of one rank too, which `explain` does not count. The driver
         keeps {driver} MiB of 80 GiB, {driver / memory:.2%}; the probability of running out takes
         {float(1 - OFFERED):.1%} off. `--context-bytes` and `--communicator-bytes` say what a cluster has.""")
+
+
+def libraries() -> str:
+    """Return a line for each part of a library: where it lies, what was measured, and what counts it."""
+    return markdown(
+        ("library", "part", "inside of the allocator", "GPU", "MiB", "how", "source", "counted"),
+        [(row["library"], row["part"], row["inside"], row["gpu"], row["mib"] or "no public figure", row["measured"],
+          row["source"], row["counted"]) for row in rows(LIBRARIES)])
+
+
+def unmeasured() -> list[str]:
+    """Name the parts of libraries of which nobody published a number."""
+    return [f"{row['library']}, {row['part']}" for row in rows(LIBRARIES) if not row["mib"]]
 
 
 def range_of(row: Mapping[str, str]) -> tuple[int, int, int]:

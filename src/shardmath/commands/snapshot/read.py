@@ -13,6 +13,10 @@ from shardmath.files.pickled import read_plain
 STATES = ("active_allocated", "active_awaiting_free", "active_pending_free", "inactive")
 #: Frames of a stack that are read, and parts of a snapshot: shared lists could be read again and again.
 DEEPEST, MOST = 200, 10**7
+#: First release of PyTorch that has a field, of those that older ones have not (torch/cuda/memory.py: 2.0.1 keeps the
+#: size in a ``history`` of the block), and that has ``_dump_snapshot``.
+SINCE = {"requested_size": "2.1"}
+WRITTEN_SINCE = "2.1"
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,21 @@ class Part:
         """Return a size, an address or a count. Raises InputError for anything but an integer of at least 0."""
         value = self.values.get(name)
         if type(value) is not int or not 0 <= value < 2**63:
-            raise InputError(f"{self.field}.{name}", value, "must be an integer of at least 0")
+            raise self._refused(name, "must be an integer of at least 0")
         return value
 
     def word(self, name: str) -> str:
         """Return a text. Raises InputError for other values."""
         value = self.values.get(name)
         if type(value) is not str:
-            raise InputError(f"{self.field}.{name}", value, "must be text")
+            raise self._refused(name, "must be text")
         return value
+
+    def _refused(self, name: str, rule: str) -> InputError:
+        """Return the error of a field, with the PyTorch that it needs where older ones have it not."""
+        if name in SINCE and name not in self.values:
+            rule += f": PyTorch writes it from {SINCE[name]} on"
+        return InputError(f"{self.field}.{name}", self.values.get(name), rule)
 
     def parts(self, name: str) -> Iterator[Part]:
         """Yield the dictionaries of a list."""
@@ -74,6 +84,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(values, dict) or not isinstance(values.get("segments"), list):
         rule = "must be what torch.cuda.memory._dump_snapshot writes"
         if isinstance(values, list):
-            rule += ": a list, such as memory_snapshot() returns, has no trace"
+            rule += (": a list, such as memory_snapshot() returns and _snapshot() up to PyTorch 1.13, has no trace;"
+                     f" PyTorch has _dump_snapshot from {WRITTEN_SINCE} on")
         raise InputError("file", os.fspath(path), rule)
     return values
