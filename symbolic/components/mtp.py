@@ -25,7 +25,7 @@ from ..work import Product, Ranks, Stream, Transfer
 from ..work_rows import column_parallel, norm_work
 from .losses.cross_entropy import loss_work
 from .norms import norm_rows
-from .quantised import quantised
+from .quantised import BLOCKS, SCALED, quantised
 
 t, p, mtp, rfull, sp = symbols("t p mtp rfull sp")
 
@@ -59,7 +59,8 @@ def _input() -> tuple[Tensor, ...]:
                "projection of hidden state and embedding to the layer's input", tokens=_ALL_TOKENS),
         saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
               "normalised embedding and hidden state", when=_KEPT, fp8=("none",), **_TRAINED),
-        *quantised("projection.input", "projection", _TOKENS, (HIDDEN_TWICE, HIDDEN_TWICE_SCALES), when=_KEPT, **_ONCE),
+        *quantised("projection.input", "projection", _TOKENS, (HIDDEN_TWICE, HIDDEN_TWICE_SCALES),
+                   recipes=(*SCALED, *BLOCKS), when=_KEPT, **_ONCE),
         # The layer's input is a part of the gathered projection, which its norm keeps whole.
         saved("layer_input.others", "projection", (SEQUENCE_OF_OTHERS, BATCH, HIDDEN), 2, core,
               "input of the layer, the parts of the other sequence-parallel ranks", when=_KEPT, **_ONCE),

@@ -137,21 +137,42 @@ def test_experts_and_latent_attention(recipe: str) -> None:
         assert fp8[-1] - plain[-1] == extra
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_projection_of_further_predictions(recipe: str) -> None:
+    """Its input is twice as wide as others, and in 16 bits beside FP4."""
+    known = shape(Random(recipe))
+    elements = known["s"] * known["b"] // known["t"] * 2 * known["h"]
+    plain, quantised = (
+        summed(chosen, rows_of(chosen, "mtp", "projection"), known)
+        for chosen in (SAVED.with_choices(layers="experts", fp8=name) for name in ("none", recipe)))
+    scales_of_input = 4 if recipe in SCALED else elements // 32
+    assert quantised - plain == (0 if recipe == "nvfp4" else scales_of_input - elements)
+
+
+#: Where there are such layers: component, module, the choices with which it is there, and parts of its input's width.
+PLACES: dict[str, list[tuple[str, str, dict[str, str], int]]] = {
+    "normed": [("swiglu", "gate_up", {}, 1), ("attention", "qkv", {}, 1)],
+    "row": [("swiglu", "down", {}, 1)],
+    "column": [("latent_attention", "latent_q", {"heads": "latent"}, 1)],
+    "experts": [("experts", "experts_up", {"layers": "experts"}, 1)],
+}
+
+
 @pytest.mark.parametrize("row", table("quantised_layers"), ids=lambda row: "-".join(row.values()))
 def test_layers_of_transformer_engine_save_this(row: dict[str, str]) -> None:
     """Rows of single projections of ours, and states of their weights, against the library's own layers."""
     recipe, tokens, inputs, outputs, t, experts = (
         row["recipe"], *(int(row[name]) for name in ("tokens", "inputs", "outputs", "ranks", "experts")))
-    component, module, choices = {
-        "normed": ("swiglu", "gate_up", {}), "row": ("swiglu", "down", {}),
-        "column": ("latent_attention", "latent_q", {"heads": "latent"}),
-        "experts": ("experts", "experts_up", {"layers": "experts"})}[row["layer"]]
     adapters = "all_linear" if row["frozen"] == "1" else "none"
-    implementation = SAVED.with_choices(fp8=recipe, adapters=adapters, **choices)
     whole = tokens * (t if row["layer"] in ("normed", "column") else 1)
-    known = values({}, "", t=t, sp=int(t > 1), s=whole, h=inputs, f=inputs, E=experts, q=1, k=t, a=t, d=128)
-    rows = [item for item in rows_of(implementation, component, module) if "fp8" in item.tensor.options]
-    assert summed(implementation, rows, known) == int(row["saved"])
+    predicted = [("mtp", "projection", {"layers": "experts"}, 2)]  # which nothing keeps in FP4
+    for component, module, choices, parts in [
+            *PLACES[row["layer"]], *(predicted if row["layer"] == "column" and recipe != "nvfp4" else [])]:
+        implementation = SAVED.with_choices(fp8=recipe, adapters=adapters, **choices)
+        known = values({}, "", t=t, sp=int(t > 1), s=whole, h=inputs // parts, f=inputs, E=experts, q=1, k=t, a=t,
+                       d=128)
+        rows = [item for item in rows_of(implementation, component, module) if "fp8" in item.tensor.options]
+        assert summed(implementation, rows, known) == int(row["saved"]), component
     high, wide = (outputs // t, inputs) if row["layer"] in ("normed", "column") else (outputs, inputs // t)
     assert experts * (size(recipe) * high * wide + scales(recipe, high, wide, known)) == int(row["copies"])
 

@@ -58,8 +58,9 @@ def test_compiled_loss(draw: Random, ranks: int, compiled: Callable[..., Tensor]
     logits, labels = torch.randn(b, s, u // ranks).bfloat16(), torch.randint(0, u, (b, s))
     kept, forward, backward = counted(compiled, logits, labels, ranks)
     moments = (f"stage.loss.{moment}" for moment in ("after_forward", "loss_forward", "loss_backward"))
-    saved, after, during, gradients = ledger(
-        COMPILED, "loss.saved", *moments, s=s, b=b, u=u, t=ranks, sp=int(ranks > 1), B=b, **BESIDE)
+    given, saved, after, during, gradients = ledger(
+        COMPILED, "loss.input", "loss.saved", *moments, s=s, b=b, u=u, t=ranks, sp=int(ranks > 1), B=b, **BESIDE)
+    assert given == labels.nbytes
     assert kept + logits.nbytes * (ranks == 1) == saved + after
     assert forward + logits.nbytes == saved + during
     assert backward == gradients - 4

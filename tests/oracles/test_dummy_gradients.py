@@ -28,17 +28,22 @@ LINEAR = (ColumnParallelLinear, RowParallelLinear, WholeLinear)
 
 @pytest.mark.parametrize("layers", ["dense", "experts"])
 @pytest.mark.parametrize("mlp", ACTIVATIONS)
-@pytest.mark.parametrize("heads", ["grouped", "latent"])
-def test_one_for_each_shape(heads: str, mlp: str, layers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dense model, or a dense layer before one with routed and shared experts, which have no GeGLU or ReLU."""
+@pytest.mark.parametrize(("heads", "compressed"), [("grouped", 0), ("latent", 40), ("latent", 0)])
+def test_one_for_each_shape(
+    heads: str, compressed: int, mlp: str, layers: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dense model, or a dense layer before one with routed and shared experts, which have no GeGLU or ReLU.
+
+    Latent attention compresses queries or leaves them as wide as they are.
+    """
     if layers == "experts" and mlp in ("geglu", "relu"):
         pytest.skip("not counted")
     draw = Random(f"{heads} {mlp} {layers}")
     t = draw.choice((1, 2)) if heads == "grouped" else 1
     shape = {letter: 8 * draw.randint(1, 40) for letter in ("h", "f", "fe", "fs", "u")}
-    shape |= {"t": t, "k": t * draw.randint(1, 3), "d": 16, "dr": 8, "dv": 24, "lq": 40, "lk": 48, "s": 16, "b": 1,
-              "L": 2, "E": 4, "q": 2, "e": 1, "et": t, "ld": 2 - (layers == "experts"), "sgate": 0, "mtp": 0, "tied": 0,
-              "sp": int(t > 1)}
+    shape |= {"t": t, "k": t * draw.randint(1, 3), "d": 16, "dr": 8, "dv": 24, "lq": compressed, "lk": 48,
+              "s": 16, "b": 1, "L": 2, "E": 4, "q": 2, "e": 1, "et": t, "ld": 2 - (layers == "experts"), "sgate": 0,
+              "mtp": 0, "tied": 0, "sp": int(t > 1)}
     shape["a"] = shape["k"] * draw.randint(1, 3) if heads == "grouped" else shape["k"]
     if heads == "grouped":
         shape |= {"lk": 0, "lq": 0}

@@ -65,6 +65,14 @@ def test_one_key_and_value_head_of_falcon(batch: int, tmp_path: Path) -> None:
     assert_bytes(config, "sdpa", {"s": 11, "b": batch}, False, tmp_path)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_as_many_keys_as_queries_of_phi3(batch: int, tmp_path: Path) -> None:
+    """Nothing is repeated, so that values of one sequence are a part of the fused projection."""
+    config = random_config(Random("as many keys"), "phi3") | {
+        "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 64}
+    assert_bytes(config, "eager", {"s": 11, "b": batch}, False, tmp_path)
+
+
 def assert_bytes(
     config: dict[str, Any], attention: str, tokens: dict[str, int], checkpointing: bool, folder: Path,
 ) -> None:

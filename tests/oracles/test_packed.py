@@ -41,7 +41,8 @@ def test_packed_documents(draw: Random) -> None:
     Varlen.pairs = 0
     with Saved(model, *batch.values()) as saved:
         output = model(**batch)
-    kept = ledger(PACKED, "stage.activation", "stage.buffer", **shape)
+    *kept, positions = ledger(PACKED, "stage.activation", "stage.buffer", "documents.input", **shape)
+    assert positions == batch["position_ids"].nbytes
     # The labels that count are a view of labels with one more, which the ledger has among those of moments.
     assert saved.now == sum(kept) + 8 * (shape["s"] + 1)
     assert output.loss is not None
