@@ -95,6 +95,7 @@ AXES: tuple[Axis, ...] = (
         "liger": "Liger's fused linear cross entropy: logits of some tokens, gradients made in the forward pass",
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
+        "log_probs_sft": "log-probabilities of labels from fp32 logits, beside the model's own loss (LLaMA-Factory 1)",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
         "log_probs_kto": "the same beside copies of the logits, and those of other answers (LLaMA-Factory's KTO)",
         "trl_dpo": "log-probabilities of pairs from fp32 logits and a logarithm of their sum (TRL 1.9's DPO)",

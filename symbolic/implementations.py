@@ -140,7 +140,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "precision": ("autocast", "fp32"),
     "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
-             "trl", "cut", *PREFERENCES, "reward", *ACTORS, "value"),
+             "trl", "cut", "log_probs_sft", *PREFERENCES, "reward", *ACTORS, "value"),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

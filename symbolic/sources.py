@@ -192,6 +192,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/hiyouga/LLaMA-Factory",
     ),
     Source(
+        "llamafactory_1", "LLaMA-Factory", "LLaMA-Factory 1 (ff6d4d12), loss of supervised training",
+        2026, "program", "https://github.com/hiyouga/LLaMA-Factory",
+    ),
+    Source(
         "trl", "Hugging Face", "TRL 1.16, fused language-model head, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/huggingface/trl",
     ),

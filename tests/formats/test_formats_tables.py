@@ -21,6 +21,7 @@ ACCELERATE = {"distributed_type": "FSDP", "num_processes": 16, "mixed_precision"
 GIVEN = {"model_name_or_path": "llama-3.1-8b", "max_length": "2048"}
 FACTORY = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "full", "cutoff_len": 1024,
            "bf16": True}
+FACTORY_1 = {"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml"}
 NANOTRON = {
     "parallelism": {"dp": 2, "tp": 2, "pp": 2, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER"},
     "tokens": {"sequence_length": 1024, "micro_batch_size": 1, "batch_accumulation_per_replica": 4},
@@ -116,6 +117,15 @@ def script(folder: Path, text: str, **given: str) -> Run:
      {"recompute": "none"}),
     ({**FACTORY, "finetuning_type": "lora", "quantization_bit": 4}, {"adapters": "all_linear", "base_weights": "nf4"},
      {"lora_rank": 8}),
+    ({**FACTORY_1, "bf16": True}, {"precision": "fp32", "loss": "log_probs_sft", "optimizer_kernel": "foreach"},
+     {"micro_batch_size": 1, "seq_length": 2048, "recompute": "full", "gradients": None}),
+    ({**FACTORY_1, "dist_config": {"name": "fsdp2"}}, {"precision": "mixed", "units": "root"}, {"gradients": "fp32"}),
+    ({**FACTORY_1, "bf16": False, "dist_config": {"name": "fsdp2"}}, {"precision": "fp32"}, {"gradients": None}),
+    ({**FACTORY_1, "enable_activation_checkpointing": False, "peft_config": {"name": "lora"}},
+     {"precision": "bf16", "adapters": "all_linear"}, {"recompute": "none", "lora_rank": 8}),
+    ({**FACTORY_1, "dist_config": {"name": "fsdp2", "offload_params": True}}, {"zero_offload": "fsdp"}, {}),
+    ({**FACTORY_1, "dist_config": {"name": "deepspeed", "config_file": "zero2.json"}},
+     {"precision": "mixed", "data_parallel": "deepspeed"}, {"zero_stage": 2}),
     ({**NANOTRON}, {}, {"pipeline_layout": (5, 3), "schedule": "1f1b", "distributed_optimizer": True,
                         "global_batch_size": 8, "sequence_parallel": True}),
 ])
@@ -163,8 +173,10 @@ def test_settings_and_their_absence(
     ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
     ({"base_model": "llama-3.1-8b", "sequence_len": 2048}, "micro_batch_size", "must be given"),
     ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
-    ({"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml", "dist_config": {"name": "fsdp2"}},
-     "model", "this is one of version 1 of LLaMA-Factory, whose loop is its own, not read yet"),
+    ({**FACTORY_1, "pref_loss": "orpo"}, "pref_loss", "preference training of version 1 is not counted yet"),
+    ({**FACTORY_1, "peft_config": {"name": "freeze"}}, "peft_config.name", "must be one of lora: others are not"),
+    ({**FACTORY_1, "dist_config": {"name": "fsdpturbo"}}, "dist_config.name", "must be one of fsdp2, deepspeed"),
+    ({**FACTORY_1, "cp_size": 2}, "cp_size", "context parallelism of version 1"),
     ({**FACTORY, "do_predict": True}, "do_predict", "must not be given without do_train"),
     ({**FACTORY, "do_train": True, "infer_backend": "vllm", "cutoff_len": "x"}, "cutoff_len", "must be"),
     ({**TRAINER, "document_length": 512}, "document_length", "must be given with packing or padding_free alone"),

@@ -104,7 +104,7 @@ class _HeadError(Exception):
     """The gradient of the logits is there."""
 
 
-def _stop(*_: object) -> None:
+def stop_at_the_head(*_: object) -> None:
     raise _HeadError
 
 
@@ -134,7 +134,7 @@ def test_pairs(draw: Random, loss: str, reference: str) -> None:
     shape["s"], shape["b"] = max(shape["s"], draw.randint(16, 40)), 2 * draw.randint(1, 3)
     ids, names = token_ids(shape), ("after_forward", "loss_forward", "loss_backward")
     model = causal_lm("llama", shape, "sdpa")
-    model.lm_head.register_full_backward_pre_hook(_stop)
+    model.lm_head.register_full_backward_pre_hook(stop_at_the_head)
     other = causal_lm("llama", shape, "sdpa") if reference == "copy" else None
     with Live(model, *([] if other is None else [other]), ids) as live:
         margin = loss_of(score, model, other, ids, wide)

@@ -27,6 +27,7 @@ from .entropies import entropy_rows, entropy_work
 from .openrlhf import openrlhf_rows, openrlhf_work
 from .policies import policy_rows, policy_work
 from .preference import preference_rows, preference_work
+from .supervised import supervised_rows, supervised_work
 from .vocab_parallel_policies import vocab_policy_rows, vocab_policy_work
 
 b, t, lcap = symbols("b t lcap")
@@ -280,8 +281,8 @@ def _exchanges() -> tuple[Work, ...]:
 
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
-    of_policies = preference_work() + policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
-    return _exchanges() + compiled_work() + of_policies + tuple(
+    of_policies = policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
+    return _exchanges() + compiled_work() + supervised_work() + preference_work() + of_policies + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
@@ -302,8 +303,8 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (_BOUNDED, *_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *preference_rows(), *_reward(), *policy_rows(), *entropy_rows(), *openrlhf_rows(),
-         *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
+         *_gathered(), *preference_rows(), *supervised_rows(), *_reward(), *policy_rows(), *entropy_rows(),
+         *openrlhf_rows(), *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

@@ -22,6 +22,7 @@ from shardmath.formats.trainers.accelerate_launch import MISSING, launcher_of, o
 _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("axolotl", "train"), "axolotl", ("",)), (("axolotl.cli.train",), "axolotl", ("",)),
     (("llamafactory-cli", "train"), "llamafactory", ("",)), (("src/train.py",), "llamafactory", ("",)),
+    (("llamafactory-cli", "sft"), "llamafactory_v1", ("",)),
     (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
     (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
     (("swift", "rlhf"), "swift_rlhf", ("config", "")), (("swift/cli/rlhf.py",), "swift_rlhf", ("config", "")),
@@ -37,6 +38,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 #: Commands of the same programs that train otherwise.
 _OTHERS: Mapping[tuple[str, ...], str] = {
     ("trl", "grpo"): "reinforcement learning",
+    ("llamafactory-cli", "dpo"): "preference training", ("llamafactory-cli", "rm"): "training of reward models",
     ("megatron", "rlhf"): "preference training and reinforcement learning",
 }
 #: Commands of the same programs that do not train.

@@ -28,7 +28,8 @@ LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "lig
 #: Losses that settings switch on one by one; those of pairs have logits of their own, whatever head is asked for.
 LOSSES = {"rewards": "reward", "trl_logits": "trl_dpo", "kto_logits": "trl_kto", "orpo_logits": "trl_orpo",
           "cpo_logits": "trl_orpo", "swift_kto_logits": "swift_kto", "swift_logits": "swift_dpo",
-          "log_probs": "log_probs", "log_probs_kto": "log_probs_kto", "cut_loss": "cut", "trl_loss": "trl"}
+          "log_probs": "log_probs", "log_probs_kto": "log_probs_kto", "log_probs_sft": "log_probs_sft",
+          "cut_loss": "cut", "trl_loss": "trl"}
 #: Losses on logits as a model returns them, and the same on 16-bit ones.
 _NARROW = {"trl_dpo": "trl_dpo_16", "trl_kto": "trl_kto_16", "trl_orpo": "trl_orpo_16", "trl_simpo": "trl_simpo_16",
            "swift_dpo": "swift_dpo_16", "swift_kto": "swift_kto_16"}
@@ -58,6 +59,10 @@ _IN_FP32 = "has moments of the embedding in fp32, as Transformers' trainer asks 
 #: Said of logits that are made of tokens with labels alone, whose number no setting has.
 _LABELLED = ("makes logits of labels alone, and no setting says how many tokens have one: logits of all tokens are"
              " counted, which are more than real ones where prompts are masked")
+#: Said of files that do not name their kind of training.
+_SUPERVISED = "counted as `llamafactory-cli sft` trains: no key of the file tells it from dpo and rm"
+_ONE_SEQUENCE = ("packed documents are one sequence, of whose logits no copy is made: 4 bytes of each are counted that"
+                 " real ones do not need")
 #: Losses of a model's own, of ms-swift's DPO and of its KTO, which read logits of labels; others read all.
 _OF_LABELS = ("", "swift_dpo", "swift_kto")
 
@@ -85,6 +90,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         options.warnings.append(f"{options.shown('host_checkpoints')} {_ON_HOST}")
     if options.is_on("logits_of_labels") and kernels.get("loss", "") in _OF_LABELS:
         options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
+    if options.is_on("log_probs_sft"):
+        options.warnings += [_SUPERVISED, *[_ONE_SEQUENCE] * (_packs(options) and micro > 1)]
     adapted = adapters_of(options)
     if options.is_on("host_activations"):
         _refuse_on_host(options, bool(adapted))

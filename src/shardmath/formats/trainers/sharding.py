@@ -18,6 +18,8 @@ _HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
 _FP32_ENDS = ("sdpa", "eager")
 _ENDS_IN_16 = ("embedding, head and norms are fp32 without flash-attn and cut_cross_entropy: they are counted in 16"
                " bits, with gradients and AdamW's states 8 bytes less for each of their parameters")
+_EMBEDDING_APART = ("the embedding is counted as a part of the model's own unit, which is gathered for the whole pass:"
+                    " it is one of its own, gathered before the first layer alone")
 #: Warning of training in fp16.
 FP16 = "fp16 is counted as bf16, which is as wide: a scaler of the loss keeps three numbers more"
 _ZERO = "deepspeed.zero_optimization."
@@ -47,6 +49,8 @@ def sharding_of(
     if half == "fp16":
         options.warnings.append(FP16)
     if options.is_on("fsdp"):
+        if options.is_on("fsdp_embedding_apart") and not model.tied_embeddings:
+            options.warnings.append(_EMBEDDING_APART)
         return _fsdp(options, num_gpus, half, weights, adapted) | _mesh(options, num_gpus)
     if options.size(_SHARDS, 1) > 1:
         raise options.error(_SHARDS, "must be 1 without FSDP, which shards over a mesh", "1")
@@ -56,8 +60,14 @@ def sharding_of(
 def autocast_of(options: Options) -> str:
     """Return the 16-bit type of a trainer's autocast, empty without one; ``auto`` is what the GPU can do.
 
-    Where weights follow the autocast, ``bf16`` that is asked for wins over ``fp16``.
+    Where weights follow the autocast, ``bf16`` that is asked for wins over ``fp16``. A program without an autocast has
+    that of its sharding: FSDP2's, or DeepSpeed's where its file leaves it open.
     """
+    if "fsdp_in_bf16" in options:
+        if options.is_on("fsdp"):
+            return "bf16" if options.is_on("fsdp_in_bf16") else ""
+        is_open = options.words.get("deepspeed.bf16.enabled", ("auto",)) == ("auto",)
+        return "bf16" if f"{_ZERO}stage" in options and is_open else ""
     automatic = "bf16" in options and options.words["bf16"] == ("auto",)
     bf16 = not automatic and options.is_on("bf16")
     if options.is_on("fp16") and not (bf16 and follows_autocast(options)):
@@ -137,6 +147,7 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
             raise _unscalable(options)
     if half and widens:
         kernels["precision"] = "mixed"
+        recompute |= {"gradients": "fp32"} if options.is_on("fsdp_sums_fp32") else {}
     elif weights == "bfloat16" or adapted:
         kernels["precision"] = "bf16"
     else:
