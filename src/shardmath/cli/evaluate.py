@@ -43,7 +43,8 @@ def evaluate(
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
-    Columns called like a parameter are its values; the others are passed through.
+    Columns called like a parameter are its values; the others are passed through. TABLE may be what `shardmath sweep`
+    has written: its results are computed anew.
     """
     from shardmath.commands.evaluate import SWEEP_TERMS
     from shardmath.commands.evaluate import evaluate as run
@@ -64,6 +65,8 @@ def evaluate(
     say(f"{output}: {written.rows:,} rows: {counts}")
     if written.passed_through:
         say(f"passed through: {', '.join(written.passed_through)}")
+    if written.left_out:
+        say(f"results of the table that were left out, as they are computed anew: {', '.join(written.left_out)}")
 
 
 def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:

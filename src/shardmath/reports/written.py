@@ -20,5 +20,7 @@ class Written(Answer):
     """Rows by verdict, and ``illegal`` ones that break a rule."""
     passed_through: tuple[str, ...]
     """Columns that are no parameters, and were copied."""
+    left_out: tuple[str, ...]
+    """Columns of results of the table, which were left out: results are computed anew."""
     risk: float | None
     """Probability of running out of memory below which a row is said to fit; null where a column says it."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from shardmath.answers import Answer
@@ -137,9 +139,14 @@ def layout_of(configuration: Configuration) -> Layout:
 
 
 def schedule_of(configuration: Configuration) -> str:
-    """Return the order of passes: interleaved with one chunk on a rank is 1F1B."""
-    name = configuration.part.evaluator.choices["schedule"]
-    return "1f1b" if name == "interleaved" and configuration.values["virtual_pipeline"] == 1 else name
+    """Return the order of passes."""
+    return str(schedules(configuration.part.evaluator.choices["schedule"], configuration.values["virtual_pipeline"]))
+
+
+def schedules(own: str, chunks: ArrayLike) -> NDArray[np.str_]:
+    """Return the order of passes by formulas of a schedule, for ``chunks`` on a rank: interleaved, one is 1F1B."""
+    single, several = USUAL_SCHEDULES
+    return np.where(np.equal(chunks, 1), single if own == several else own, own)
 
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",

@@ -15,14 +15,18 @@ from shardmath.account.judged import NAMES as VERDICT_NAMES
 from shardmath.account.judged import RULE_NAMES
 from shardmath.generated.definitions import ABSENT_DEGREES
 from shardmath.input.parameters import UNEVEN
+from shardmath.search.layout import schedules
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.spaces import Part, Rows
 
+#: Columns of results, with the term that each has, or the verdict.
+RESULTS = {"first_stage_bytes": "first.total", "last_stage_bytes": "last.total", "peak_bytes": "peak",
+           "verdict": "verdict", "step_seconds": "step.time", "rule_80": "rule_80"}
 #: Terms asked of the nest; the peak and the verdict come with every row.
-_ASKED = ("data_parallel", "first.total", "last.total")
+_ASKED = ("data_parallel", RESULTS["first_stage_bytes"], RESULTS["last_stage_bytes"])
 #: Layouts that are handed out at a time.
 _MANY = 1 << 17
 #: The axes and what else describes a layout, by name; names of modes and verdicts are texts, all others int64
@@ -30,8 +34,7 @@ _MANY = 1 << 17
 COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
           "sequence_parallel", "virtual_pipeline", "expert_parallel")
 _STAGES = (*ABSENT_DEGREES, "expert_tensor_parallel", *UNEVEN)
-NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds",
-         *_STAGES, "schedule", "rule_80")
+NAMES = (*COUNTS, "recompute", *(name for name in RESULTS if name != "rule_80"), *_STAGES, "schedule", "rule_80")
 
 Columns = Mapping[str, NDArray[Any]]
 OnLayouts = Callable[[Columns], None]
@@ -74,7 +77,6 @@ def _columns(nest: Nest, folder: Folder) -> Iterator[Columns]:
         columns |= {name: np.full(len(table), fixed[name]) for name in (*COUNTS, *_STAGES) if name not in columns}
         columns["verdict"] = verdicts[table.verdicts]
         columns["rule_80"] = np.asarray(RULE_NAMES)[nest.rules(table.numbers, peak)]
-        own = part.evaluator.choices["schedule"]
-        columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)
+        columns["schedule"] = schedules(part.evaluator.choices["schedule"], columns["virtual_pipeline"])
         columns["step_seconds"] = nest.seconds(table.numbers)
         yield {name: columns[name] for name in NAMES}

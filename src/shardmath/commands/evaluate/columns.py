@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from shardmath.commands.evaluate.sources import Source, constant, source
 from shardmath.configuration.settings import SELECTIVE, recompute_switches
 from shardmath.errors import InputError
-from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, SHORT
-from shardmath.input.parameters import checked, limits, nearest_parameter
+from shardmath.generated.definitions import ABSENT_DEGREES, PARAMETERS, RECOMPUTE_MODES, SHORT
+from shardmath.input.parameters import UNEVEN, checked, limits, nearest_parameter
+from shardmath.search.layout import schedules
+from shardmath.search.legal import RESULTS
 
 #: The column with names of recompute modes, and the switches that it stands for.
 RECOMPUTE = "recompute"
 SWITCHES = tuple(next(iter(RECOMPUTE_MODES.values())))
+#: Keys of a schema's metadata, with names one a line: columns that are no parameters, and results that were left out.
+PASSED_THROUGH, LEFT_OUT = b"passed through", b"left out"
+#: The column with chunks of layers on a rank: more than one ask for other formulas.
+CHUNKS = "virtual_pipeline"
+#: The column with names of schedules, as a sweep writes it: one of the whole table, or 1F1B where a rank has one chunk.
+SCHEDULE = "schedule"
 #: Settings with a single value for the whole table.
-_ARGUMENTS = ("model", "gpu", "implementation", "kernels", "schedule", "gradients", "zero_stage", "pipeline_layout")
+_ARGUMENTS = ("model", "gpu", "implementation", "kernels", "gradients", "zero_stage", "pipeline_layout")
 #: Short names of the command line, which are no parameters.
 _SHORT = {short.lower(): name for name, short in SHORT.items()}
+_TWICE = "must not be given both as a column and as a value"
 #: How alike a column's name and a parameter's are if one is most likely the other misspelt; 1 is equal.
 _ALIKE = 0.85
 _KNOWN = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind != "derived")
@@ -32,8 +43,9 @@ _KNOWN = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind != "de
 def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns that are parameters, ``recompute`` among them, and those that are passed through.
 
-    ``reserved`` are names of computed columns. Raises InputError for a column that is named like one of these, that is
-    named twice, that no table can vary, and that looks like a misspelt parameter.
+    A column of schedules is passed through; ``refuse_other_schedule`` looks at it. ``reserved`` are names of computed
+    columns. Raises InputError for a column that is named like one of these, that is named twice, that no table can
+    vary, and that looks like a misspelt parameter.
     """
     parameters: list[str] = []
     passed: list[str] = []
@@ -46,6 +58,8 @@ def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[t
             raise InputError("column", name, "must not be a column: one value of it holds for the whole table")
         if name in _KNOWN or name == RECOMPUTE:
             parameters.append(name)
+        elif name == SCHEDULE:
+            passed.append(name)
         elif name in PARAMETERS:
             raise InputError("column", name, "must not be a column: it follows from other parameters")
         else:
@@ -135,7 +149,61 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
     return dict(zip(SWITCHES, table[indices].T, strict=True))
 
 
-def known_value(name: str) -> None:
-    """Raise InputError unless ``name`` is a parameter that can be given."""
+@dataclass(frozen=True)
+class Columns:
+    """A table without its results: its columns that are parameters, those passed through, and the results it had.
+
+    ``single`` has the values of parameters that are passed through: those of all rows, which ask for no formulas.
+    """
+
+    stream: Source
+    parameters: tuple[str, ...]
+    passed: tuple[str, ...]
+    results: tuple[str, ...]
+    single: Mapping[str, int]
+
+    def with_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values for all rows, chunks of a rank among them. Raises InputError for one that is a column too."""
+        for name in self.single.keys() & values.keys():
+            raise InputError(name, values[name], _TWICE)
+        return {**values, **{name: value for name, value in self.single.items() if name == CHUNKS}}
+
+
+def columns_of(table: Any, reserved: Collection[str] = ()) -> Columns:
+    """Return the columns of a table; those that are 1 or 0 throughout ask for no formulas. See ``parameters_among``."""
+    whole = source(table)
+    results = _results(whole.schema)
+    stream = whole.without(results)
+    parameters, _ = parameters_among(stream.schema.names, reserved)
+    usual = {**dict.fromkeys((CHUNKS, *ABSENT_DEGREES), 1), **dict.fromkeys(UNEVEN, 0)}
+    single = constant(table, {name: value for name, value in usual.items() if name in parameters})
+    asked = tuple(name for name in parameters if name not in single)
+    passed = tuple(name for name in stream.schema.names if name not in asked)
+    return Columns(stream, asked, passed, results, single)
+
+
+def _results(table: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that a sweep wrote as results, and in what ``evaluate`` wrote all that it computed."""
+    metadata = table.metadata or {}
+    copied = metadata.get(PASSED_THROUGH, b"").decode().split("\n")
+    kept = {*_KNOWN, RECOMPUTE, *copied} if PASSED_THROUGH in metadata else set(table.names)
+    return tuple(name for name in table.names if name in RESULTS or name not in kept)
+
+
+def refuse_other_schedule(column: pa.Array, own: str, chunks: ArrayLike, first_row: int) -> None:
+    """Raise InputError for the first row with another schedule than that of the formulas, for ``chunks`` on a rank."""
+    counted = np.broadcast_to(schedules(own, chunks), len(column))
+    named = np.asarray(column.cast(pa.string()).to_pylist(), dtype=object)
+    other = np.flatnonzero(named != counted)
+    if len(other):
+        row = int(other[0])
+        rule = f"must be {counted[row]} as the formulas have it, or stand in a table of its own (row {first_row + row})"
+        raise InputError(SCHEDULE, named[row], rule, f"--kernel schedule={named[row]}")
+
+
+def refuse_value(name: str, value: object, columns: Collection[str]) -> None:
+    """Raise InputError unless ``name`` is a parameter that can be given, and no column."""
     if name not in _KNOWN:
         raise InputError("parameter", name, "must be a parameter of the job", nearest_parameter(name, _KNOWN))
+    if name in columns:
+        raise InputError(name, value, _TWICE)

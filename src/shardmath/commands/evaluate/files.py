@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardmath.commands.evaluate.run import ACCEPTED, PASSED_THROUGH
+from shardmath.commands.evaluate.columns import LEFT_OUT, PASSED_THROUGH
+from shardmath.commands.evaluate.run import ACCEPTED
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import VERDICTS
@@ -34,6 +35,7 @@ def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Wr
             for (name, _), count in zip(VERDICTS, np.bincount(legal, minlength=len(VERDICTS)), strict=True):
                 counts[name] += int(count)
     said = reader.schema.metadata or {}
-    passed = said.get(PASSED_THROUGH, b"").decode()
+    passed, left_out = (tuple(filter(None, said.get(key, b"").decode().split("\n")))
+                        for key in (PASSED_THROUGH, LEFT_OUT))
     risk = float(said[ACCEPTED]) if ACCEPTED in said else None
-    return Written(path, counts.total(), dict(counts), tuple(filter(None, passed.split("\n"))), risk)
+    return Written(path, counts.total(), dict(counts), passed, left_out, risk)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardmath.account.time import as_cluster, machine_values
-from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, known_value
+from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, refuse_value
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, following
 from shardmath.configuration.defaults import default_implementation, default_seq_length
@@ -164,8 +164,6 @@ def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dic
 def _checked(values: Mapping[str, Any], columns: Sequence[str]) -> dict[str, int]:
     checked_values = {}
     for name, value in values.items():
-        known_value(name)
-        if name in columns:
-            raise InputError(name, value, "must not be given both as a column and as a value")
+        refuse_value(name, value, columns)
         checked_values[name] = checked(name, value)
     return checked_values

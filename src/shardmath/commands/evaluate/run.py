@@ -13,9 +13,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
+from shardmath.commands.evaluate.columns import (
+    LEFT_OUT,
+    PASSED_THROUGH,
+    RECOMPUTE,
+    SCHEDULE,
+    SWITCHES,
+    Columns,
+    columns_of,
+    modes,
+    numbers,
+    parameters_among,
+    refuse_other_schedule,
+)
 from shardmath.commands.evaluate.inputs import Inputs, programs
-from shardmath.commands.evaluate.sources import Progress, source
+from shardmath.commands.evaluate.sources import Progress
 from shardmath.compiler.columns import branch_column
 from shardmath.compiler.exactness import EXACT, products
 from shardmath.compiler.placing import outputs
@@ -35,8 +47,7 @@ _OUTCOME = ("rule", "rule_text", "verdict", "rule_80")
 _PEAK = "peak"
 #: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
 _ROWS, _BYTES = 1 << 16, 1 << 24
-#: The key of the schema's metadata with the names of columns that are no parameters, one a line.
-PASSED_THROUGH = b"passed through"
+#: The key of the schema's metadata with the accepted risk.
 ACCEPTED = b"risk"
 _NAMES = pa.dictionary(pa.int8(), pa.string())
 
@@ -59,7 +70,8 @@ def evaluate(
 
     ``table`` is a path (Parquet, CSV, Arrow), a mapping of NumPy columns, a structured array, an Arrow table, reader
     or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
-    its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
+    its values, ``recompute`` has names of recompute modes, and all others are passed through. Columns of
+    results, as ``sweep`` and this function write them, are left out and computed anew. A parameter without a
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
     are names of terms, or ``"all"`` for those that every row has; those of a stage are about ``pipeline_rank``, which
     is 0 unless it is given. ``risk`` is the accepted probability of running out, as in ``explain``.
@@ -80,15 +92,16 @@ def evaluate(
         >>> rows["peak"].to_pylist(), rows["verdict"].to_pylist()
         ([98777632768, 52521008128, 29367792640], ['out of memory', 'uncertain', 'fits'])
     """
-    stream = source(table)
+    columns = columns_of(table)
+    stream, parameters = columns.stream, columns.parameters
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
-    parameters, passed = parameters_among(stream.schema.names, ())
-    asked = programs(parameters, model, gpu, implementation, kernels, {**values, RISK: risk}, network)
+    of_all_rows = columns.with_values({**values, RISK: risk})
+    asked = programs(parameters, model, gpu, implementation, kernels, of_all_rows, network)
     names = _terms(asked) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
     compiled = tuple((program, program.kernel((*names, *_beside(names)), numeric)) for program in asked)
-    work = _Work(compiled, parameters, passed, stream.schema, names)
+    work = _Work(compiled, columns, stream.schema, names)
 
     return stream.answered(work, work.schema, min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1))), progress)
 
@@ -112,8 +125,7 @@ class _Work:
     """
 
     programs: Sequence[tuple[Inputs, ModuleType]]
-    parameters: Sequence[str]
-    passed: Sequence[str]
+    columns: Columns
     table: pa.Schema
     terms: Sequence[str]
 
@@ -126,18 +138,22 @@ class _Work:
             pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
             for name, kind in zip(self.terms, self._kinds, strict=True)
         ]
-        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed), **self._risk}
+        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.columns.passed),
+                        LEFT_OUT: "\n".join(self.columns.results), **self._risk}
         return pa.schema([*self.table, *computed], metadata=known_to_all)
 
     @property
     def _risk(self) -> dict[bytes, str]:
         """Return the accepted risk, where it is the same for all rows."""
-        return {} if PARTS in self.parameters else {ACCEPTED: str(risk_of(self._first.values))}
+        return {} if PARTS in self.columns.parameters else {ACCEPTED: str(risk_of(self._first.values))}
 
     def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
         first_row, batch = item
         columns, count = self._columns(batch, first_row), batch.num_rows
         values = self._first.completed(columns)
+        if SCHEDULE in self.columns.passed:
+            own = self.programs[-1][0].evaluator.choices[SCHEDULE]
+            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], first_row)
         _refuse_inexact(values, first_row)
         _refuse_missing_ranks(values, first_row)
         rule, verdict, out = self._evaluated(columns, count)
@@ -197,7 +213,7 @@ class _Work:
 
     def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
         columns: dict[str, Any] = {}
-        for name in self.parameters:
+        for name in self.columns.parameters:
             values = batch.column(name)
             if name == RECOMPUTE:
                 columns |= modes(values, first_row)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardmath.commands.evaluate.threads import in_order
 from shardmath.errors import InputError
 
 #: Is called with rows done and all, None where that is not known.
 Progress = Callable[[int, int | None], None]
+#: Rows that are looked at together.
+_ROWS = 1 << 16
 _KINDS = (
     "must be a path, a mapping of columns, a structured array, an Arrow table, reader or dataset, or a data frame"
 )
@@ -33,6 +36,17 @@ class Source:
     schema: pa.Schema
     rows: int | None
     batches: Callable[[int], Iterator[pa.RecordBatch]]
+
+    def without(self, names: Collection[str]) -> Source:
+        """Return the table without some columns. Raises InputError where none is left."""
+        kept = [place for place, name in enumerate(self.schema.names) if name not in names]
+        if len(kept) == len(self.schema):
+            return self
+        if not kept:
+            rule = "must have columns of parameters beside it: results are computed anew"
+            raise InputError("column", self.schema.names[0], rule)
+        schema = pa.schema([self.schema.field(place) for place in kept], self.schema.metadata)
+        return replace(self, schema=schema, batches=lambda rows: (batch.select(kept) for batch in self.batches(rows)))
 
     def answered(
         self, work: Callable[[tuple[int, pa.RecordBatch]], pa.RecordBatch], schema: pa.Schema, most: int,
@@ -81,6 +95,20 @@ def source(table: Any) -> Source:
 
         return source(from_dataframe(table))
     raise InputError("table", type(table).__name__, _KINDS)
+
+
+def constant(table: Any, values: Mapping[str, int]) -> dict[str, int]:
+    """Return those columns that have the given value throughout; none of a table that can be read only once."""
+    is_stream = isinstance(table, pa.RecordBatchReader) or (
+        hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__len__"))
+    if not values or is_stream:
+        return {}
+    whole = source(table)
+    same = {name for name in values if pa.types.is_integer(whole.schema.field(name).type)}
+    for batch in whole.batches(_ROWS) if same else ():
+        same -= {name for name in same
+                 if not pc.all(pc.equal(batch.column(name), values[name]), skip_nulls=False).as_py()}
+    return {name: values[name] for name in values if name in same}
 
 
 def _length(table: Any) -> int | None:

@@ -15,9 +15,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
+from shardmath.commands.evaluate.columns import (
+    RECOMPUTE,
+    SCHEDULE,
+    SWITCHES,
+    columns_of,
+    modes,
+    numbers,
+    refuse_other_schedule,
+)
 from shardmath.commands.evaluate.inputs import Inputs, inputs
-from shardmath.commands.evaluate.sources import Progress, source
+from shardmath.commands.evaluate.sources import Progress
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
 from shardmath.commands.fit.compiled import inverse_for
 from shardmath.commands.fit.run import share_of
@@ -61,12 +69,13 @@ def fit_rows(
     solve = long_name(solve)
     if solve not in SOLVED:
         raise InputError("solve", solve, "must be a symbol that rows can be solved for", nearest_names(solve, SOLVED))
-    stream = source(table)
-    parameters, _ = parameters_among(stream.schema.names, (solve, PEAK))
+    read = columns_of(table, (solve, PEAK))
+    stream, parameters = read.stream, read.parameters
     if solve in values:
         raise InputError(solve, values[solve], "must not be given: it is solved for")
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, {**values, RISK: risk})
+    of_all_rows = read.with_values({**values, RISK: risk})
+    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, of_all_rows)
     if solve == "data_parallel" and "global_batch_size" not in every_row.asked:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
     work = _Work(every_row, solve, share_of(share), parameters, stream.schema, numeric)
@@ -146,6 +155,9 @@ class _Work:
         count = batch.num_rows
         columns = self._columns(batch, first_row)
         values = self.inputs.completed({**columns, self.solve: np.ones(count)})
+        if SCHEDULE in self.table.names:
+            own = self.inputs.evaluator.choices[SCHEDULE]
+            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], first_row)
         if "gpu_memory" not in values:
             raise InputError("gpu_memory", ABSENT, "must be given: as a column, as a value, or with a GPU")
         limit = self._limit(values, count)

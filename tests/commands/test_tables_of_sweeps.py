@@ -1,0 +1,76 @@
+"""Tables that the package writes are read back by it, to the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath import InputError, evaluate
+from shardmath.cli.main import exit_code
+from shardmath.commands.fit.rows import fit_rows
+
+pa = pytest.importorskip("pyarrow")
+csv, parquet = (pytest.importorskip(f"pyarrow.{name}") for name in ("csv", "parquet"))
+
+pytestmark = pytest.mark.slow
+
+JOB: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100-80gb", "global_batch_size": 32, "seq_length": 4096}
+RESULTS = ["first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds", "rule_80"]
+TERMS = ("first.total", "last.total", "peak", "step.time")
+
+
+def sweep(path: Path, ending: str, *more: str) -> Path:
+    file = path / f"layouts.{ending}"
+    assert exit_code(["sweep", JOB["model"], "--gpu", JOB["gpu"], "--gpus", "8", "--gbs", "32", "--seq", "4k",
+                      f"--{ending}", str(file), *more, "-q"]) == 0
+    return file
+
+
+@pytest.mark.parametrize(("ending", "read"), [("csv", csv.read_csv), ("parquet", parquet.read_table)])
+def test_a_sweep_is_evaluated_to_its_own_numbers(ending: str, read: Any, tmp_path: Path) -> None:
+    path = sweep(tmp_path, ending)
+    written = read(path)
+    assert max(written["virtual_pipeline"].to_pylist()) > 1
+    assert any(written["account_for_loss"].to_pylist())
+    for table in (path, written):
+        answer = evaluate(table, terms=TERMS, **JOB).read_all()
+        assert answer["rule"].null_count == len(written)
+        columns = ("first.total", "last.total", "peak", "verdict", "step.time", "rule_80")
+        for own, name in zip(columns, RESULTS, strict=True):
+            expected = written[name].to_pylist()
+            exact = expected if own != "step.time" else pytest.approx(expected, rel=1e-12)
+            assert answer[own].to_pylist() == exact
+        assert answer.schema.metadata[b"left out"].decode().split("\n") == RESULTS
+        assert not {"first_stage_bytes", "peak_bytes", "step_seconds"}.intersection(answer.column_names)
+
+
+def test_answers_are_evaluated_again(tmp_path: Path) -> None:
+    once = evaluate({"tensor_parallel": [1, 2, 4], "note": ["a", "b", "c"]}, terms=TERMS[:3], num_gpus=8, **JOB).read_all()
+    again = evaluate(once, terms=TERMS[:3], num_gpus=8, **JOB).read_all()
+    assert again.equals(once)
+    assert again.schema.metadata[b"left out"].decode().split("\n") == [
+        "rule", "rule_text", "verdict", "rule_80", "first.total", "last.total", "peak"]
+
+
+def test_rows_of_a_sweep_are_solved(tmp_path: Path) -> None:
+    path = sweep(tmp_path, "parquet", "--vpp", "1", "--tp", "1", "--recompute", "none")
+    alone = {name: value for name, value in JOB.items() if name != "seq_length"}
+    written, solved = parquet.read_table(path), fit_rows(str(path), "seq_length", **alone).read_all()
+    fits = [verdict == "fits" for verdict in written["verdict"].to_pylist()]
+    assert any(fits)
+    assert [(length or 0) >= JOB["seq_length"] for length in solved["seq_length"].to_pylist()] == fits
+
+
+def test_what_a_table_says_of_all_rows_is_not_said_twice() -> None:
+    with pytest.raises(InputError, match="virtual_pipeline = 2: must not be given both as a column and as a value"):
+        evaluate({"virtual_pipeline": [1, 1]}, virtual_pipeline=2, num_gpus=8, **JOB)
+
+
+def test_another_schedule_than_that_of_the_formulas_is_refused() -> None:
+    table = {"pipeline_parallel": [2, 2], "schedule": ["1f1b", "gpipe"]}
+    with pytest.raises(InputError, match=r"schedule = 'gpipe': must be 1f1b .*\(row 1\); nearest legal: --kernel"):
+        evaluate(table, num_gpus=8, **JOB).read_all()
+    with pytest.raises(InputError, match=r"schedule = 'gpipe': must be 1f1b"):
+        fit_rows(table, "micro_batch_size", num_gpus=8, **JOB).read_all()
