@@ -47,7 +47,8 @@ def test_a_sweep_is_evaluated_to_its_own_numbers(ending: str, read: Any, tmp_pat
 
 
 def test_answers_are_evaluated_again(tmp_path: Path) -> None:
-    once = evaluate({"tensor_parallel": [1, 2, 4], "note": ["a", "b", "c"]}, terms=TERMS[:3], num_gpus=8, **JOB).read_all()
+    table = {"tensor_parallel": [1, 2, 4], "note": ["a", "b", "c"]}
+    once = evaluate(table, terms=TERMS[:3], num_gpus=8, **JOB).read_all()
     again = evaluate(once, terms=TERMS[:3], num_gpus=8, **JOB).read_all()
     assert again.equals(once)
     assert again.schema.metadata[b"left out"].decode().split("\n") == [

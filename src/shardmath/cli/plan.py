@@ -28,7 +28,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Plan days, money and energy of a training.", examples=(
     "llama-3.1-8b --tokens 15T --gpu h100-80gb,h200-141gb --deadline 90d --price h100-80gb=2.1",
     "llama-3.1-8b --tokens 1T --gpu h100-80gb --gpus 512,1024 --pause 10s --restart 5m",
-), work="searching layouts for each kind and number of GPUs")
+), either=("num_gpus", "deadline"), work="searching layouts for each kind and number of GPUs")
 @click.argument("model", shell_complete=model_names)
 @under(
     "Training",

@@ -16,7 +16,7 @@ from shardmath.reports.answers import answer
 @click.command(cls=Titled, short_help="Show the best layout for each number of GPUs.", examples=(
     "llama-3.1-8b --gpu h100-80gb --num-gpus 8,64,512 --global-batch-size 1024",
     "llama-2-7b --gpu h100-80gb --num-gpus 8,32,128 --tokens-per-gpu 8192",
-), work="searching layouts for each number of GPUs")
+), either=("global_batch_size", "tokens_per_gpu"), work="searching layouts for each number of GPUs")
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",

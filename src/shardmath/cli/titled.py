@@ -36,19 +36,22 @@ _PRINTED = {"json": "--json", "as_json": "--json"}
 class Exampled(click.Command):
     """A command whose help begins with examples."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        """Keep ``examples``, the arguments of the command as a person types them."""
+    def __init__(
+        self, *arguments: Any, examples: Sequence[str] = (), either: Sequence[str] = (), **options: Any,
+    ) -> None:
+        """Keep ``examples``, the arguments of the command as a person types them, and those of which one is needed."""
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
+        self.either = tuple(either)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; raise UsageError that names everything that must be given and is not."""
         words = list(args)
         try:
-            return super().parse_args(ctx, args)
+            return self._needing_either(ctx, super().parse_args(ctx, args))
         except click.MissingParameter:
             values, _, _ = self.make_parser(ctx).parse_args(words)
-            raise click.UsageError(_missing(self.params, values), ctx) from None
+            raise click.UsageError(_missing(self.params, values, self.either), ctx) from None
         except click.NoSuchOption as error:
             for word in words:
                 if word.startswith(error.option_name) and f"-{word}" in _options(self.params):
@@ -60,6 +63,11 @@ class Exampled(click.Command):
                 if sign and type(error) is click.UsageError and f"--{name}" in _options(self.params):
                     raise click.UsageError(f"'{word}' is no argument. Give --{name} {value}.", ctx) from None
             raise
+
+    def _needing_either(self, ctx: click.Context, rest: list[str]) -> list[str]:
+        if self.either and not ctx.resilient_parsing and all(ctx.params[name] in (None, ()) for name in self.either):
+            raise click.MissingParameter
+        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a file on the standard output has it for itself. Raises InputError for two outputs there."""
@@ -170,14 +178,17 @@ def _names(option: click.Option, ctx: click.Context) -> str:
     return record[0] if record is not None else ""
 
 
-def _missing(parameters: Sequence[click.Parameter], values: Mapping[str, Any]) -> str:
+def _missing(parameters: Sequence[click.Parameter], values: Mapping[str, Any], either: Sequence[str]) -> str:
     """Return the sentence that names everything that must be given and is not, with its meaning."""
-    needed = [item for item in parameters if item.required and _absent(item, values)]
+    needed = [_described(item) for item in parameters if item.required and _absent(item, values)]
     # A job on a cluster needs a GPU by its name or by its memory.
-    either = [item for item in parameters if item.name in ("gpu", "gpu_memory") and _TITLE_OF.get(item) == "Cluster"]
-    if len(either) == 2 and all(_absent(item, values) for item in either):
-        needed.append(either[0])
-    return f"missing: {', '.join(map(_described, needed))}"
+    machine = [item for item in parameters if item.name in ("gpu", "gpu_memory") and _TITLE_OF.get(item) == "Cluster"]
+    if len(machine) == 2 and all(_absent(item, values) for item in machine):
+        needed.append(_described(machine[0]))
+    others = [item for item in parameters if item.name in either]
+    if others and all(_absent(item, values) for item in others):
+        needed.append(" or ".join(map(_described, others)))
+    return f"missing: {', '.join(needed)}"
 
 
 def _absent(item: click.Parameter, values: Mapping[str, Any]) -> bool:

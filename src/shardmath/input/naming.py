@@ -84,14 +84,20 @@ def nearest_by_words(name: str, known: Iterable[str]) -> str:
     return " or ".join(key for key, count in alike.items() if count == most) or nearest_names(name, known)
 
 
+def close_terms(asked: str, names: Iterable[str]) -> str:
+    """Join by "or" the terms that are spelled much like ``asked``."""
+    text = re.sub(r"\s+", ".", asked[:COMPARED].lower().strip())
+    return " or ".join(difflib.get_close_matches(text, list(names), n=3, cutoff=_ALIKE))
+
+
 def nearest_terms(asked: str, described: Mapping[str, tuple[str, ...]]) -> str:
     """Join by "or" the terms that are spelled most like ``asked``, else those with most of its words.
 
     ``described`` has the texts of a term (its unit and meaning) by its name. Empty where no term has a word of it.
     """
+    if close := close_terms(asked, described):
+        return close
     text = asked[:COMPARED].lower()
-    if close := difflib.get_close_matches(re.sub(r"\s+", ".", text.strip()), described, n=3, cutoff=_ALIKE):
-        return " or ".join(close)
     words = [word for word in _stems(_ALSO.get(text.strip(), text)) if word not in _FILLING]
     ranked = []
     for name, texts in described.items():

@@ -14,12 +14,14 @@ from shardmath.commands.formula.computing import Symbolic
 from shardmath.commands.formula.legend import Letter, Publication, letters_of, publication_of
 from shardmath.commands.formula.lines import CodeLine, lines_of
 from shardmath.commands.formula.published import CountedTerms, SourceNumber, source_numbers
-from shardmath.commands.formula.stored import stored
+from shardmath.commands.formula.stored import stored, stored_names
 from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
+from shardmath.configuration.choosing import options_of
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.input.arguments import typed
-from shardmath.input.naming import LISTED, nearest_terms
+from shardmath.input.naming import LISTED, close_terms, nearest_terms
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -166,6 +168,8 @@ def formula(
     question = (name, implementation, _items(kernels), texts, expand)
     owner, record = _stored(name, implementation) if not (kernels or texts or expand) else ("", None)
     if record is None:
+        if not kernels:
+            _refuse_misspelt(name, implementation)
         owner, record = _derived(*question)
     lines = lines_of(owner, kernels or {}, [row[0] for row in record["rows"]])
     return Formula(
@@ -189,6 +193,18 @@ def _stored(name: str, implementation: str) -> tuple[str, dict[str, Any] | None]
             return owner, {**record, "uses": {
                 letter: definition["steps"][-1][1] for letter, definition in used.items() if definition is not None}}
     return "", None
+
+
+def _refuse_misspelt(name: str, implementation: str) -> None:
+    """Raise InputError for a name that is spelled much like one of the package's terms, without deriving any."""
+    names = stored_names()
+    owner = next((item for item in (name.partition(".")[0], implementation) if item in names), None)
+    if owner is None or any(name in known for known in names.values()):
+        return
+    if close := close_terms(name, names[owner]):
+        has_experts = owner in IMPLEMENTATIONS and "experts" in options_of(owner, "layers")
+        others = ", or with --kernel layers=experts one of those" if has_experts else ""
+        raise InputError("term", name, f"must be a term of {owner}{others}", close)
 
 
 def _derived(

@@ -9,12 +9,27 @@ from typing import Any
 from shardmath import generated
 
 
+def stored_names() -> dict[str, dict[str, None]]:
+    """Return the names of all terms by implementation or publication, each with its own kernels."""
+    names: dict[str, dict[str, None]] = {}
+    for line in _text().splitlines():
+        if line.startswith("[\""):
+            name, owners, _ = json.loads(line.removesuffix(","))
+            for owner in owners:
+                names.setdefault(owner, {})[name] = None
+    return names
+
+
+def _text() -> str:
+    return (Path(str(generated.__file__)).parent / "formulas.jsonl").read_text(encoding="utf-8")
+
+
 def stored(owner: str, name: str) -> dict[str, Any] | None:
     """Return the record of the term ``name`` of an implementation with its own kernels, or of a publication.
 
     None if the package has no such term: with other kernels, and by a name that nobody knows.
     """
-    text = (Path(str(generated.__file__)).parent / "formulas.jsonl").read_text(encoding="utf-8")
+    text = _text()
     head, start = f"\n[{json.dumps(name)}, [", 0
     while (start := text.find(head, start)) >= 0:
         end = text.index("\n", start + 1)
