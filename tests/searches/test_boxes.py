@@ -20,6 +20,7 @@ from shardmath.search.boxes import order, programs
 from shardmath.search.boxes.answered import Bounded, bounded
 from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
+from shardmath.search.boxes.packing import packed
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.preparing import prepare
 from shardmath.search.boxes.programs import ranged
@@ -284,12 +285,12 @@ def test_a_switch_that_puts_one_part_in_place_of_another_is_a_choice() -> None:
     other, same = (graph.select(graph.binary(op, one, t), one, graph.number(0)) for op in (ops.LT, ops.EQ))
     inside = graph.add((graph.mul((less, a)), graph.mul((other, b)), graph.mul((same, graph.mul((a, b))))))
     asked = replace(problem, conditions=(), estimate=graph.add((a, graph.mul((s, inside)))), verdicts=(), questions=())
-    choice = switched(asked, part.axes).estimate
+    choice = switched(asked, part).estimate
     of_one, of_others = graph.mul((a, b)), b
     on = (graph.select(other.args[0], of_others, of_one), graph.select(same.args[0], of_one, of_others))
     assert choice in [graph.select(graph.binary(ops.EQ, s, one), yes, a) for yes in on]
     alone = replace(asked, estimate=graph.add((a, graph.mul((s, b)))))
-    assert switched(alone, part.axes).estimate is alone.estimate
+    assert switched(alone, part).estimate is alone.estimate
 
 
 def test_sums_that_decide_something_stay_as_they_are_unless_they_are_whole() -> None:
@@ -306,7 +307,7 @@ def test_sums_that_decide_something_stay_as_they_are_unless_they_are_whole() -> 
 
     def keys(key: Node, conditions: tuple[tuple[str, Node], ...] = ()) -> tuple[Node, ...]:
         asked = replace(problem, conditions=conditions, verdicts=(), questions=(replace(question, keys=(key,)),))
-        return switched(asked, part.axes).questions[0].keys
+        return switched(asked, part).questions[0].keys
 
     choice = graph.select(graph.binary(ops.EQ, s, graph.number(1)), b, third)
     assert keys(total) == (choice,)
@@ -314,6 +315,39 @@ def test_sums_that_decide_something_stay_as_they_are_unless_they_are_whole() -> 
     kept = graph.binary(ops.LE, total, b), graph.binary(ops.CEIL_DIV, total, b), graph.select(same, a, b)
     assert all(keys(node) == (node,) for node in kept)
     assert keys(total, (("rule", graph.binary(ops.LE, total, b)),)) == (total,)
+
+
+def test_quotients_and_multiples_are_written_so_that_intervals_see_what_cancels() -> None:
+    """What decides something is not, unless it is whole, as a rule may say; nor a multiple of what may be 0."""
+    space = Space(axes={"distributed_optimizer": (0, 1), "tensor_parallel": (1, 2, 4)}, questions=QUESTIONS[:1],
+                  fixed={"num_gpus": 64, "global_batch_size": 64}, model="llama-3.1-8b", gpu="h100-80gb")
+    part, = space.parts()
+    problem, _ = posed(posing_of(part, QUESTIONS[:1], literal=True), evaluator_source(part), verdict_source())
+    graph = problem.graph
+    s, t, a, b = (graph.name(name) for name in ("distributed_optimizer", "tensor_parallel", "a", "b"))
+    question, = problem.questions
+
+    def written(key: Node, *rules: Node) -> tuple[Node, list[Node]]:
+        asked = switched(replace(problem, conditions=tuple((str(rule), rule) for rule in rules), verdicts=(),
+                                 questions=(replace(question, keys=(key,)),)), part)
+        return asked.questions[0].keys[0], [rule for _, rule in asked.conditions]
+
+    def over(above: Node, below: Node) -> Node:
+        return graph.binary(ops.DIV, above, below)
+
+    assert written(over(graph.mul((t, a)), t))[0] is a
+    kept, whole = (graph.binary(ops.LE, over(graph.mul((t, times)), t), b) for times in (over(a, b), a))
+    assert written(a, kept, whole)[1] == [kept, graph.binary(ops.LE, a, b)]
+    for step, rewritten in ((t, True), (s, False)):
+        multiple = graph.mul((step, graph.binary(ops.CEIL_DIV, a, step)))
+        inside = graph.extreme(ops.MIN, (graph.extreme(ops.MAX, (multiple, a)), graph.add((a, step))))
+        assert written(graph.mul((b, multiple)))[0] is graph.mul((b, inside if rewritten else multiple))
+    share = over(a, t)
+    total = graph.add((share, graph.mul((s, b)), graph.mul((graph.number(-1), s, share))))
+    divides, rule = graph.binary(ops.DIVIDES, t, a), graph.binary(ops.LE, total, b)
+    assert written(a, rule)[1] == [rule]
+    choice = graph.select(graph.binary(ops.EQ, s, graph.number(1)), b, share)
+    assert written(a, divides, rule)[1] == [divides, graph.binary(ops.LE, choice, b)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -362,6 +396,25 @@ def test_what_is_prepared_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(programs, "_FOLDED", {**programs._FOLDED, ops.MIN: programs._FOLDED[ops.MAX]})
     preparing.prepared_for(part, QUESTIONS)
     assert len(contents) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_for_one_order_have_what_those_for_any_order_have(kind: str) -> None:
+    for part in drawn(kind, random.Random(f"packed {kind}")).parts():
+        problem, _ = posed(posing_of(part, QUESTIONS, literal=True), evaluator_source(part), verdict_source())
+        made = order.settled(part, prepare(part, problem), QUESTIONS)
+        less = packed(made)
+        assert less.low.nbytes < made.low.nbytes
+        assert len(less.legal) < len(made.legal)
+        every, own = Bounds(part, made), Bounds(part, less)
+        places = every.root
+        for axis in made.order.tolist():
+            boxes, same = every.children(places, axis), own.children(places, axis)
+            for name in ("places", "low", "high", "may", "surely"):
+                assert np.array_equal(getattr(boxes, name), getattr(same, name)), name
+            places = boxes.places[:1000]
+        places[:, 0] = every.sizes[0]
+        assert np.array_equal(every.children(places, 0).low, own.children(places, 0).low)
 
 
 def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ FILL, LEND, ROWS, OUTER_ROWS, GATHER = 0, 1, 2, 3, 4
 ADD, ADD_NUMBER, MULTIPLY, SCALE, FLIP, TIMES_POSITIVE, TIMES, TIMES_UNBOUNDED = 5, 6, 7, 8, 9, 10, 11, 12
 DIVIDE, DIVIDE_NUMBER, DIVIDE_ANY, CEIL, FLOOR, MAXIMUM, MINIMUM = 13, 14, 15, 16, 17, 18, 19
 SELECT, MULTIPLE, EQUAL, DIVIDES, AT_MOST, LESS, NOT = 20, 21, 22, 23, 24, 25, 26
+#: The place of a free axis.
+FREE = -1
 #: Flags of DIVIDE_ANY: the dividend may be without an end, is nowhere below 0, the divisor is above 0.
 UNBOUNDED, NOT_NEGATIVE, POSITIVE = 1, 2, 4
 INFINITE = float("inf")
@@ -60,14 +62,15 @@ def multiple(left: float, right: float) -> float:
 
 def run(  # noqa: PLR0915
     code: Any, start: int, stop: int, n: int, low: Any, high: Any, numbers: Any, table_low: Any, table_high: Any,
-    at: Any, outer_at: Any, strides: Any, axis: int, parents: Any, chosen: Any, rows: Any, shift: Any,
+    at: Any, outer_at: Any, firsts: Any, steps: Any, axis: int, parents: Any, chosen: Any, rows: Any, places: Any,
     outer_low: Any, outer_high: Any,
 ) -> None:
     """Run the instructions from ``start`` to ``stop`` on ``n`` boxes.
 
     ``at`` says for each table where it has each box. Parents of boxes are at ``rows`` of ``outer_low``,
-    ``outer_high`` and ``outer_at``; ``shift`` is how much further a box is along ``axis`` than its parent, in which
-    that axis is free. For parents themselves, ``chosen`` are rows of ``parents``.
+    ``outer_high`` and ``outer_at``; in them ``axis`` is free, on which boxes have ``places``. For parents themselves,
+    ``chosen`` are rows of ``parents``. Behind the row of a free axis a table has that of its first place by ``firsts``,
+    and all others by ``steps`` more.
     """
     for step in range(start, stop):
         op = code[step, 0]
@@ -125,17 +128,20 @@ def run(  # noqa: PLR0915
                 low[o, j] = table_low[a + at[b, j]]
                 high[o, j] = table_high[a + at[b, j]]
         elif op == ROWS:
-            further = strides[a, axis]
+            first = firsts[a, axis]
+            further = steps[a, axis]
             for j in range(n):
-                at[a, j] = outer_at[a, rows[j]] + shift[j]*further
+                at[a, j] = outer_at[a, rows[j]] + first + places[j]*further
         elif op == OUTER_ROWS:
             for j in range(n):
                 at[a, j] = 0
-            for other in range(strides.shape[1]):
-                further = strides[a, other]
+            for other in range(steps.shape[1]):
+                first = firsts[a, other]
+                further = steps[a, other]
                 if further != 0:
                     for j in range(n):
-                        at[a, j] += parents[chosen[j], other]*further
+                        place = parents[chosen[j], other]
+                        at[a, j] += first + place*further if place != FREE else 0
         elif op == FILL:
             for j in range(n):
                 low[o, j] = number
@@ -234,9 +240,10 @@ def divide_any(n: int, low: Any, high: Any, o: int, a: int, b: int, flags: int) 
 
 
 def children(
-    parents: Any, axis: int, size: int, idle: Any, checked: Any, starts: Any, members: Any, strides: Any, legal: Any,
-    code: Any, stages: Any, numbers: Any, table_low: Any, table_high: Any, low: Any, high: Any, outer_low: Any,
-    outer_high: Any, at: Any, outer_at: Any, chosen: Any, rows: Any, shift: Any, counting: Any, kept: Any, keys: Any,
+    parents: Any, axis: int, size: int, idle: Any, checked: Any, starts: Any, members: Any, firsts: Any, steps: Any,
+    legal: Any, code: Any, stages: Any, numbers: Any, table_low: Any, table_high: Any, low: Any, high: Any,
+    outer_low: Any, outer_high: Any, at: Any, outer_at: Any, chosen: Any, rows: Any, places: Any, counting: Any,
+    kept: Any, keys: Any,
     result_rows: Any, result_places: Any, result_low: Any, result_high: Any, result_may: Any, result_sure: Any,
 ) -> int:
     """Bound the children along an axis that may have a configuration that counts, and return their number.
@@ -259,19 +266,20 @@ def children(
                 last = 1 if parents[parent, idle[k, 0]] == idle[k, 1] else last
             for k in range(checked.shape[0]):
                 table = checked[k]
-                begin = starts[table] - size*strides[table, axis]
+                begin = starts[table] + firsts[table, axis]
                 for member in range(members[table, 0]):
                     other = members[table, 1 + member]
-                    begin += parents[parent, other]*strides[table, other]
+                    begin += (firsts[table, other] + parents[parent, other]*steps[table, other]
+                              if parents[parent, other] != FREE else 0)
                 outer_at[table, 0] = begin
             before = n
             for place in range(last):
                 k = 0
-                while k < checked.shape[0] and legal[outer_at[checked[k], 0] + place*strides[checked[k], axis]] != 0:
+                while k < checked.shape[0] and legal[outer_at[checked[k], 0] + place*steps[checked[k], axis]] != 0:
                     k += 1
                 if k == checked.shape[0]:
                     rows[n] = m
-                    shift[n] = place - size
+                    places[n] = place
                     n += 1
             if n > before:
                 chosen[m] = parent
@@ -279,10 +287,10 @@ def children(
             parent += 1
         if n == 0:
             continue
-        run(code, stages[0], stages[1], m, outer_low, outer_high, numbers, table_low, table_high, outer_at, at, strides,
-            axis, parents, chosen, rows, shift, low, high)
-        run(code, stages[1], stages[2], n, low, high, numbers, table_low, table_high, at, outer_at, strides, axis,
-            parents, chosen, rows, shift, outer_low, outer_high)
+        run(code, stages[0], stages[1], m, outer_low, outer_high, numbers, table_low, table_high, outer_at, at, firsts,
+            steps, axis, parents, chosen, rows, places, low, high)
+        run(code, stages[1], stages[2], n, low, high, numbers, table_low, table_high, at, outer_at, firsts, steps,
+            axis, parents, chosen, rows, places, outer_low, outer_high)
         left = 0
         for j in range(n):
             counts = 0.0
@@ -290,18 +298,18 @@ def children(
                 counts = larger(counts, high[counting[question], j])
             if counts > 0.0:
                 rows[left] = rows[j]
-                shift[left] = shift[j]
+                places[left] = places[j]
                 for k in range(kept.shape[0]):
                     low[kept[k], left] = low[kept[k], j]
                     high[kept[k], left] = high[kept[k], j]
                 left += 1
         if left == 0:
             continue
-        run(code, stages[2], stages[3], left, low, high, numbers, table_low, table_high, at, outer_at, strides, axis,
-            parents, chosen, rows, shift, outer_low, outer_high)
+        run(code, stages[2], stages[3], left, low, high, numbers, table_low, table_high, at, outer_at, firsts, steps,
+            axis, parents, chosen, rows, places, outer_low, outer_high)
         for j in range(left):
             result_rows[done] = chosen[rows[j]]
-            result_places[done] = shift[j] + size
+            result_places[done] = places[j]
             for key in range(keys.shape[0]):
                 result_low[done, key] = low[keys[key], j]
                 result_high[done, key] = high[keys[key], j]

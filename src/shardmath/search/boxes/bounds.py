@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardmath.compiler.native.objects import native
 from shardmath.search.boxes import blocks
-from shardmath.search.boxes.live import narrowing
+from shardmath.search.boxes.live import DEAD, narrowing
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.stages import Stages
 from shardmath.search.spaces import Part
@@ -95,7 +95,7 @@ class Bounds:
         self._children_of = native(blocks, "children")
         self._rooms = SimpleQueue[_Room]()
         for _ in range(_THREADS):
-            self._rooms.put(_Room(max(BLOCK, *self.sizes), len(prepared.strides)))
+            self._rooms.put(_Room(max(BLOCK, *self.sizes), len(prepared.steps)))
 
     @property
     def root(self) -> Places:
@@ -131,7 +131,7 @@ class Bounds:
 
     def _children(self, parents: Places, axis: int) -> Boxes:
         narrow = self._narrowed(parents)
-        if (dead := (narrow < 0).any(axis=1)).any():
+        if (dead := (narrow == DEAD).any(axis=1)).any():
             parents, narrow = parents[~dead], narrow[~dead]
         known, size = self.prepared, self.live[axis]
         stages, count = known.stages[axis], len(parents) * size
@@ -141,7 +141,7 @@ class Bounds:
         room = self._rooms.get()
         done = self._children_of(
             narrow, axis, size, known.idle[axis], known.checked[axis], known.starts, known.members,
-            known.strides, known.legal, stages.code, stages.stages, stages.numbers, known.low, known.high,
+            known.firsts, known.steps, known.legal, stages.code, stages.stages, stages.numbers, known.low, known.high,
             *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
             may, surely,
         )

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.compiler.expressions.graph import Node
+from shardmath.search.boxes import blocks
 from shardmath.search.boxes.tables import LEGAL, Table, rows_of
 from shardmath.search.spaces import Axis
 
 Integers = NDArray[np.int64]
 _NOTHING = np.empty(0)
+#: The place of an axis at which nothing is legal.
+DEAD = -2
 
 
 def live_places(
@@ -38,7 +41,7 @@ def live_places(
                 legal = Table(members, (), inside, common, _NOTHING, _NOTHING).legal.reshape(
                     [axis.size + 1 for _, axis in members])
                 live = tuple(
-                    places[legal[tuple(slice(-1) if other == place else -1 for other, _ in members)]]
+                    places[legal[tuple(slice(1, None) if other == place else 0 for other, _ in members)]]
                     if own >> place & 1 else places for place, places in enumerate(live))
                 if not all(map(len, live)):
                     return every
@@ -54,11 +57,11 @@ def with_places(axis: Axis, places: Integers) -> Axis:
 
 
 def narrowing(sizes: Sequence[int], live: Sequence[Integers]) -> Callable[[NDArray[np.int16]], Integers]:
-    """Return a function of boxes that counts the live places of each axis alone; -1 stands for a place that is not."""
+    """Return a function of boxes that counts the live places of each axis alone; others are ``DEAD``."""
     lookups = []
     for size, places in zip(sizes, live, strict=True):
-        lookup = np.full(size + 1, -1)
-        lookup[places], lookup[size] = np.arange(len(places)), len(places)
+        lookup = np.full(size + 1, DEAD)
+        lookup[places], lookup[size] = np.arange(len(places)), blocks.FREE
         lookups.append(lookup)
 
     def narrowed(boxes: NDArray[np.int16]) -> Integers:

@@ -18,10 +18,16 @@ from shardmath.search.spaces import Part, Question
 #: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
 #: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
 _TRIES = ((256, 64), (1024, 512))
-#: An order of more boxes than ``_LARGE`` is improved: axes are moved ``_MOVES`` times, each time as a sample of so many
-#: boxes judges, which must promise that fewer are left than that share.
-_LARGE, _MOVES, _JUDGING, _FEWER = 2_000_000, 96, 256, 0.97
+#: An order of more boxes than ``_LARGE`` is improved: up to ``_TOGETHER`` axes are moved at a time so that no more than
+#: the share ``_FEWER`` of its boxes is left, until looking took the share ``_SPENT`` of them, or ``_MOVES`` were tried.
+#: One of more than ``_HUGE`` is chosen again before, by its first axis.
+_LARGE, _HUGE, _TOGETHER, _FEWER, _SPENT, _MOVES = 200_000, 2_000_000, 4, 0.97, 1.0, 256
+#: Boxes of each level that judge a move, and those that judge it again if it seems good: of many moves the one that
+#: looks best is one of which a small sample says too little.
+_JUDGING, _JUDGING_AGAIN = 256, 1024
 
+#: How often boxes are followed whatever their bounds are.
+_PROBES = 2
 #: Boxes of a beam inside of a box whose last axes have their first place, where that of the whole space finds nothing.
 _INSIDE = 1024
 #: Answers of each question that are then changed on two axes at a time, and rounds of it.
@@ -40,16 +46,20 @@ def settled(
 ) -> Prepared:
     """Return what was prepared of a part with the order in which its boxes are to be cut, and its first answers."""
     answers, order = kept_for(tuple(questions), prepared.whole, part.axes, within), prepared.order.tolist()
+    chance = np.random.default_rng(0)
     with sharing() as threads:
         bounds = Bounds(part, prepared, threads)
         for place, (beam, sample) in enumerate(_TRIES):
             begin(bounds, answers, order, beam)
+            _probe(bounds, answers, order, sample, chance)
             if not place and _lacks(answers):  # no order finds what is not legal, or does not fit
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
-        if _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)])[0] > _LARGE:
-            _begin_inside(bounds, answers, order)  # what a beam finds of a large space may be far from the best
-            order = _improved(bounds, answers, order_of(bounds, answers, sample))
+        boxes, _ = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)], _JUDGING, chance)
+        if boxes > _HUGE:
+            order = _begun_otherwise(bounds, answers, chance)
+        if boxes > _LARGE:
+            order = _improved(bounds, answers, order, chance)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
 
@@ -60,17 +70,20 @@ def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
     _take(bounds, bounds.children(np.unique(places, axis=0), 0), answers)
 
 
-def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
-    """Return the axes in the order in which boxes are to be cut, the first one first.
+def order_of(bounds: Bounds, answers: Sequence[Kept], size: int, first: int | None = None) -> list[int]:
+    """Return the axes in the order in which boxes are to be cut, the ``first`` one first if it is given.
 
     On every level the axis comes next whose places close most of a sample of ``size`` boxes. What is closed depends on
     the answers so far.
     """
     left, order = list(range(len(bounds.sizes))), list[int]()
     sample, chance = bounds.root, np.random.default_rng(0)
+    if first is not None:
+        left.insert(0, left.pop(first))
     while left:
-        tried = [_tried(bounds, answers, sample, axis) for axis in left]
-        place = min(range(len(left)), key=lambda place: tried[place][0])
+        choice = left[:1] if first is not None and not order else left
+        tried = [_tried(bounds, answers, sample, axis) for axis in choice]
+        place = min(range(len(choice)), key=lambda place: tried[place][0])
         order.append(left.pop(place))
         boxes = tried[place][1]
         if not len(boxes):
@@ -88,40 +101,58 @@ class _Level:
     before: float
 
 
-def _improved(bounds: Bounds, answers: Sequence[Kept], order: list[int]) -> list[int]:
+def _begun_otherwise(bounds: Bounds, answers: Sequence[Kept], chance: np.random.Generator) -> list[int]:
+    """Return the best of the orders that begin with each of the axes: the first step alone sees least."""
+    root = [_Level(bounds.root, 1.0, 0.0)]
+    orders = [order_of(bounds, answers, _TRIES[0][1], axis) for axis, live in enumerate(bounds.live) if live > 1]
+    return min(orders, key=lambda order: _judged(bounds, answers, order, root, _JUDGING, chance)[0])
+
+
+def _improved(
+    bounds: Bounds, answers: Sequence[Kept], order: list[int], chance: np.random.Generator,
+) -> list[int]:
     """Return a better order than one that takes very many boxes, which each step alone does not see.
 
-    One axis after the other is moved to another level, and stays there if fewer boxes are then to be bounded.
+    Some axes are moved to another level together, and stay there if fewer boxes are then to be bounded, as samples say:
+    a small one, a larger one, and one that has nothing of what judged the order before.
     """
-    boxes, levels = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)])
-    chance = np.random.default_rng(0)
+    before, root = bounds.bounded, [_Level(bounds.root, 1.0, 0.0)]
+    boxes, levels = _judged(bounds, answers, order, root, _JUDGING_AGAIN, chance)
     for _ in range(_MOVES):
-        old, new = chance.choice(len(levels), 2, replace=False).tolist()
-        moved = order.copy()
-        moved.insert(new, moved.pop(old))
-        fewer, others = _judged(bounds, answers, moved, levels[: min(old, new) + 1], _FEWER * boxes)
-        if fewer < _FEWER * boxes:
-            order, boxes, levels = moved, fewer, others
+        if len(levels) == 1 or bounds.bounded - before > _SPENT * boxes:
+            break
+        count = int(chance.integers(min(_TOGETHER, len(levels) // 2))) + 1
+        old, new = chance.choice(len(levels) - count + 1, 2, replace=False).tolist()
+        moved = order[:old] + order[old + count:]
+        moved[new:new] = order[old: old + count]
+        same, judged = levels[: min(old, new) + 1], [0.0]
+        for known, size in ((same, _JUDGING), (same, _JUDGING_AGAIN), (root, _JUDGING_AGAIN)):
+            if judged[-1] < _FEWER * boxes:
+                fewer, others = _judged(bounds, answers, moved, known, size, chance, _FEWER * boxes)
+                judged.append(fewer)
+        if judged[-1] < _FEWER * boxes:
+            order, boxes, levels = moved, (judged[-2] + judged[-1]) / 2, others
     return order
 
 
 def _judged(
-    bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], levels: Sequence[_Level], most: float = np.inf,
+    bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], levels: Sequence[_Level], size: int,
+    chance: np.random.Generator, most: float = np.inf,
 ) -> tuple[float, list[_Level]]:
     """Return about how many boxes are bounded in an order, and its levels, of which the first are known.
 
-    No more is looked at once they are ``most``.
+    Of each level ``size`` boxes are cut. No more is looked at once there are ``most`` boxes.
     """
     levels = [*levels]
     while True:
         level, axis = levels[-1], order[len(levels) - 1]
         total = level.before + level.count * bounds.live[axis]
-        left = opened(bounds.children(level.sample, axis), answers).places if total < most else level.sample[:0]
+        cut = level.sample[:size] if total < most else level.sample[:0]
+        left = opened(bounds.children(cut, axis), answers).places
         if not len(left) or len(levels) == len(order):
             return total, levels
-        chance = np.random.default_rng(len(levels))
-        sample = left[chance.choice(len(left), min(_JUDGING, len(left)), replace=False)]
-        levels.append(_Level(sample, level.count * len(left) / len(level.sample), total))
+        sample = left[chance.choice(len(left), min(size, len(left)), replace=False)]
+        levels.append(_Level(sample, level.count * len(left) / len(cut), total))
 
 
 def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -> tuple[tuple[float, float], Places]:
@@ -145,6 +176,19 @@ def opened(boxes: Boxes, answers: Sequence[Kept]) -> Boxes:
 def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int) -> None:
     """Find first answers: the ``beam`` boxes of a level with the best bounds of each key, then what is near answers."""
     if _descend(bounds, answers, order, beam, bounds.root):
+        _approach(bounds, answers)
+
+
+def _probe(
+    bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], size: int, chance: np.random.Generator,
+) -> None:
+    """Follow ``size`` boxes to the end whatever their bounds are, as nothing may fit in boxes with the best bounds."""
+    for _ in range(_PROBES):
+        places = bounds.root
+        for axis in order:
+            boxes = opened(bounds.children(places, axis), answers)
+            places = boxes.places[chance.choice(len(boxes), min(size, len(boxes)), replace=False)]
+        _take(bounds, boxes, answers)
         _approach(bounds, answers)
 
 

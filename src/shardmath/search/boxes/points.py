@@ -55,10 +55,10 @@ class Points:
     def _blocks(self, places: NDArray[np.int64]) -> Iterable[NDArray[np.float64]]:
         run, axes = native(blocks, "run"), places.shape[1]
         low, high = (np.empty((self.slots, _BLOCK)) for _ in "lh")
-        at, strides = np.empty((axes, _BLOCK), np.int64), np.eye(axes, dtype=np.int64)
-        none = np.empty(0, np.int64)
+        at, steps = np.empty((axes, _BLOCK), np.int64), np.eye(axes, dtype=np.int64)
+        none, firsts = np.empty(0, np.int64), np.zeros_like(steps)
         for start in range(0, len(places), _BLOCK):
             block = places[start: start + _BLOCK]
             run(self.code, 0, len(self.code), len(block), low, high, self.numbers, self.values, self.values, at, at,
-                strides, 0, block, np.arange(len(block)), none, none, low[:0], high[:0])
+                firsts, steps, 0, block, np.arange(len(block)), none, none, low[:0], high[:0])
             yield low[self.keys, : len(block)].T

@@ -29,7 +29,8 @@ class Prepared:
 
     For each axis: its places that are ``live``, which all others here count alone, ``idle`` pairs of another axis and a
     place at which only its first place counts, the tables that are ``checked``, and its ``stages``. ``low``, ``high``
-    and ``legal`` are the tables; see ``blocks.children``. ``points`` has the keys of single configurations.
+    and ``legal`` are the tables, one behind the other; see ``blocks.run`` and ``blocks.children``. ``points`` has the
+    keys of single configurations.
     """
 
     order: Integers
@@ -39,7 +40,8 @@ class Prepared:
     high: NDArray[np.float64]
     legal: NDArray[np.int8]
     starts: Integers
-    strides: Integers
+    firsts: Integers
+    steps: Integers
     members: Integers
     points: Points
     live: tuple[Integers, ...]

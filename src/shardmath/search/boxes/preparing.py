@@ -18,13 +18,27 @@ from shardmath.compiler.nests.order import dependencies, nested_order
 from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import ESTIMATE, Best, Problem
 from shardmath.files.cached import keep, kept, key_of, making, source_of
-from shardmath.search.boxes import blocks, bounds, idle, live, order, points, prepared, programs, stages, tables
+from shardmath.search.boxes import (
+    blocks,
+    bounds,
+    idle,
+    live,
+    order,
+    packing,
+    points,
+    prepared,
+    programs,
+    rounded,
+    stages,
+    tables,
+)
 from shardmath.search.boxes import kept as kept_answers
 from shardmath.search.boxes import switched as switched_sums
 from shardmath.search.boxes.idle import idle_places, united
 from shardmath.search.boxes.kept import ALL, Within
 from shardmath.search.boxes.live import live_places, with_places
 from shardmath.search.boxes.order import settled
+from shardmath.search.boxes.packing import packed
 from shardmath.search.boxes.points import Points
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.programs import least_anywhere
@@ -35,7 +49,10 @@ from shardmath.search.nests.posing import evaluator_source, is_large, key_in_cac
 from shardmath.search.spaces import Part, Question
 
 #: Modules that decide what is prepared.
-_MODULES = (blocks, bounds, idle, kept_answers, live, order, points, prepared, programs, stages, switched_sums, tables)
+_MODULES = (
+    blocks, bounds, idle, kept_answers, live, order, packing, points, prepared, programs, rounded, stages,
+    switched_sums, tables,
+)
 
 
 def prepared_for(part: Part, questions: Sequence[Question], within: Within = ALL) -> Prepared:
@@ -44,7 +61,7 @@ def prepared_for(part: Part, questions: Sequence[Question], within: Within = ALL
 
     def make() -> Prepared:
         made = prepare(part, posed(posing, evaluator_source(part), verdict_source())[0])
-        return settled(part, made, questions, within)
+        return packed(settled(part, made, questions, within))
 
     if not is_large(part):
         return make()
@@ -72,7 +89,7 @@ class _Preparing:
     def __init__(self, part: Part, problem: Problem) -> None:
         """Read the problem, and compute its tables."""
         written = _keys_of(problem)
-        problem = switched(problem, part.axes)
+        problem = switched(problem, part)
         graph = problem.graph
         verdicts = graph.replaced(problem.verdicts, {graph.name(ESTIMATE): problem.estimate})
         self._keys = _keys_of(problem)
@@ -93,9 +110,7 @@ class _Preparing:
         self._tables()
         self._reach = self._axes_of_bounds()
         self._every = self._needed([*self._conditions, *self._counting, *self._keys])
-        root = np.asarray([self.sizes], np.int16)
-        ends = {node: (self._low[start + table.rows(root)[0]], self._high[start + table.rows(root)[0]])
-                for node, (number, start) in self._columns.items() for table in (self._made[number],)}
+        ends = {node: (self._low[start], self._high[start]) for node, (_, start) in self._columns.items()}
         self._known = Known(self._common, self._columns, least_anywhere(self._every, self._common, ends))
 
     def prepared(self, problem: Problem) -> Prepared:
@@ -104,6 +119,7 @@ class _Preparing:
         first, count = nested_order(problem), range(len(self.sizes))
         grouping = {name for question in problem.questions if isinstance(question, Best) for name in question.per}
         members = np.zeros((len(self._made), 1 + len(self.sizes)), np.int64)
+        steps = np.asarray([table.steps(len(self.sizes)) for table in self._made], np.int64)
         for number, table in enumerate(self._made):
             members[number, : 1 + len(table.places)] = len(table.places), *table.places
         return Prepared(
@@ -112,7 +128,7 @@ class _Preparing:
             np.asarray([exact.is_integer(node) for question in problem.questions for node in question.keys], np.int8),
             self._low, self._high, np.concatenate([table.legal for table in self._made]).astype(np.int8),
             np.cumsum([0, *(len(table.legal) for table in self._made)]),
-            np.asarray([table.strides(len(self.sizes)) for table in self._made], np.int64), members,
+            steps, steps.copy(), members,
             self._points, self._live,
             tuple(np.asarray(() if axis in grouping else pairs, np.int64).reshape(-1, 2)
                   for axis, pairs in zip(axes, self._idle, strict=True)),

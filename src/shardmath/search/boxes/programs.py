@@ -221,7 +221,7 @@ class _Machine:
         self._done += len(code)
         none, table, ends = self._none, self._table, np.empty(0)
         self._run(code, 0, len(code), self._low.shape[1], self._low, self._high, self._program.numbers, ends, ends,
-                  table, table, table, 0, table, none, none, none, self._low[:0], self._high[:0])
+                  table, table, table, table, 0, table, none, none, none, self._low[:0], self._high[:0])
 
     def _grow(self) -> None:
         if len(self._low) < self._program.slots:

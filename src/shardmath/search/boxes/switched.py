@@ -1,21 +1,21 @@
-"""Sums in which a switch takes one part away and puts another one in its place, written as a choice of two sums.
+"""Formulas of equal values in which intervals see what cancels.
 
-Bounds of ``a + s (b - a)`` mix what is there with ``s`` off and on, as intervals do not know that ``a`` cancels; those
-of a choice do not. Floats of a choice may differ from those of the sum in the last digit, so ``points`` has the keys of
-answers.
+Bounds of ``a + s (b - a)`` mix what is there with ``s`` off and on; those of a choice of two sums do not. Bounds of
+``a x / (b x)`` mix all values of ``x`` with each other; those of ``a / b`` do not. Floats of the other form may differ
+in the last digit, so ``points`` has the keys of answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.differences import Rational, difference, factors
+from shardmath.compiler.expressions.differences import Rational, difference, factors, quotient
 from shardmath.compiler.expressions.graph import Graph, Node, ordered
-from shardmath.compiler.expressions.intervals import Bounds as Exact
 from shardmath.compiler.nests.problem import Problem
-from shardmath.search.spaces import Axis
+from shardmath.search.boxes.rounded import Legal
+from shardmath.search.spaces import Axis, Part
 
 #: Parts of a sum: how often each is in it.
 _Parts = Mapping[Node, Rational]
@@ -24,17 +24,21 @@ _SWITCHED = {0, 1}
 _SMOOTH = {ops.NAME, ops.NUMBER, ops.ADD, ops.MUL, ops.DIV, ops.MAX, ops.MIN}
 
 
-def switched(problem: Problem, axes: Iterable[Axis]) -> Problem:
+def switched(problem: Problem, part: Part) -> Problem:
     """Return a problem of equal values with choices in place of sums in which a switch lets parts cancel.
 
-    Floats of other than whole numbers may differ in their last digit, so sums that something is decided by, or that are
-    rounded, stay as they are unless they are whole.
+    Quotients are without common factors, and multiples stay near what is rounded up. Floats of other than whole numbers
+    may differ in their last digit, so what something is decided by, or what is rounded, stays as it is unless it is
+    whole.
     """
     roots = problem.roots
     deciding = [*(node for _, node in problem.conditions), problem.estimate, *problem.verdicts]
     deciding += [arg for node in ordered(roots) if node.op not in _SMOOTH
                  for arg in (node.args[:1] if node.op == ops.SELECT else node.args)]
-    writing = _Writing(problem.graph, axes, set(ordered(deciding)))
+    limits = {name: (value, value) for name, value in part.fixed.items()}
+    limits |= {name: (min(column), max(column)) for axis in part.axes for name, column in axis.values.items()}
+    legal = Legal(problem.graph, limits, [node for _, node in problem.conditions])
+    writing = _Writing(problem.graph, part.axes, set(ordered(deciding)), legal)
     for node in ordered(roots):
         writing.write(node)
     return problem.with_roots([writing.done[root] for root in roots])
@@ -43,10 +47,10 @@ def switched(problem: Problem, axes: Iterable[Axis]) -> Problem:
 class _Writing:
     """The switches of a problem: names of 0 or 1, and conditions as numbers."""
 
-    def __init__(self, graph: Graph, axes: Iterable[Axis], deciding: set[Node]) -> None:
-        #: Sums that stay as they are unless they are whole.
+    def __init__(self, graph: Graph, axes: Sequence[Axis], deciding: set[Node], legal: Legal) -> None:
+        #: Nodes that stay as they are unless they are whole.
         self._deciding = deciding
-        self._graph, self._exact, self._on = graph, Exact(graph, {}), dict[Node, Node]()
+        self._graph, self._legal, self._on = graph, legal, dict[Node, Node]()
         self._axis_of: dict[Node, tuple[Axis, str]] = {}
         for axis in axes:
             for name, column in axis.values.items():
@@ -61,10 +65,18 @@ class _Writing:
     def write(self, node: Node) -> Node:
         """Return what to take in the place of a node: sums are looked at as they were, all else is done below."""
         if node not in self.done:
-            free = node.op == ops.ADD and (node not in self._deciding or self._exact.is_integer(node))
-            chosen = self._chosen(node) if free else None
-            self.done[node] = chosen or self._graph.rebuilt(node, tuple(self.write(arg) for arg in node.args))
+            free = node not in self._deciding or self._legal.is_integer(node)
+            chosen = self._chosen(node) if free and node.op == ops.ADD else None
+            self.done[node] = chosen or self._rebuilt(node)
         return self.done[node]
+
+    def _rebuilt(self, node: Node) -> Node:
+        """Return a node of what its arguments were written as, in another form if that may be."""
+        args = tuple(self.write(arg) for arg in node.args)
+        rebuilt = self._graph.rebuilt(node, args)
+        other = (quotient(self._graph, *args) if node.op == ops.DIV
+                 else self._legal.rounded_up(rebuilt) if rebuilt.op == ops.MUL else rebuilt)
+        return other if node not in self._deciding or self._legal.is_integer(other) else rebuilt
 
     def _chosen(self, node: Node) -> Node | None:
         """Return a sum with choices in it, if a switch lets parts cancel or puts some in place of others; else None."""

@@ -24,7 +24,7 @@ def rows_of(axes: Sequence[Axis], mask: int) -> int:
 
 
 class Table:
-    """Ranges of some nodes over the same axes; a place behind the last one of an axis stands for all of its places.
+    """Ranges of some nodes over the same axes; a place before the first one of an axis stands for all of its places.
 
     Only combinations count that meet every condition on these axes. ``legal`` says where there is one.
     """
@@ -62,30 +62,23 @@ class Table:
             truths = np.asarray([node.is_condition for node in self.nodes], np.bool_)
             ends[truths] = ends[truths] > 0
 
-    def strides(self, axes: int) -> list[int]:
+    def steps(self, axes: int) -> list[int]:
         """Return for each of all axes how many rows further the table has a box that is one place further."""
-        strides, step = [0] * axes, 1
+        steps, step = [0] * axes, 1
         for place, size in zip(reversed(self.places), reversed(self._shape), strict=True):
-            strides[place] = step
+            steps[place] = step
             step *= size + 1
-        return strides
-
-    def rows(self, boxes: NDArray[np.int16]) -> NDArray[np.int64]:
-        """Return where the table has each box."""
-        row = np.zeros(len(boxes), np.int64)
-        for place, size in zip(self.places, self._shape, strict=True):
-            row = row * (size + 1) + boxes[:, place]
-        return row
+        return steps
 
     def _reduce(self, columns: Iterable[Any], ends: NDArray[Any], reduce: Callable[..., NDArray[Any]]) -> None:
         """Write columns to the rows of ``ends``, with one more place for each axis."""
         grids = ends.reshape(-1, *(size + 1 for size in self._shape))
-        inside, every = [slice(size) for size in self._shape], slice(None)
+        inside, every = [slice(1, None)] * len(self._shape), slice(None)
         for grid, column in zip(grids, columns, strict=True):
             grid[tuple(inside)] = column.reshape(self._shape)
-            for axis, size in enumerate(self._shape):
+            for axis in range(len(self._shape)):
                 before, behind = [every] * axis, inside[axis + 1:]
-                grid[(*before, size, *behind)] = reduce(grid[(*before, inside[axis], *behind)], axis=axis)
+                grid[(*before, 0, *behind)] = reduce(grid[(*before, inside[axis], *behind)], axis=axis)
 
 
 def homes(

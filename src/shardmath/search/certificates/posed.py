@@ -35,7 +35,7 @@ def digest_of(parts: Sequence[Part]) -> str:
 def enclosure_of(part: Part, questions: Questions, order: Sequence[str]) -> Enclosure:
     """Return bounds of a part whose axes are cut in this order."""
     problem, _ = posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())
-    problem = switched(problem, part.axes)
+    problem = switched(problem, part)
     axes = [axis.name for axis in part.axes]
     keep_freed_memory()
     with rounded_upward():
