@@ -16,7 +16,7 @@ COMPONENTS = (
             _table("signed", "fp32 table of the 256 values of first moments, shared by all quantised tensors"),
             _table("unsigned", "fp32 table of the 256 values of second moments, shared by all quantised tensors"),
         ),
-        options={"optimizer": ("adamw_8bit",)},
+        options={"optimizer": ("adamw_8bit", "adamw_8bit_alone")},
         note="Models whose tensors all have less than 4096 elements have none.",
     ),
 )

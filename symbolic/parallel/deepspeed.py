@@ -9,7 +9,7 @@ gradients of a part are kept as whole tensors wherever the part cuts through one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sympy import Eq, Expr, Integer, Le
@@ -61,10 +61,15 @@ def in_parts(kept: tuple[State, ...]) -> tuple[State, ...]:
     """Return an optimizer's states: those that follow from shapes are of the rank's part, in stage 0 of parameters."""
     return tuple(
         version for state in kept for version in ((state,) if state.count is None else (
-            replace(state, bytes=state.bytes * (1 - zero1)),
+            replace(state, bytes=state.bytes * (1 - zero1), count=_of_copies(state.count)),
             replace(state, bytes=state.bytes * zero1, of_part=True),
         ))
     )
+
+
+def _of_copies(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    """Return the units of ``count`` for the fp32 copy of a parameter, which belongs to no module."""
+    return lambda weight: count(replace(weight, is_embedding=False))
 
 
 def compute_bytes(precision: str) -> Integer:

@@ -59,6 +59,11 @@ def _quantised(weight: Weight) -> Expr:
     return Iverson(weight.elements > SMALLEST_QUANTISED - 1)
 
 
+def _quantised_by_trainer(weight: Weight) -> Expr:
+    """With Transformers' trainer: it asks bitsandbytes for 32 bits for embeddings."""
+    return Integer(0) if weight.is_embedding else _quantised(weight)
+
+
 def _quantised_by_torchao(weight: Weight) -> Expr:
     """With torchao: it quantises tensors that are not small and consist of whole blocks."""
     return _quantised(weight) * Iverson(Divides(BLOCK, weight.elements))
@@ -76,14 +81,22 @@ def _unless(condition: Callable[[Weight], Expr], count: Callable[[Weight], Expr]
     return lambda weight: (1 - condition(weight)) * count(weight)
 
 
-def _adamw_8bit(name: str, size: int, source: str) -> tuple[State, ...]:
+def _bitsandbytes(condition: Callable[[Weight], Expr], wide: str, source: str) -> tuple[State, ...]:
+    """Return the moments of AdamW in 8 bits where ``condition`` holds, in fp32 for all else: ``wide`` in words."""
     return (
-        _state("codes", 2, "both moments in 8 bits", "bitsandbytes", _times(_quantised, elements)),
+        _state("codes", 2, "both moments in 8 bits", "bitsandbytes", _times(condition, elements)),
         _state("scales", 8, "fp32 scales of both moments, for every 256 elements", "bitsandbytes",
-               _times(_quantised, _blocks)),
-        _state("unquantised", 8, "fp32 moments of tensors of less than 4096 elements", "bitsandbytes",
-               _unless(_quantised, elements)),
+               _times(condition, _blocks)),
+        _state("unquantised", 8, f"fp32 moments of {wide}", source, _unless(condition, elements)),
     )
+
+
+def _adamw_8bit(name: str, size: int, source: str) -> tuple[State, ...]:
+    return _bitsandbytes(_quantised_by_trainer, "embeddings and of tensors of less than 4096 elements", "transformers")
+
+
+def _adamw_8bit_alone(name: str, size: int, source: str) -> tuple[State, ...]:
+    return _bitsandbytes(_quantised, "tensors of less than 4096 elements", "bitsandbytes")
 
 
 def _adamw_8bit_torchao(name: str, size: int, source: str) -> tuple[State, ...]:
@@ -174,10 +187,14 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         " recipes but delayed scaling)",
         _precision_aware, ("megatron",), shardable=False, parts=False),
     "adamw_8bit": Optimizer(
-        "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
+        "bitsandbytes as Transformers' trainer makes it: moments in 8 bits, a scale for every 256; embeddings and small"
+        " tensors in fp32",
         _adamw_8bit, ("huggingface",), whole_tensors=True, shardable=False),
+    "adamw_8bit_alone": Optimizer(
+        "bitsandbytes by itself: the same with embeddings in 8 bits (torchtune)",
+        _adamw_8bit_alone, ("huggingface",), whole_tensors=True, shardable=False),
     "adamw_8bit_torchao": Optimizer(
-        "torchao: the same for tensors of whole blocks, a table for each; others as in adamw",
+        "torchao: moments in 8 bits for tensors of whole blocks, a table for each; others as in adamw",
         _adamw_8bit_torchao, ("huggingface",), whole_tensors=True),
     "adafactor": Optimizer(
         "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",

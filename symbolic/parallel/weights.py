@@ -28,6 +28,9 @@ PARTS: Mapping[Dimension, tuple[Dimension, ...]] = {
     GATE_UP_FEATURES: (FFN, FFN),
 }
 
+#: Modules whose weights are rows that are looked up.
+EMBEDDINGS = ("embedding", "position_embedding")
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -35,7 +38,8 @@ class Weight:
 
     A rank's part of many parameters, cut without regard to them, is a vector. ``is_matrix`` is True for a matrix that
     is not a vocabulary matrix, ``is_linear`` for that of a linear layer inside of a transformer layer, other than the
-    router, ``is_router`` for that of a router, and ``is_adapter`` for any of an adapter.
+    router, ``is_router`` for that of a router, ``is_adapter`` for any of an adapter, and ``is_embedding`` for rows that
+    are looked up, by token or by position.
     """
 
     shape: tuple[Expr, ...]
@@ -43,6 +47,7 @@ class Weight:
     is_linear: bool = False
     is_router: bool = False
     is_adapter: bool = False
+    is_embedding: bool = False
 
     @property
     def elements(self) -> Expr:
@@ -88,7 +93,8 @@ def weight_of(component: Component, tensor: Tensor, shape: tuple[Expr, ...]) -> 
     """
     matrix = is_matrix(tensor) or component.name == "mtp_embedding"
     adapter = component.name.endswith("_adapters")
-    return Weight(shape, matrix, is_linear(component, tensor), component.name == "router", adapter)
+    looked_up = tensor.module in EMBEDDINGS
+    return Weight(shape, matrix, is_linear(component, tensor), component.name == "router", adapter, looked_up)
 
 
 def is_matrix(tensor: Tensor) -> bool:

@@ -109,7 +109,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
     ({"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "dtype": "bf16",
       "tokenizer": {"max_seq_len": 512}, "checkpointer": {}, "optimizer_in_bwd": True,
       "optimizer": {"_component_": "bitsandbytes.optim.PagedAdamW8bit"}},
-     {"optimizer": "adamw_8bit", "optimizer_step": "backward"}, {"micro_batch_size": 2}),
+     {"optimizer": "adamw_8bit_alone", "optimizer_step": "backward"}, {"micro_batch_size": 2}),
     ({**AXOLOTL, "optimizer": "adamw_8bit", "deepspeed": "zero2.json"},
      {"optimizer": "adamw_8bit", "data_parallel": "deepspeed"}, {"zero_stage": 2}),
     ({**FACTORY}, {"precision": "autocast"}, {"recompute": "full", "seq_length": 1024, "micro_batch_size": 8}),
@@ -263,9 +263,6 @@ def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:
     ({"adapter": "lora", "fsdp_config": {"fsdp_version": 2}}, "fused kernels unless", True),
     ({}, "embedding, head and norms are fp32", True), ({"adapter": "lora"}, "embedding, head and norms", False),
     ({"plugins": [CUT]}, "embedding, head and norms", False),
-    *(({"optimizer": "adamw_bnb_8bit", **more}, "moments of the embedding in fp32", is_said) for more, is_said in (
-        ({}, True), ({"adapter": "lora"}, False), ({"optimizer": "adamw_torch_8bit"}, False),
-        ({"adapter": "lora", "lora_modules_to_save": ["embed_tokens", "lm_head"]}, True))),
     ({"attn_implementation": "flash_attention_2"}, "embedding, head and norms", False),
     ({"fsdp_config": {"fsdp_version": 2}}, "embedding, head and norms", False),
     *(({"gradient_checkpointing": word}, "inputs of recomputed layers on the host", True)

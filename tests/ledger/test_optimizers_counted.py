@@ -41,6 +41,21 @@ def test_8_bit_states(row: dict[str, str]) -> None:
         assert bytes_of(implementation, known, "stage.optimizer_tables.buffer") == [int(row["tables"])]
 
 
+@pytest.mark.parametrize("choices", [{"positions": "learned"}, {"adapters": "all_linear", "adapter_ends": "copies"}])
+def test_the_trainer_keeps_moments_of_whatever_is_looked_up_in_fp32(choices: dict[str, str]) -> None:
+    """Those of tokens, positions and trained copies; the head is no embedding. DeepSpeed's parts are none either."""
+    both = ("adamw_8bit", "adamw_8bit_alone")
+    trained, alone = (HUGGINGFACE.with_choices(optimizer=name, **choices) for name in both)
+    known = {**DEFAULTS, "h": 256, "a": 16, "k": 4, "d": 16, "f": 512, "u": 160, "pos": 64, "s": 4, "L": 1, "tied": 0,
+             "rl": 4}
+    looked_up = known["h"] * (known["u"] + ("positions" in choices and known["pos"]))
+    wide, narrow = (bytes_of(each, known, "stage.optimizer")[0] for each in (trained, alone))
+    assert wide - narrow == 6 * looked_up - 8 * looked_up // 256
+    shared = {"data_parallel": "deepspeed", "precision": "mixed"}
+    assert bytes_of(trained.with_choices(**shared), known, "stage.optimizer") == bytes_of(
+        alone.with_choices(**shared), known, "stage.optimizer")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("adapters", "rank", "states"), [
     ("q_v", 8, 159744), ("q_v", 16, 99456), ("all_linear", 8, 663744), ("all_linear", 16, 374016)])

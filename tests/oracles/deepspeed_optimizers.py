@@ -25,7 +25,7 @@ Case = dict[str, Any]
 LETTERS = ("h", "a", "k", "d", "f", "u", "L", "tied", "s", "b")
 #: Optimizers by the ledger's names: module and class, and how it is made other than by default.
 OPTIMIZERS: dict[str, tuple[str, str, dict[str, float]]] = {
-    "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
+    "adamw_8bit_alone": ("bitsandbytes.optim", "AdamW8bit", {}),
     "adamw_8bit_torchao": ("torchao.optim", "AdamW8bit", {}),
     "adafactor": ("transformers.optimization", "Adafactor", {}),
     "adafactor_torch": ("torch.optim", "Adafactor", {}),

@@ -18,7 +18,7 @@ from oracles.saved import Saved
 from oracles.storages import storages_in
 from torch import Tensor, nn
 
-TABLE = "loraquantised"
+TABLE = "lora_quantised"
 
 
 def has(row: Mapping[str, str]) -> bool:

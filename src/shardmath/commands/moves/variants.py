@@ -15,7 +15,7 @@ from shardmath.generated.definitions import ARCHITECTURE, ASKED, CHOICES
 
 #: The kernel axis that is tried without being asked for, with the options that are the same optimizer.
 _TRIED: Mapping[str, tuple[str, ...]] = {
-    "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_torchao"),
+    "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_alone", "adamw_8bit_torchao"),
 }
 #: Axes that follow from other arguments, or say how much has been counted.
 _NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapter_parts", "adapter_kind",

@@ -34,6 +34,8 @@ LOSSES = {"rewards": "reward", "trl_logits": "trl_dpo", "kto_logits": "trl_kto",
 _NARROW = {"trl_dpo": "trl_dpo_16", "trl_kto": "trl_kto_16", "trl_orpo": "trl_orpo_16", "trl_simpo": "trl_simpo_16",
            "swift_dpo": "swift_dpo_16", "swift_kto": "swift_kto_16"}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
+#: The optimizer of bitsandbytes where no trainer asks it for wider moments of embeddings.
+_8BIT_ALONE = {"optimizer": "adamw_8bit_alone"}
 #: PyTorch's choice where nobody asks for a fused kernel.
 _LISTED = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
 #: Words of ``optim``, and the optimizers that they are here.
@@ -54,8 +56,6 @@ _MASKED = ("without flash-attn keeps documents apart by a 16-bit mask of all pai
            " values are repeated for all heads: neither is counted yet, and real memory is higher")
 #: Said of inputs of recomputed layers that are kept on the host.
 _ON_HOST = "keeps inputs of recomputed layers on the host: they are counted on the GPU, whose real memory is lower"
-#: Said of a trainer that makes an 8-bit optimizer.
-_IN_FP32 = "has moments of the embedding in fp32, as Transformers' trainer asks bitsandbytes for"
 #: Said of logits that are made of tokens with labels alone, whose number no setting has.
 _LABELLED = ("makes logits of labels alone, and no setting says how many tokens have one: logits of all tokens are"
              " counted, which are more than real ones where prompts are masked")
@@ -102,23 +102,9 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
         arguments |= part
-    if _widens_embedding(options, kernels):
-        elements = model.vocab_size * model.hidden_size
-        options.warnings.append(f"{options.shown('optim')} = {options.word('optim')} {_IN_FP32}: 6 bytes more for each"
-                                f" of {elements:,} elements, not counted yet")
     half = bool(autocast_of(options))
     kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
-
-
-def _widens_embedding(options: Options, kernels: Mapping[str, str]) -> bool:
-    """Tell whether the embedding is trained with an 8-bit optimizer of bitsandbytes that a trainer makes.
-
-    DeepSpeed hands the optimizer parts of all parameters, which are no embedding to it.
-    """
-    frozen = "adapters" in kernels and kernels.get("adapter_ends") != "copies"
-    apart = frozen or kernels.get("data_parallel") == "deepspeed" or options.is_on("optimizer_alone")
-    return kernels["optimizer"] == "adamw_8bit" and not apart
 
 
 def _refuse_on_host(options: Options, is_adapted: bool) -> None:
@@ -226,6 +212,8 @@ def _optimizer(options: Options) -> dict[str, str]:
         options.warnings.append(f"{options.shown('optim')} = {kind}: its states are counted as on the GPU, where they"
                                 " stay unless its memory is full")
     options.word("optim", "adamw_torch_fused", OPTIMIZERS, ": others are not counted yet")
+    if options.is_on("optimizer_alone") and OPTIMIZERS[kind] is _8BIT:
+        return _8BIT_ALONE
     return OPTIMIZERS[kind]
 
 
