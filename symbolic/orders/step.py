@@ -74,6 +74,8 @@ _BIRTHS: Mapping[str, tuple[Birth, ...]] = {
 _JOINED: Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]] = {
     ("projections", ("fused", "gate_up")): {
         f"{name}.gate_up.output": (f"{name}.gate", f"{name}.up") for name in ("swiglu", "shared_experts")},
+    ("rope", ("cast",)): {"attention.rope.table_cast": ("attention.rope.cos_cast", "attention.rope.sin_cast"),
+                          "layer_input.rope.table": ("layer_input.rope.cos", "layer_input.rope.sin")},
     ("value", ("view",)): {
         f"attention.{name}.output": (f"attention.{name}.q_part", f"attention.{name}.kv_part")
         for name in ("v", "checkpoint.v")},

@@ -176,9 +176,11 @@ class _Layer(nn.Module):
     def __init__(self, sizes: dict[str, int]) -> None:
         super().__init__()
         h, a, k, d, f = (sizes[name] for name in "hakdf")
-        self.d, self.repeated = d, a > k
+        self.d, self.repeated, self.is_normed = d, a > k, bool(sizes.get("qkn"))
         self.wq, self.wk, self.wv, self.wo = _linear(h, a * d), _linear(h, k * d), _linear(h, k * d), _linear(a * d, h)
         self.w1, self.w2, self.w3 = _linear(h, f), _linear(f, h), _linear(h, f)
+        if self.is_normed:
+            self.q_norm, self.k_norm = _Norm(d), _Norm(d)
         self.attention_norm, self.ffn_norm = _Norm(h), _Norm(h)
 
     def forward(self, value: Any, rotation: Any) -> Any:
@@ -188,7 +190,9 @@ class _Layer(nn.Module):
     def _attention(self, value: Any, rotation: Any) -> Any:
         b, s, _ = value.shape
         q, k, v = (part(value).view(b, s, -1, self.d) for part in (self.wq, self.wk, self.wv))
-        q, k = _rotated(q, k, rotation[:s].view(1, s, 1, -1))
+        if self.is_normed:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = (_turned if self.is_normed else _rotated)(q, k, rotation[:s].view(1, s, 1, -1))
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
         output = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.repeated)
         return self.wo(output.transpose(1, 2).contiguous().view(b, s, -1))
@@ -203,12 +207,24 @@ def _rotated(q: Any, k: Any, rotation: Any) -> Any:
     return real_q.type_as(q), real_k.type_as(k)
 
 
+def _turned(q: Any, k: Any, angles: Any) -> Any:
+    """Turn halves of heads by cosines and sines that each layer casts, as in torchtitan's Qwen3."""
+    cos, sin = (part.to(q.dtype) for part in angles.chunk(2, dim=-1))
+    return (q * cos) + (_half(q) * sin), (k * cos) + (_half(k) * sin)
+
+
+def _half(value: Any) -> Any:
+    first, second = value[..., : value.shape[-1] // 2], value[..., value.shape[-1] // 2:]
+    return torch.cat((-second, first), dim=-1)
+
+
 class _Llama(nn.Module):
     def __init__(self, sizes: dict[str, int]) -> None:
         super().__init__()
         h, v = sizes["h"], sizes["v"]
         self.embedding, self.norm, self.output = nn.Embedding(v, h), _Norm(h), _linear(h, v)
-        self.register_buffer("rotation", torch.zeros(sizes["s"], sizes["d"] // 2, dtype=torch.complex64))
+        angles = (2 * sizes["d"], torch.float32) if sizes.get("qkn") else (sizes["d"] // 2, torch.complex64)
+        self.register_buffer("rotation", torch.zeros(sizes["s"], angles[0], dtype=angles[1]))
         self.layers = nn.ModuleList(_Layer(sizes) for _ in range(sizes["L"]))
 
     def forward(self, tokens: Any) -> Any:
@@ -223,8 +239,9 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
              stays: bool = False) -> Recorder:
     """Record training steps with fused AdamW and nothing recomputed; ``shards`` are those of weights and gradients.
 
-    ``sizes`` are L, h, a, k, d, f, v, s and b. ``stays``: parameters stay gathered behind the forward pass.
-    ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the backward pass, as in
+    ``sizes`` are L, h, a, k, d, f, v, s and b; with qkn = 1 the model is a Qwen3. ``stays``: parameters stay gathered
+    behind the forward pass. ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the
+    backward pass, as in
     torchtitan's ``OptimizersInBackwardContainer``.
     """
     recorder = Recorder()

@@ -38,11 +38,13 @@ def test_peak_with_an_optimizer_in_the_backward_pass(ranks: int, batch: int, lay
     assert freed.total <= after.total
 
 
-@pytest.mark.parametrize(("ranks", "batch", "layers"), [(8, 2, 6), (64, 1, 4)])
-def test_memory_of_every_stream_is_that_of_fsdp2(ranks: int, batch: int, layers: int) -> None:
-    model = Model.named("llama-3.1-8b").model_copy(update={"num_layers": layers})
-    sizes = {"L": layers, "h": 4096, "a": 32, "k": 8, "d": 128, "f": 14336, "v": model.vocab_size, "s": 4096,
-             "b": batch}
+@pytest.mark.parametrize(("name", "ranks", "batch", "layers"), [
+    ("llama-3.1-8b", 8, 2, 6), ("llama-3.1-8b", 64, 1, 4), ("qwen3-8b", 8, 2, 4), ("qwen3-14b", 4, 1, 3)])
+def test_memory_of_every_stream_is_that_of_fsdp2(name: str, ranks: int, batch: int, layers: int) -> None:
+    model = Model.named(name).model_copy(update={"num_layers": layers})
+    sizes = {"L": layers, "h": model.hidden_size, "a": model.num_attention_heads, "k": model.num_kv_heads,
+             "d": model.head_dim, "f": model.ffn_hidden_size, "v": model.vocab_size, "s": 4096, "b": batch,
+             "qkn": int(model.qk_norm)}
     job = configured(model, "h100-80gb", implementation="torchtitan", seq_length=4096, micro_batch_size=batch,
                      global_batch_size=batch * ranks, data_parallel=ranks).job
     values = job.on_rank(0)
