@@ -12,7 +12,7 @@ from shardmath.formats.described import read_settings
 from shardmath.formats.table import table
 from shardmath.models.model import Model
 from validation.measured import galvatron, gaps, mist, torchtune
-from validation.measured.case import GIB, PEAK, Case
+from validation.measured.case import GIB, PEAK, RESERVED, Case
 from validation.measured.estimates import estimate, other_estimate
 from validation.measured.metrics import pairs
 from validation.measured.reading import rows, whole
@@ -66,6 +66,16 @@ def test_stages_of_mist_are_met_and_have_their_own_layers() -> None:
                 name: value for name, value in case.arguments.items()
                 if name not in ("first_stage_layers", "last_stage_layers", "recompute_num_layers", "kernels")})
             assert made.ranks[place].by_role["weight"] == listed.ranks[place].by_role["weight"]
+
+
+def test_reserved_memory_of_mist_is_that_of_the_fullest_stage() -> None:
+    known = pairs(mist.read(), RESERVED)
+    assert known
+    for pair in known:
+        said = estimate(pair.case)
+        assert not isinstance(said, str)
+        assert pair.measured.rank == said.peaks.index(max(said.peaks)) == 0
+        assert pair.predicted == said.usual
 
 
 def test_layers_of_galvatron_are_met() -> None:

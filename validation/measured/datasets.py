@@ -208,9 +208,10 @@ DATASETS: tuple[Dataset, ...] = (
         pipeline stage: fp16 weights and gradients, fp32 states, one micro-batch after another. Its layers are like
         those of Megatron-Core, and are read as these with saved tensors alone: its moments of a step are its own.
         Stages recompute different numbers of layers, so every stage is a row. Beside a stage that recomputes, other
-        stages are made up: that changes nothing of it, but its verdict is that of another run. Reserved memory stands
-        in the table alone. Nothing is fitted, and there is no target.""",
-        mist.read, (PEAK,), True, NO_TARGETS,
+        stages are made up: that changes nothing of it, but its verdict is that of another run. Reserved memory of first
+        stages, the fullest ones of whole runs, is that of the [formula](#reserved-memory-by-a-formula). Nothing is
+        fitted, and there is no target.""",
+        mist.read, (PEAK, RESERVED), True, NO_TARGETS,
     ),
     Dataset(
         "galvatron", "Layers of Llama 2 7B profiled by Galvatron", galvatron.TABLE,

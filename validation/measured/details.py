@@ -110,8 +110,12 @@ def _known(cases: Sequence[Case]) -> list[str]:
     return ["Recipes between 80 % and 100 % of the memory:", markdown(heads, lines)] if lines else []
 
 
+def _mist(cases: Sequence[Case]) -> list[str]:
+    return [*gaps.table(cases, PEAK), "Reserved memory:", *gaps.table(cases, RESERVED)]
+
+
 DETAILS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "megatron_tests": _megatron, "nanotron": _nanotron, "hagemann": _hagemann, "known_to_run": _known,
     "swift_examples": swift_examples_words.details,
-    **dict.fromkeys(("torchtune", "mist", "galvatron"), partial(gaps.table, quantity=PEAK)),
+    **dict.fromkeys(("torchtune", "galvatron"), partial(gaps.table, quantity=PEAK)), "mist": _mist,
 }

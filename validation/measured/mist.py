@@ -7,7 +7,7 @@ from typing import Any
 
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
-from validation.measured.case import PEAK, Case, Measured, varied
+from validation.measured.case import BY_FORMULA, PEAK, RESERVED, Case, Measured, varied
 from validation.measured.reading import rows, whole
 
 TABLE = "mist.csv"
@@ -45,10 +45,13 @@ def _case(row: dict[str, str]) -> Case:
         arguments |= _with_recompute(layers, stage) if recomputed else {"pipeline_layout": tuple(layers)}
     last = stage == len(layers) - 1
     group = ALONE if len(layers) == 1 else FIRST if not stage else LAST if last else MIDDLE
+    measured = [Measured(PEAK, round(float(row["allocated_mib"]) * MIB), stage)]
+    if stage == 0 and "first_stage_layers" not in arguments:  # the formula is that of the fullest rank of a whole run
+        measured.append(Measured(RESERVED, round(float(row["reserved_mib"]) * MIB), stage))
     return Case(
         id=f"{row['model']}, {attention}, stage {stage + 1} of {len(layers)}", group=group,
         source=f"{SOURCE}/{row['path']}", model=_model(row), gpu=GPU, arguments=arguments, refusal=_refusal(row),
-        measured=(Measured(PEAK, round(float(row["allocated_mib"]) * MIB), stage),),
+        measured=tuple(measured), traits=frozenset([BY_FORMULA]),
         others={MOMENTS: {**arguments, "kernels": {**kernels, "peak": "megatron_local"}}},
         causes=(HALF_LOSS,) if last else (),
     )
