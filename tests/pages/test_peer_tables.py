@@ -49,7 +49,7 @@ def test_a_paged_optimizer_is_the_cause_that_the_table_says() -> None:
     """Without its states, and with the 16-bit logits of its loss, the run is met."""
     pair = _pair_of(torchtune.read(), "8b, RTX 4090")
     assert pair.error > 0.9
-    assert gaps.of([pair])[1].endswith("the same and a loss on 16-bit logits: +0.6% |")
+    assert gaps.of_pairs([pair])[1].endswith("the same and a loss on 16-bit logits: +0.6% |")
 
 
 def test_stages_of_mist_are_met_and_have_their_own_layers() -> None:
@@ -87,12 +87,12 @@ def test_layers_of_galvatron_are_met() -> None:
 def test_a_gap_needs_a_cause_or_something_tried() -> None:
     pair = _pair_of(galvatron.read(), "2 layers, TP 2, DP 4")
     assert abs(pair.error) > gaps.FAR
-    assert galvatron.LAYERS in gaps.of([pair])[1]
+    assert galvatron.LAYERS in gaps.of_pairs([pair])[1]
     bare = replace(pair, case=replace(pair.case, causes=()))
     with pytest.raises(ValueError, match="neither a cause nor another reading"):
-        gaps.of([bare])
+        gaps.of_pairs([bare])
     tried = replace(pair, case=replace(bare.case, others={"the same": pair.case.arguments}))
-    assert f"| {pair.error:+.1%} | {gaps.UNKNOWN} | the same: {pair.error:+.1%} |" in gaps.of([tried])[1]
+    assert f"| {pair.error:+.1%} | {gaps.UNKNOWN} | the same: {pair.error:+.1%} |" in gaps.of_pairs([tried])[1]
 
 
 def test_another_reading_moves_a_number_as_its_formula_does() -> None:

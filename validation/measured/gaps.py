@@ -21,10 +21,10 @@ def table(cases: Sequence[Case], quantity: str) -> list[str]:
 
     Raises ValueError for such a row without a cause of which nothing was tried.
     """
-    return of(pairs(cases, quantity))
+    return of_pairs(pairs(cases, quantity))
 
 
-def of(every: Sequence[Pair]) -> list[str]:
+def of_pairs(every: Sequence[Pair]) -> list[str]:
     """Return the same of some numbers."""
     far = [pair for pair in every if abs(pair.error) > FAR]
     unexplained = sum(not pair.case.causes for pair in far)

@@ -44,9 +44,7 @@ OTHERS: dict[str, dict[str, dict[str, Any]]] = {
 }
 #: Causes of gaps. Transformers 4.48.3 has the copy in loss/loss_utils.py, 4.49.0 (February 17, 2025) has it not.
 _COPIED = "until Transformers 4.48 the fp32 logits were copied to shift them: as much again as they are"
-CAUSES = dict.fromkeys(("qwen2.5-7b, rank 8", "qwen2-7b, ZeRO-3, rank 8"), (_COPIED,)) | {
-    "qwen2.5-7b, rank 8, 2K": ("the figure of qwen2.5-7b, rank 8, three months before, with Transformers up to 4.48",),
-}
+CAUSES = dict.fromkeys(("qwen2.5-7b, rank 8", "qwen2-7b, ZeRO-3, rank 8"), (_COPIED,))
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:

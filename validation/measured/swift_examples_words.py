@@ -30,7 +30,7 @@ def remarks(cases: Sequence[Case]) -> list[str]:
 
 def details(cases: Sequence[Case]) -> list[str]:
     """Return the table of gaps of which no paragraph speaks, and that of seconds."""
-    return [*gaps.of([pair for pair in pairs(cases, PROCESS) if _is_middling(pair)]), *_seconds(cases)]
+    return [*gaps.of_pairs([pair for pair in pairs(cases, PROCESS) if _is_middling(pair)]), *_seconds(cases)]
 
 
 def _is_middling(pair: Pair) -> bool:
