@@ -282,6 +282,20 @@ def test_packed_sequences_are_refused_with_attention_that_takes_none(tmp_path: P
     assert run(tmp_path, f"{packed}'Qwen/Qwen3-8B'").unknown == ()
 
 
+def test_packed_sequences_are_as_long_as_their_data_set_packs_them(tmp_path: Path) -> None:
+    """``GPTSFTPackedDataset`` pads and cuts to this size, whatever the lengths of data set and model are."""
+    body = ("from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig\n"
+            "from megatron.bridge.data.packing.config import PackedSequenceSpecs\n"
+            "cfg.model.seq_length = 4096\n"
+            "packed = PackedSequenceSpecs(packed_sequence_size=8192)\n"
+            "cfg.dataset = GPTSFTDatasetConfig(seq_length=4096, enable_offline_packing=True,"
+            " offline_packing_specs=packed)")
+    assert run(tmp_path, body).arguments["seq_length"] == 8192
+    assert run(tmp_path, body, dataset__enable_offline_packing="false").arguments["seq_length"] == 4096
+    asked = run(tmp_path, body, dataset__offline_packing_specs__packed_sequence_size="2048")
+    assert asked.arguments["seq_length"] == 2048
+
+
 def test_a_dense_layer_predicts_further_tokens_of_k_exaone(tmp_path: Path) -> None:
     """The class of its model makes that layer without experts; the settings that it has of its own are in force."""
     made = run(tmp_path, "cfg.model.hf_model_id = 'LGAI-EXAONE/K-EXAONE-236B-A23B'\ncfg.model.seq_length = 4096")

@@ -45,6 +45,10 @@ _LEFT_OUT = ("dataset.", "train.", "optimizer.")
 _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequence_length", "train.micro_batch_size",
          "train.global_batch_size", "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_",
          "optimizer.optimizer_", *PACKING)
+#: The longest sequence of a packed data set, which takes the place of those of data set and model.
+_OFFLINE, _SPECS, _PACKED_SIZE = PACKING[0], "offline_packing_specs", "packed_sequence_size"
+_PACKED = f"dataset.{_SPECS}.{_PACKED_SIZE}"
+_LENGTHS = ("dataset.seq_length", "model.seq_length")
 _RECIPE = "recipe"
 #: Field of a model with the name of that which it was converted from.
 _CONVERTED = "hf_model_id"
@@ -145,12 +149,15 @@ def ofwords_from(
     InputError for an ``unknown`` setting from which memory or time follow.
     """
     words: dict[str, Words | None] = {**recipe, **settings}
+    if words.get(_OFFLINE) == ("true",) and words.get(_PACKED):
+        words |= dict.fromkeys(_LENGTHS, words[_PACKED])
     asked = refuse_attention(words, f"model.{_CONVERTED}", resolve)
+    asked += tuple(key for key in (_OFFLINE, _PACKED) if _PACKED in words and key not in asked)
     converted = _converted(words)
     base = _of_model(words, converted)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
     whole = {key: said for key, said in {**base, **words}.items()
-             if said is not None and (graphs or key not in _OF_GRAPHS) and key not in PACKING}
+             if said is not None and (graphs or key not in _OF_GRAPHS) and key not in (*PACKING, _PACKED)}
     options = Options(bridge_words(whole, converted), shown=str, source=path)
     flex = whole.get("model.moe_token_dispatcher_type") != ("flex",) and "model.num_experts" in whole
     if _FLEX in whole and flex:
@@ -189,6 +196,8 @@ def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
                 if not isinstance(inner, Unknown | Built | Function) and (
                         not whole.startswith(_LEFT_OUT) or whole.startswith(_KEPT)):
                     yield whole, words_from(inner)
+                elif key == _SPECS and isinstance(inner, Built) and isinstance(inner.fields.get(_PACKED_SIZE), int):
+                    yield _PACKED, words_from(inner.fields[_PACKED_SIZE])
         elif isinstance(value, str):
             yield section, (value,)
 
