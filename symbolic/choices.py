@@ -111,6 +111,7 @@ AXES: tuple[Axis, ...] = (
         "swift_kto": "as swift_dpo, of single answers (ms-swift's KTO)",
         "swift_kto_16": "as swift_dpo_16, of single answers (ms-swift's KTO)",
         "reward": "one score of every token in place of logits, and pairs whose scores are compared (TRL's rewards)",
+        "scores": "one score of every token in place of logits, and those of last tokens (classifiers of Transformers)",
         "verl": "log-probabilities from 16-bit logits, overwritten by their gradient (verl's actor, flash-attn)",
         "verl_entropy": "the same beside the compiled entropy, whose gradient is one more of the logits",
         "verl_entropy_chunks": "as verl_entropy, 2048 tokens at a time (entropy_from_logits_with_chunking): at most",
@@ -454,7 +455,7 @@ ACTORS_16: tuple[str, ...] = (
 VOCAB_ACTORS: tuple[str, ...] = ("verl_megatron", "verl_megatron_entropy", "nemo_rl")
 ACTORS: tuple[str, ...] = (*ACTORS_16, "openrlhf", "openrlhf_entropy")
 #: Losses of a head with one output, and all others, whose head has the vocabulary.
-SCORES: tuple[str, ...] = ("reward", "value")
+SCORES: tuple[str, ...] = ("reward", "scores", "value")
 OF_WORDS: tuple[str, ...] = tuple(
     option for axis in AXES if axis.name == "loss" for option in axis.options if option not in SCORES
 )

@@ -16,6 +16,7 @@ from .choices import (
     MEGATRON_PEAKS,
     MEGATRON_ROPE,
     PREFERENCES,
+    SCORES,
     TRANSFORMERS_ROUTERS,
     VOCAB_ACTORS,
 )
@@ -140,7 +141,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "precision": ("autocast", "fp32"),
     "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
-             "trl", "cut", "log_probs_sft", *PREFERENCES, "reward", *ACTORS, "value"),
+             "trl", "cut", "log_probs_sft", *PREFERENCES, *SCORES, *ACTORS),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ GIVEN = {"model_name_or_path": "llama-3.1-8b", "max_length": "2048"}
 FACTORY = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "full", "cutoff_len": 1024,
            "bf16": True}
 FACTORY_1 = {"model": "Qwen/Qwen3-4B", "model_class": "llm", "train_dataset": "x.yaml"}
+CLASSIFIER = {"model": "Qwen/Qwen2.5-0.5B", "tuner_type": "lora", "max_length": 2048}
+#: Linear layers of a language model beside an image encoder, as examples of Axolotl name them.
+PATTERN = r"model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj"
 NANOTRON = {
     "parallelism": {"dp": 2, "tp": 2, "pp": 2, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER"},
     "tokens": {"sequence_length": 1024, "micro_batch_size": 1, "batch_accumulation_per_replica": 4},
@@ -117,6 +121,10 @@ def script(folder: Path, text: str, **given: str) -> Run:
      {"recompute": "none"}),
     ({**FACTORY, "finetuning_type": "lora", "quantization_bit": 4}, {"adapters": "all_linear", "base_weights": "nf4"},
      {"lora_rank": 8}),
+    ({**AXOLOTL, "adapter": "lora", "lora_r": 4, "lora_target_modules": PATTERN}, {"adapters": "all_linear"}, {}),
+    ({**AXOLOTL, "adapter": "lora", "lora_r": 4, "lora_target_modules": PATTERN.replace("mlp|", "")},
+     {"adapters": "attention"}, {}),
+    ({**CLASSIFIER, "task_type": "seq_cls", "num_labels": 1}, {"loss": "scores", "adapter_precision": "fp32"}, {}),
     ({**FACTORY_1, "bf16": True}, {"precision": "fp32", "loss": "log_probs_sft", "optimizer_kernel": "foreach"},
      {"micro_batch_size": 1, "seq_length": 2048, "recompute": "full", "gradients": None}),
     ({**FACTORY_1, "dist_config": {"name": "fsdp2"}}, {"precision": "mixed", "units": "root"}, {"gradients": "fp32"}),
@@ -136,6 +144,15 @@ def test_settings_and_their_absence(
     assert {axis: found.arguments.get("kernels", {}).get(axis) for axis in kernels} == kernels
     assert {name: found.arguments.get(name) for name in arguments} == arguments
     assert found.unknown == ()
+
+
+def test_a_pattern_of_targets_matches_what_it_is_read_as() -> None:
+    """PEFT takes each module whose whole name a pattern of targets matches."""
+    blocks = {"self_attn": "qkvo", "mlp": ("gate", "up", "down"), "cross_attn": ()}
+    names = [f"model.language_model.layers.7.{block}.{part}_proj" for block, parts in blocks.items() for part in parts]
+    assert len(names) == 7
+    assert all(re.fullmatch(PATTERN, name) for name in names)
+    assert not re.fullmatch(PATTERN, "model.vision_tower.encoder.layers.7.self_attn.q_proj")
 
 
 @pytest.mark.parametrize(("settings", "field", "rule"), [
@@ -185,6 +202,9 @@ def test_settings_and_their_absence(
      "Megatron-Core in LLaMA-Factory is not read yet"),
     ({**FACTORY, "pipeline_model_parallel_size": 1, "use_distributed_optimizer": True}, "use_distributed_optimizer",
      "Megatron-Core in LLaMA-Factory is not read yet"),
+    ({**CLASSIFIER, "task_type": "reranker"}, "task_type", "samples are of several sequences"),
+    ({**CLASSIFIER, "task_type": "seq_cls"}, "num_labels", "must be given"),
+    ({**CLASSIFIER, "task_type": "seq_cls", "num_labels": 0}, "num_labels", "must be 1 or more"),
     ({"model": "Qwen/Qwen3-8B", "tuner_type": "full", "max_length": 9, "optimizer": "muonclip"}, "optimizer",
      "must be one of default, lorap, multimodal, muon"),
     ({"hidden": 1}, "model", "it has the keys of none"),

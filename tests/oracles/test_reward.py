@@ -16,13 +16,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from shardmath.symbolic.implementations import HUGGINGFACE
 
 
-def reward_model(draw: Random, family: str, shape: dict[str, int]) -> PreTrainedModel:
-    """Make a model with bf16 weights whose head has one output; one of many sequences needs a word for padding."""
+def reward_model(draw: Random, family: str, shape: dict[str, int], labels: int = 1) -> PreTrainedModel:
+    """Make a model with bf16 weights and as many outputs; one of many sequences needs a word for padding."""
     config = FAMILIES[family][0](
         hidden_size=shape["h"], num_attention_heads=shape["a"], num_key_value_heads=shape["k"],
         head_dim=shape["d"], intermediate_size=shape["f"], vocab_size=shape["u"], num_hidden_layers=shape["L"],
         tie_word_embeddings=bool(shape["tied"]), max_position_embeddings=64, pad_token_id=draw.randrange(shape["u"]),
-        bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", num_labels=1, dtype=torch.bfloat16,
+        bos_token_id=None, eos_token_id=None, attn_implementation="sdpa", num_labels=labels, dtype=torch.bfloat16,
     )
     model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.bfloat16).train()
     return model
@@ -60,3 +60,29 @@ def test_rewards(draw: Random, checkpointing: bool) -> None:
         with Saved(model, ids) as saved:
             loss = compared(model, ids)
         assert saved.now == activation + tables + buffer
+
+
+@pytest.mark.cases(4, 40)
+@pytest.mark.parametrize("labels", [1, 2, 7])
+def test_classifiers(draw: Random, labels: int) -> None:
+    """With one label the loss is a mean square. Of more labels all scores and weights but the first are beside it."""
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    model, ids = reward_model(draw, family, shape, labels), token_ids(shape)
+    named = torch.zeros(shape["b"], dtype=torch.bfloat16 if labels == 1 else torch.long)
+    gradients: list[int] = []
+    model.score.register_full_backward_pre_hook(lambda _, grads: gradients.append(grads[0].nbytes))
+    activation, tables, after, backward, parameters = ledger(
+        HUGGINGFACE.with_choices(loss="scores"), "stage.activation", "stage.buffer", "stage.loss.after_forward",
+        "stage.loss.loss_backward", "stage.parameters", **shape)
+    with Saved() as saved:
+        outputs = model(input_ids=ids, labels=named, use_cache=False)
+        kept = saved.bytes(model, ids, named)
+    beside = 2 * shape["b"] * labels
+    assert 0 <= kept - activation <= (labels > 1) * (beside + 2)
+    with Live(model, ids, named) as live:
+        outputs = model(input_ids=ids, labels=named, use_cache=False)
+        assert 0 <= live.now - activation - tables - after <= 2 * beside + 2
+    outputs.loss.backward()
+    assert gradients == [labels * (backward - outputs.loss.nbytes)]
+    assert parameters + (labels - 1) * shape["h"] == sum(weight.numel() for weight in model.parameters())

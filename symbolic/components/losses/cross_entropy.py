@@ -186,17 +186,24 @@ def _torch_bf16() -> tuple[Tensor, ...]:
     )
 
 
-def _reward() -> tuple[Tensor, ...]:
-    """Scores of the last tokens of pairs: their differences, and where the scores lie among those of all tokens."""
-    on: Any = {"loss": ("reward",)}
+def _scores() -> tuple[Tensor, ...]:
+    """Scores of last tokens, and where they lie among those of all tokens; of pairs their differences (TRL's rewards).
+
+    A classifier of several labels has as many scores of a sequence, of which one is counted.
+    """
+    on: Any = {"loss": ("reward", "scores")}
     src = "trl"
     return (
         saved("places", "loss", (BATCH,), 16, src, "int64 numbers of sequences and of their last tokens",
               lifetime=Lifetime.ONCE, **on),
         saved("differences", "loss", (PAIRS,), 2, src, "bf16 difference of the two scores of a pair",
-              lifetime=Lifetime.ONCE, **on),
-        transient("last_scores", "loss", (BATCH,), 2, src, "bf16 scores in the returned object", _AFTER, **on),
-        transient("value_of_pairs", "loss", (), 2, src, "bf16 mean loss", _ALL, **on),
+              lifetime=Lifetime.ONCE, loss=("reward",)),
+        saved("compared_scores", "loss", (BATCH,), 2, "transformers", "bf16 scores, compared with labels",
+              lifetime=Lifetime.ONCE, loss=("scores",)),
+        transient("last_scores", "loss", (BATCH,), 2, src, "bf16 scores in the returned object", _AFTER,
+                  loss=("reward",)),
+        transient("value_of_pairs", "loss", (), 2, src, "bf16 mean loss", _ALL, loss=("reward",)),
+        transient("value_of_labels", "loss", (), 2, "transformers", "bf16 mean loss", _ALL, loss=("scores",)),
         transient("gradient_scores", "loss", (SEQUENCE, BATCH, SCORE), 2, src,
                   "bf16 gradient of all scores, zeros but for the last tokens", _BACKWARD, **on),
     )
@@ -303,7 +310,7 @@ COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (_BOUNDED, *_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered(), *preference_rows(), *supervised_rows(), *_reward(), *policy_rows(), *entropy_rows(),
+         *_gathered(), *preference_rows(), *supervised_rows(), *_scores(), *policy_rows(), *entropy_rows(),
          *openrlhf_rows(), *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,10 @@ TARGETS = {
 #: Modules that may be trained beside adapters.
 ENDS = frozenset(("embed_tokens", "lm_head"))
 _ALL = ("all-linear", "all_linear", "all", "linear")
+#: A pattern for projections of all layers, as files of Axolotl have it for models of images: blocks, and their parts.
+_PATTERN = re.compile(r"[a-z_.]*layers\.\[\\d\]\+\.(?:\(_checkpoint_wrapped_module\.\)\?)?"
+                      r"\((?P<blocks>[a-z_|]+)\)\.\((?P<parts>[a-z|]+)\)_proj")
+_BLOCKS = {"self_attn": _ATTENTION, "mlp": _MLP}
 #: Rank of PEFT's ``LoraConfig`` where nothing says another.
 _RANK = 8
 
@@ -70,6 +75,12 @@ def _names(words: Iterable[str]) -> frozenset[str]:
     return frozenset(part for word in words for part in word.strip("[]'\" ").replace(",", " ").split())
 
 
+def _named_by(pattern: re.Match[str]) -> frozenset[str]:
+    """Return the projections that a pattern names."""
+    parts = {f"{part}_proj" for part in pattern["parts"].split("|")}
+    return frozenset(name for block in pattern["blocks"].split("|") for name in _BLOCKS.get(block, ()) if name in parts)
+
+
 def _are_fused(options: Options) -> bool:
     """Tell whether a program chooses fused kernels of adapters by itself: Axolotl's do without FSDP1 and 8 bits."""
     if options.is_on("load_in_8bit") or (options.is_on("fsdp") and is_fsdp1(options)):
@@ -100,7 +111,9 @@ def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> di
 def _targets(options: Options) -> str:
     """Get the choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
     words = options.all("lora_target_modules", ("q_proj", "v_proj"))
-    asked = _names(words) | ({_ALL[0]} if options.is_on("lora_all_linear") else set())
+    pattern = _PATTERN.fullmatch(" ".join(words))
+    named = _names(words) if pattern is None else _named_by(pattern)
+    asked = named | ({_ALL[0]} if options.is_on("lora_all_linear") else set())
     if asked & set(_ALL):
         if others := asked - {*_ALL, *_ATTENTION, *_MLP}:
             rule = f"must not have {', '.join(sorted(others))} beside all linear layers: not counted yet"

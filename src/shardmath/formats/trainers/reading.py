@@ -26,8 +26,9 @@ _ATTENTION = {
 #: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
 LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
 #: Losses that settings switch on one by one; those of pairs have logits of their own, whatever head is asked for.
-LOSSES = {"rewards": "reward", "trl_logits": "trl_dpo", "kto_logits": "trl_kto", "orpo_logits": "trl_orpo",
-          "cpo_logits": "trl_orpo", "swift_kto_logits": "swift_kto", "swift_logits": "swift_dpo",
+LOSSES = {"rewards": "reward", "scores": "scores",
+          "trl_logits": "trl_dpo", "kto_logits": "trl_kto", "orpo_logits": "trl_orpo", "cpo_logits": "trl_orpo",
+          "swift_kto_logits": "swift_kto", "swift_logits": "swift_dpo",
           "log_probs": "log_probs", "log_probs_kto": "log_probs_kto", "log_probs_sft": "log_probs_sft",
           "cut_loss": "cut", "trl_loss": "trl"}
 #: Losses on logits as a model returns them, and the same on 16-bit ones.
@@ -92,6 +93,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
     if options.is_on("log_probs_sft"):
         options.warnings += [_SUPERVISED, *[_ONE_SEQUENCE] * (_packs(options) and micro > 1)]
+    if options.is_on("scores"):
+        options.warnings += _scores(options, model.hidden_size)
     adapted = adapters_of(options)
     if options.is_on("host_activations"):
         _refuse_on_host(options, bool(adapted))
@@ -105,6 +108,15 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     half = bool(autocast_of(options))
     kernels |= precision_of(options, kernels, half) | _returned_logits(options, kernels, half)
     return model, {**arguments, "kernels": kernels}, micro * passes
+
+
+def _scores(options: Options, hidden_size: int) -> tuple[str, ...]:
+    """Return what is said of a classifier's labels, of which one is counted. Raises InputError for none."""
+    labels = options.needed("num_labels")
+    if labels < 1:
+        raise options.error("num_labels", "must be 1 or more", "1")
+    return (f"{options.shown('num_labels')} = {labels}: the head is counted with one output, which has"
+            f" {hidden_size * (labels - 1):,} weights less",) if labels > 1 else ()
 
 
 def _refuse_on_host(options: Options, is_adapted: bool) -> None:
