@@ -1704,6 +1704,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gathered_units.layer_backward": ("gathered_units", "transient", "layer_backward", "NOTHING"),
     "stage.dequantised.layer_backward": ("dequantised", "transient", "layer_backward", "NOTHING"),
     "stage.passing_products.layer_backward": ("passing_products", "transient", "layer_backward", "NOTHING"),
+    "stage.autocast_cache.loss_forward": ("autocast_cache", "transient", "loss_forward", "NOTHING"),
     "stage.kept_gradients.embedding_backward": ("kept_gradients", "transient", "embedding_backward", "NOTHING"),
     "stage.kept_of_later.layer_backward": ("kept_of_later", "transient", "layer_backward", "NOTHING"),
     "stage.others_in_flight.embedding_backward": ("others_in_flight", "activation", "embedding_backward", "NOTHING"),

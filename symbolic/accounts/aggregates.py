@@ -27,6 +27,7 @@ from ..systems import SYSTEMS
 from ..systems.system import Transient
 from ..terms import TermSet, product, total
 from . import dealt, expert_layers
+from .moments import autocast as autocast_moments
 from .moments import balance as balance_moments
 from .moments import combined as combined_moments
 from .moments import deepspeed as deepspeed_moments
@@ -150,7 +151,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
         Aggregate(name, title, sites, size, "megatron_core", options)
         for name, title, sites, size, options in combined_moments.SIZES
     ),
-    *(Aggregate(*item) for item in frozen_moments.SIZES),
+    *(Aggregate(*item) for moments in (frozen_moments, autocast_moments) for item in moments.SIZES),
     *(
         Aggregate(name, title, sites, size, "nanotron", {"data_parallel": ("torch_ddp",)}, walked, *more)
         for name, title, sites, size, walked, *more in nanotron_moments.SIZES
