@@ -298,8 +298,8 @@ def test_placeholders_are_marked() -> None:
 
 
 def test_what_a_script_leaves_out_of_the_model_is_said() -> None:
-    text = written("megatron", shardmath.explain("mistral-7b-v0.1", GPU, num_gpus=8))
-    left_out = "the attention window of 4096 tokens is counted from its config.json, not here"
+    text = written("megatron", shardmath.explain("mistral-small-3.1-24b-base-2503", GPU, num_gpus=8))
+    left_out = "the language model of a model of images: its image encoder and the projection from it are not counted"
     assert f"# Not in this file: {left_out}.\n" in text
 
 
