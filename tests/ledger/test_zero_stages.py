@@ -119,15 +119,11 @@ def test_gathered_parameters_are_at_most_what_the_ledger_says() -> None:
         assert terms(known_of(row))["stage.gathered_ahead"] == 2 * int(row["v"]) * int(row["h"])
 
 
-#: Optimizers that differ by what they do with parameters of modules, which DeepSpeed's copies of them are not.
-SAME_ON_COPIES = {"adamw_8bit": "adamw_8bit_alone"}
-
-
-def of_optimizer(row: dict[str, str], optimizer: str = "") -> dict[str, Any]:
-    """Every term of a row that was counted with some optimizer, or with one that does the same."""
+def of_optimizer(row: dict[str, str]) -> dict[str, Any]:
+    """Every term of a row that was counted with some optimizer."""
     known = {letter: int(row[letter]) for letter in ("h", "a", "k", "d", "f", "u", "L", "tied", "s")}
     limits = {"pt": 0, "bk": 10**5, "mr": int(row["ahead"]), "pf": int(row["ahead"])}
-    evaluator = deepspeed(optimizer=optimizer or row["optimizer"], precision=row["precision"])
+    evaluator = deepspeed(optimizer=row["optimizer"], precision=row["precision"])
     return terms({**known, **limits, "D": int(row["ranks"]), "B": int(row["ranks"]),
                   "w": 4 if row["precision"] == "fp32" else 2, **stage_switches(int(row["stage"]))}, evaluator)
 
@@ -135,11 +131,10 @@ def of_optimizer(row: dict[str, str], optimizer: str = "") -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [name for name, item in OPTIMIZERS.items() if item.parts and item.whole_tensors])
 def test_states_of_a_part_are_those_counted(optimizer: str) -> None:
-    rows = [row for row in table("deepspeed_optimizers")
-            if row["optimizer"] == SAME_ON_COPIES.get(optimizer, optimizer)]
+    rows = [row for row in table("deepspeed_optimizers") if row["optimizer"] == optimizer]
     assert {row["stage"] for row in rows} == {*"0123"}
     for row in rows:
-        whole = of_optimizer(row, optimizer)
+        whole = of_optimizer(row)
         assert int(row["states"]) == whole["stage.optimizer"] - 4 * whole["stage.shard_elements"], row
         if int(row["stage"]):
             assert whole["stage.part.optimizer"] == int(row["states"]), row

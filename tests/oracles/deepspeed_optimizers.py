@@ -31,6 +31,7 @@ OPTIMIZERS: dict[str, tuple[str, str, dict[str, float]]] = {
     "adafactor_torch": ("torch.optim", "Adafactor", {}),
     "sgd_momentum": ("torch.optim", "SGD", {"momentum": 0.9}),
     "sgd": ("torch.optim", "SGD", {}),
+    "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
 COUNTED = ("elements", "states", "bucket", "gathered")
 #: Elements of a bucket of gradients.
@@ -49,6 +50,14 @@ def optimizer_of(name: str) -> Callable[..., torch.optim.Optimizer]:
     """Return what makes an optimizer of a list of parameters."""
     module, kind, options = OPTIMIZERS[name]
     return lambda parameters: getattr(import_module(module), kind)(parameters, **options)
+
+
+def widen(model: Any) -> None:
+    """Ask bitsandbytes for states of embeddings in fp32, as ``transformers.Trainer.create_optimizer`` does."""
+    asked = import_module("bitsandbytes.optim").GlobalOptimManager.get_instance()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            asked.register_module_override(module, "weight", {"optim_bits": 32})
 
 
 class Gathered:
@@ -75,6 +84,8 @@ def run(rank: int, case: Case) -> dict[str, int]:
     narrow, ahead = case["precision"] == "mixed", case["ahead"]
     model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16 if narrow else torch.float32)
     optimizer = optimizer_of(case["optimizer"])(list(model.parameters()))
+    if case["optimizer"] == "adamw_8bit":
+        widen(model)
     engine, zero, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config={
         "train_micro_batch_size_per_gpu": shape["b"], "bf16": {"enabled": narrow},
         "zero_optimization": {
