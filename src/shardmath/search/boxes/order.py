@@ -20,8 +20,7 @@ from shardmath.search.spaces import Part, Question
 _TRIES = ((256, 64), (1024, 512))
 #: An order of more boxes than ``_LARGE`` is improved: up to ``_TOGETHER`` axes are moved at a time so that no more than
 #: the share ``_FEWER`` of its boxes is left, until looking took the share ``_SPENT`` of them, or ``_MOVES`` were tried.
-#: One of more than ``_HUGE`` is chosen again before, by its first axis.
-_LARGE, _HUGE, _TOGETHER, _FEWER, _SPENT, _MOVES = 200_000, 2_000_000, 4, 0.97, 1.0, 256
+_LARGE, _TOGETHER, _FEWER, _SPENT, _MOVES = 2_000_000, 4, 0.97, 1.0, 256
 #: Boxes of each level that judge a move, and those that judge it again if it seems good: of many moves the one that
 #: looks best is one of which a small sample says too little.
 _JUDGING, _JUDGING_AGAIN = 256, 1024
@@ -56,10 +55,8 @@ def settled(
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
         boxes, _ = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)], _JUDGING, chance)
-        if boxes > _HUGE:
-            order = _begun_otherwise(bounds, answers, chance)
         if boxes > _LARGE:
-            order = _improved(bounds, answers, order, chance)
+            order = _improved(bounds, answers, _begun_otherwise(bounds, answers, chance), chance)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
 
