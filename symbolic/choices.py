@@ -24,6 +24,7 @@ AXES: tuple[Axis, ...] = (
         "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies; LayerNorm: as fused",
         "eager_fp32": "eager, with a scale that multiplies in fp32: the normalised input is in fp32 (OLMo 2)",
         "eager_scale": "the same, and keeps the scale that it multiplies with: fp32, or one plus it (Gemma, Nemotron)",
+        "eager_power": "as eager_scale, and keeps the mean square, which it takes to a power (Gemma 4)",
     }),
     Axis("swiglu", "kernel of the SwiGLU activation", {
         "fused": "keeps the gate and up projections",
@@ -283,8 +284,9 @@ AXES: tuple[Axis, ...] = (
     }, rowless=("none",)),
     Axis("capping", "bounds of scores and logits", {
         "none": "none",
-        "tanh": "scores, logits or both may be bounded by tanh (Gemma 2)",
-    }, {"none": ("acap", "lcap")}, rowless=("none", "tanh")),
+        "tanh": "scores, and logits too, may be bounded by tanh (Gemma 2)",
+        "logits": "logits alone are bounded by tanh (Gemma 4)",
+    }, {"none": ("acap", "lcap"), "logits": ("acap",)}, rowless=("none", "tanh", "logits")),
     Axis("mlp", "feed-forward block of dense layers", {
         "swiglu": "gate, up and down projection with SiLU",
         "geglu": "gate, up and down projection with the tanh form of GELU",
@@ -297,6 +299,7 @@ AXES: tuple[Axis, ...] = (
     Axis("heads", "kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
         "latent": "multi-head latent attention (MLA) over compressed keys and values",
+        "two_widths": "grouped queries, of another width and number in layers without windows (Gemma 4)",
     }),
     Axis("layers", "kinds of layers", {
         "dense": "every layer has a dense MLP",

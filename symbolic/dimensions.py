@@ -16,7 +16,7 @@ from .parameters import symbols
 s, doc, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s doc b h a k d f v A K E pos t")
 q, fe, fs, ng, gq, xs, xn, xr, e, et, L = symbols("q fe fs ng gq xs xn xr e et L")
 lq, lk, dr, dv, ts, rl = symbols("lq lk dr dv ts rl")
-bias, qkn, we, wt = symbols("bias qkn we wt")
+bias, qkn, we, wt, dg, kg = symbols("bias qkn we wt dg kg")
 
 SEQUENCE = Dimension("sequence", s, "tokens, where tensor-parallel ranks see all of them")
 SEQUENCE_SP = Dimension(
@@ -65,6 +65,10 @@ HIDDEN_COLUMNS = Dimension("hidden_columns", h, "the same, as a side of a projec
 HEADS = Dimension("heads", a, "query heads")
 KV_HEADS = Dimension("kv_heads", k, "key and value heads of activations")
 HEAD_DIM = Dimension("head_dim", d, "width of one head")
+FULL_HEAD_DIM = Dimension("full_head_dim", dg, "width of one head in layers without windows")
+FULL_KV_HEADS = Dimension("full_kv_heads", kg, "key and value heads of layers without windows")
+FULL_QUERY_FEATURES = Dimension("full_query_features", a * dg, "width of all queries in layers without windows")
+FULL_KV_FEATURES = Dimension("full_kv_features", kg * dg, "width of all keys in layers without windows")
 HALF_HEAD = Dimension("half_head", d / 2, "half of a head: pairs of elements that are turned")
 MASK_BLOCKS = Dimension("mask_blocks", CeilDiv(s, 128), "blocks of 128 tokens of FlexAttention's mask")
 KEYS_AND_SINK = Dimension("keys_and_sink", s + 1, "tokens attended to, and a sink")
@@ -169,6 +173,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS, KTO_ROWS, CHOSEN_ROWS, CAST_ROWS,
     SUM_GRADIENTS, ALL_SUM_GRADIENTS, SLICE_GRADIENTS, SEQUENCE_GRADIENTS, PAIR_GRADIENTS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,
+    FULL_HEAD_DIM, FULL_KV_HEADS, FULL_QUERY_FEATURES, FULL_KV_FEATURES,
 )
 
 #: Dimensions of weights that routed experts have one of each, or one for all of a rank.

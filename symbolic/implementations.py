@@ -137,7 +137,8 @@ LLAMA: dict[str, str] = {
 #: their own beside it have attention in single operations (Hagemann's runs).
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked", "picked"), "attention": ("sdpa", *FALCON), "peak": ("torch",),
-    "norm": ("eager", "eager_fp32", "eager_scale"), "rope": BY_NAME["rope"].without(*MEGATRON_ROPE),
+    "norm": ("eager", "eager_fp32", "eager_scale", "eager_power"), "heads": ("two_widths",),
+    "rope": BY_NAME["rope"].without(*MEGATRON_ROPE),
     "precision": ("autocast", "fp32"),
     "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
@@ -272,7 +273,8 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
 _FEW_MODELS_LACK: dict[str, tuple[tuple[str, ...], str]] = {
     "normalisation": (("layer_unbiased", "layer_plain"), "no model has LayerNorm without a bias there"),
     "norms": (("post", "both"), "models have norms before attention and MLP there"),
-    "capping": (("tanh",), "nothing bounds scores and logits there"),
+    "capping": (("tanh", "logits"), "nothing bounds scores and logits there"),
+    "heads": (("two_widths",), "all layers have heads of one width there"),
     **_FEW_LAYERS_LACK,
 }
 _TORCHTITAN_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -286,7 +288,7 @@ _TORCHTITAN_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 
 _NANOTRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
     **_FEW_MODELS_LACK,
-    "heads": (("latent",), "no model compresses keys and values there"),
+    "heads": (("latent", "two_widths"), "no model compresses keys and values there, and heads are of one width"),
     "mlp": (("xielu", "swiglu_clamped"), "activations have no weights and no bounds there"),
     "positions": (("alibi", "partial"), "whole heads are turned there, and scores have no slopes"),
     "qk_norms": (("heads", "width"), "queries and keys have no norms there"),

@@ -47,6 +47,8 @@ class Place(Enum):
     LAYER = "every layer"
     DENSE = "every layer with a dense MLP"
     EXPERTS = "every layer with experts"
+    WINDOWED = "every layer with a window"
+    WHOLE = "every layer without a window"
     STAGE = "every stage once"
     FIRST = "first stage"
     LAST = "last stage"
@@ -54,7 +56,7 @@ class Place(Enum):
 
 
 #: Places inside of a transformer layer; their rows are dropped where the layer is recomputed.
-IN_LAYER = (Place.LAYER, Place.DENSE, Place.EXPERTS)
+IN_LAYER = (Place.LAYER, Place.DENSE, Place.EXPERTS, Place.WINDOWED, Place.WHOLE)
 
 
 class Held(Enum):

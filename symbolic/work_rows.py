@@ -22,11 +22,12 @@ _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)
 #: A causal mask hides half of all pairs of tokens, and a window of the layers that have one those before it.
 _CAUSAL = Rational(1, 2)
-_LAYERS = Max(Lr, Integer(1))
-_WINDOWED = (_LAYERS * s**2 - Lw * (s - Min(win, s))**2) / (2 * _LAYERS * s**2)
+LAYERS_OF_STAGE = Max(Lr, Integer(1))
+_WINDOWED = (LAYERS_OF_STAGE * s**2 - Lw * (s - Min(win, s))**2) / (2 * LAYERS_OF_STAGE * s**2)
 #: Of a packed sequence every token attends to the earlier ones of its document.
 _PACKED = doc / (2 * s)
-_PACKED_WINDOWED = (_LAYERS * doc**2 - Lw * (doc - Min(win, doc))**2) / (2 * _LAYERS * Max(doc, 1) * s)
+_PACKED_WINDOWED = (
+    (LAYERS_OF_STAGE * doc**2 - Lw * (doc - Min(win, doc))**2) / (2 * LAYERS_OF_STAGE * Max(doc, 1) * s))
 #: Kernels that a tensor-parallel rank launches for a collective: its copies and the collective itself.
 _COPIES = 3 * Iverson(t > 1)
 #: Kernels of a context-parallel rank for each further part of the sequence: attention in two halves, corrections.
@@ -38,7 +39,7 @@ def norm_work(
 ) -> tuple[Work, ...]:
     """Return the work of a norm: bf16 in and out for a fused kernel, fp32 between the steps of PyTorch's own."""
     rms, layer = ("rms",), ("layer", "layer_plain", "layer_unbiased")
-    eager = ("eager", "eager_fp32", "eager_scale")
+    eager = ("eager", "eager_fp32", "eager_scale", "eager_power")
     return (
         # Backward one kernel reads input and gradient once; PyTorch's LayerNorm reads both again for scale and shift.
         Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",

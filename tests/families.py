@@ -104,7 +104,7 @@ def parameters_by_part(model: Model) -> dict[str, int]:
         "embedding": h * model.vocab_size,
         "positions": h * model.learned_positions,
         "lm_head": (0 if model.tied_embeddings else h * model.vocab_size) + model.head_bias * model.vocab_size,
-        "attention": model.num_layers * (_latent(model) if model.kv_lora_rank else _grouped(model)),
+        "attention": model.num_layers * (_latent(model) if model.kv_lora_rank else _grouped(model)) + _wider(model),
         "norms": (model.num_layers * norms + model.embedding_norm) * norm,
         "final_norm": norm,
         "dense_mlp": (len(layers) - expert_layers) * (_mlp(model, model.ffn_hidden_size, bias) + slopes),
@@ -113,6 +113,16 @@ def parameters_by_part(model: Model) -> dict[str, int]:
         "shared_experts": expert_layers * _mlp(model, model.shared_expert_ffn_hidden_size),
         "shared_expert_gate": expert_layers * h * model.shared_expert_gate,
     }
+
+
+def _wider(model: Model) -> int:
+    """Parameters that layers without windows have more where their heads are others (Gemma 4)."""
+    if not model.full_head_dim:
+        return 0
+    sizes = {"head_dim": model.full_head_dim, "num_kv_heads": model.full_num_kv_heads}
+    values = model.keys_as_values * model.hidden_size * model.full_head_dim * model.full_num_kv_heads
+    more = _grouped(model.model_copy(update=sizes)) - _grouped(model) - values
+    return model.num_layers // model.full_attention_step * more
 
 
 def parameters_of_mtp(model: Model) -> int:

@@ -10,7 +10,7 @@ from sympy import Eq, Expr, Gt, Integer, Symbol
 from ..functions import Iverson
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place
-from ..parallel.pipeline import ends, further_layers, held
+from ..parallel.pipeline import counting_places, ends, further_layers, held
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 
@@ -62,5 +62,5 @@ def held_by_layers(terms: TermSet, implementation: Implementation) -> list[Expr]
     return [
         of_all(terms, layer, "saved", held(place, Lifetime.IN_FLIGHT, implementation.choices),
                held_predicting(place, implementation))
-        for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
+        for layer, place in counting_places(implementation.choices).items() if f"{layer}.saved" in terms
     ]

@@ -9,7 +9,7 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Max, Min
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import longest_chunk
+from ..parallel.pipeline import LAYERS, longest_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .expert_layers import dense_at_work
@@ -77,7 +77,7 @@ def _kinds(terms: TermSet) -> list[Expr]:
     """Return the saved tensors of each kind of layer, without outputs of operations that only that kind keeps."""
     return [
         terms[f"{layer}.saved"].symbol - (terms[f"{kept}.saved"].symbol if f"{kept}.saved" in terms else 0)
-        for layer, kept in (("layer", "saved_ops_mlp"), ("expert_layer", "saved_ops_experts"))
+        for layer, kept in zip(LAYERS, ("saved_ops_mlp", "saved_ops_experts", "saved_ops_mlp"), strict=True)
         if f"{layer}.saved" in terms
     ]
 

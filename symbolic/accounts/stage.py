@@ -13,7 +13,7 @@ from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.mesh import DEGREES
 from ..parallel.optimizers import DEALT
-from ..parallel.pipeline import held, held_inputs, instances, whole_model
+from ..parallel.pipeline import counting_places, held, held_inputs, instances, whole_model
 from ..parallel.weights import Weight
 from ..parameters import symbols
 from ..systems import SYSTEMS
@@ -54,7 +54,7 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
         for kind, suffix in (("parameters", ""), ("aligned", ", padded one by one")):
             summands = [
                 product(instances(place, choices), terms[f"{layer}.{prefix}{kind}"].symbol)
-                for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS))
+                for layer, place in counting_places(choices).items()
                 if f"{layer}.{prefix}{kind}" in terms
             ]
             for component in components_of(implementation):
@@ -198,8 +198,7 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
     # The layers share their factors, so their activations are written over the sums of a layer.
     layers = held_by_layers(terms, implementation)
     layers += [_away(terms, layer, place, choices)
-               for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS))
-               if f"{layer}.moved" in terms]
+               for layer, place in counting_places(choices).items() if f"{layer}.moved" in terms]
     outside = [
         component for component in components
         if f"stage.{component.name}.activation" in terms

@@ -12,11 +12,11 @@ from sympy import Expr, Integer
 from ..choices import absent_values
 from ..dimensions import BATCH, OF_EXPERTS, SCORE, SEQUENCE
 from ..implementations import Implementation
-from ..ledger import SITES, Component, Lifetime, Place, Role, Tensor
+from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role, Tensor
 from ..parallel.data import aligned, shard_shape, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
-from ..parallel.pipeline import instances
+from ..parallel.pipeline import instances, layer_kinds
 from ..parallel.weights import State, shapes, weight_of, without_experts
 from ..recompute import WHOLE_LAYER
 from ..systems import SYSTEMS
@@ -176,19 +176,14 @@ def when(tensor: Tensor, implementation: Implementation) -> Expr:
 
 
 def _unit(component: Component) -> str:
-    return {
-        Place.LAYER: "layer and micro-batch", Place.DENSE: "layer and micro-batch",
-        Place.EXPERTS: "layer and micro-batch", Place.MTP: "layer and micro-batch", Place.STAGE: "stage",
-        Place.FIRST: "micro-batch", Place.LAST: "micro-batch",
-    }[component.place]
+    if component.place in (*IN_LAYER, Place.MTP):
+        return "layer and micro-batch"
+    return {Place.STAGE: "stage", Place.FIRST: "micro-batch", Place.LAST: "micro-batch"}[component.place]
 
 
 def add_layers(terms: TermSet, implementation: Implementation) -> None:
-    """Add sums over the components of one layer, with a dense MLP and with experts."""
+    """Add sums over the components of one layer, of each kind."""
     components = components_of(implementation)
-    kinds = {"layer": ("layer", (Place.LAYER, Place.DENSE))}
-    if implementation.choices["layers"] == "experts":
-        kinds["expert_layer"] = ("layer with experts", (Place.LAYER, Place.EXPERTS))
     sums = [
         ("parameters", "elements", "parameters of one {} on one rank"),
         ("aligned", "elements", "parameters of one {} on one rank, padded as data parallelism does"),
@@ -200,7 +195,7 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
         ("saved", "bytes", "tensors saved for the backward pass by one {} and micro-batch"),
         ("moved", "bytes", "saved tensors that wait on the host, of one offloaded {} and micro-batch"),
     ]
-    for name, (words, places) in kinds.items():
+    for name, (words, places) in layer_kinds(implementation.choices).items():
         for kind, unit, meaning in sums:
             parts = [
                 terms[f"{part.name}.{kind}"].symbol for part in components
@@ -214,10 +209,10 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
 
 def add_output_gradients(terms: TermSet, implementation: Implementation) -> None:
     """Add the gradients at the outputs of a layer's projections, which a split backward pass keeps for weights."""
-    for name, place in {"layer": Place.DENSE, "expert_layer": Place.EXPERTS}.items():
+    for name, (_, places) in layer_kinds(implementation.choices).items():
         rows = [
             row for row in kept_rows(implementation)
-            if row.component.place in (Place.LAYER, place) and row.tensor.role is Role.WEIGHT
+            if row.component.place in places and row.tensor.role is Role.WEIGHT
             and len(row.tensor.shape) > 1 and SCORE not in row.tensor.shape
         ]
         if f"{name}.saved" in terms:

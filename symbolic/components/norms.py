@@ -13,7 +13,8 @@ _LOW = ("mixed", "bf16", "fp16", "fp32")
 _RMS, _LAYER, _PLAIN, _UNBIASED = ("rms",), ("layer",), ("layer_plain",), ("layer_unbiased",)
 _LAYERS = (*_LAYER, *_UNBIASED, *_PLAIN)
 #: Kernels of Transformers, in single operations.
-_EAGER = ("eager", "eager_fp32", "eager_scale")
+_WITH_SCALE = ("eager_scale", "eager_power")
+_EAGER = ("eager", "eager_fp32", *_WITH_SCALE)
 #: A scale that is not trained needs no normalised input.
 _TRAINED = ("none",)
 
@@ -89,12 +90,12 @@ def norm_rows(
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
             norm=(*_EAGER, "torch"), normalisation=(*_RMS, *_PLAIN)),
         row("deviations", shape, 8, "transformers", "fp32 differences from the mean, made twice",
-            norm=("eager_scale",), normalisation=_UNBIASED),
+            norm=_WITH_SCALE, normalisation=_UNBIASED),
         row("normalised_fp32", shape, 4, "transformers", "fp32 normalised input, which the scale multiplies",
-            norm=("eager_fp32", "eager_scale"), normalisation=(*_RMS, *_UNBIASED), adapters=_TRAINED),
+            norm=("eager_fp32", *_WITH_SCALE), normalisation=(*_RMS, *_UNBIASED), adapters=_TRAINED),
         row("scale_fp32", scales, 4, "transformers", "fp32 scale, or one plus it",
-            norm=("eager_scale",), normalisation=(*_RMS, *_UNBIASED)),
-        row("one_plus_scale", scales, 2, "transformers", "one plus the scale", norm=("eager_scale",),
+            norm=_WITH_SCALE, normalisation=(*_RMS, *_UNBIASED)),
+        row("one_plus_scale", scales, 2, "transformers", "one plus the scale", norm=_WITH_SCALE,
             normalisation=_LAYER),
         row("normalised", shape, 2, "transformers", "bf16 input divided by its root mean square",
             norm=("eager",), normalisation=_RMS, precision=low, adapters=_TRAINED),
@@ -103,6 +104,8 @@ def norm_rows(
         row("normalised_torch", shape, 4, "megatron_core", "fp32 input divided by its root mean square",
             norm=("torch",), normalisation=_RMS, adapters=_TRAINED),
         row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square", normalisation=_RMS),
+        row("mean_square", tokens, 4, "transformers", "fp32 mean square, taken to a power", norm=("eager_power",),
+            normalisation=_RMS),
         row("deviation", tokens, 4, "megatron_core", "fp32 inverse standard deviation", normalisation=_LAYERS),
         row("mean", tokens, 4, "megatron_core", "fp32 mean; not needed where the output is kept",
             norm=("fused", "torch", *_EAGER), normalisation=(*_LAYER, *_PLAIN)),
@@ -120,7 +123,7 @@ COMPONENTS = (
         "attention_norm", "Norm before attention", 20, Place.LAYER,
         norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, input_storage="layer.input",
                   output_storage="attention.normed"),
-        options={"heads": ("grouped",)},
+        options={"heads": ("grouped", "two_widths")},
         work=norm_work("norm", "attention_norm"),
     ),
     Component(

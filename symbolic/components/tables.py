@@ -10,6 +10,7 @@ from ..dimensions import (
     ALL_POSITIONS,
     BATCH,
     DOCUMENT,
+    FULL_HEAD_DIM,
     HALF_HEAD,
     HEAD_DIM,
     HEADS,
@@ -39,13 +40,13 @@ _ROTARY = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
 
 def _shared(
     words: str, size: int, precisions: tuple[str, ...], kernels: tuple[str, ...] = _OF_ALL, name_of: str = "",
-    when: Expr = ONE, whole: Dimension = HEAD_DIM,
+    when: Expr = ONE, whole: Dimension = HEAD_DIM, heads: str = "grouped",
 ) -> tuple[Tensor, ...]:
     """Cosines and sines that all layers save, and that are gone when the backward pass is over."""
     return tuple(
         saved(f"rope.{name}{suffix}_{name_of or words}", "rope", table, size, "transformers",
               f"{words} {meaning}, shared by all layers", lifetime=Lifetime.SHARED, rope=kernels, when=when,
-              positions=(positions,), heads=("grouped",), precision=precisions)
+              positions=(positions,), heads=(heads,), precision=precisions)
         for positions, suffix, table in (("rotary", "", (SEQUENCE, whole)), ("partial", "_part", _PART))
         for name, meaning in (("cos", "cosines"), ("sin", "sines"))
     )
@@ -103,6 +104,9 @@ COMPONENTS = (
             *(row for kernels, words, size in ((_TWICE, "bf16", 2), (_FP32_TWICE, "fp32", 4))
               for name, when in (("windowed", SOME_WINDOWED), ("whole", SOME_WHOLE))
               for row in _shared(words, size, ("mixed", "bf16"), kernels, f"{name}_{words}", when)),
+            *(row for name, width in (("windowed", HEAD_DIM), ("whole", FULL_HEAD_DIM))
+              for row in _shared("bf16", 2, ("mixed", "bf16"), _TWICE, f"{name}_{width.name}", whole=width,
+                                 heads="two_widths")),
             # Layers that repeat them keep what they repeat in the closures of full recompute alone.
             *_shared("bf16", 2, ("mixed", "bf16"), _OF_EACH, "repeated", rfull),
             *_shared("fp32", 4, ("mixed", "bf16"), _FP32_OF_EACH, "repeated_wide", rfull),

@@ -13,6 +13,7 @@ from ..accounts.peak import CANDIDATES, OF_EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parallel.legality import fixed_values
+from ..parallel.pipeline import LAYERS
 from ..parameters import symbol
 from ..simplify import derivation
 from ..terms import Term, TermSet, in_place
@@ -109,7 +110,7 @@ def total_groups(terms: TermSet) -> tuple[Group, ...]:
 
     every_line = lines()
     groups = [
-        Group("One layer on one rank", of("layer", "expert_layer")),
+        Group("One layer on one rank", of(*LAYERS)),
         Group("Rank $r$ by component and role", tuple(name for name in of("stage") if name in every_line), True),
         Group("Rank $r$ by role, and in all", tuple(name for name in of("stage") if name not in every_line)),
         Group("Memory of a process", of("process")),

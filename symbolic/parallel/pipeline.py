@@ -33,6 +33,9 @@ LONGEST: dict[str, tuple[Expr, Symbol, Symbol]] = {
 #: Those that only layers of two kinds can have.
 OF_TWO_KINDS = ("second_longest", "third_longest")
 
+#: Kinds of layers, as the first part of the names of their terms says.
+LAYERS = ("layer", "expert_layer", "whole_layer")
+
 #: Layers of a stage that is neither first nor last where those two have numbers of their own.
 MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
 
@@ -131,11 +134,30 @@ def instances(place: Place, choices: Mapping[str, str]) -> Expr:
         Place.LAYER: Ldr + Ler if choices["layers"] == "experts" else Ldr,
         Place.DENSE: Ldr,
         Place.EXPERTS: Ler,
+        Place.WINDOWED: Lw,
+        Place.WHOLE: Lr - Lw,
         Place.STAGE: Integer(1),
         Place.FIRST: Iverson(Eq(r, first)),
         Place.LAST: Iverson(Eq(r, last)),
         Place.MTP: mtp * Iverson(Eq(r, last)),
     }[place]
+
+
+def layer_kinds(choices: Mapping[str, str]) -> Mapping[str, tuple[str, tuple[Place, ...]]]:
+    """Return the kinds of layers: what each is in words, and the places in it, of which the last one counts them."""
+    every = (Place.LAYER, Place.DENSE)
+    if choices["heads"] == "two_widths":
+        return {"layer": ("layer with a window", (*every, Place.WINDOWED)),
+                "whole_layer": ("layer without a window", (*every, Place.WHOLE))}
+    kinds = {"layer": ("layer", every)}
+    if choices["layers"] == "experts":
+        kinds["expert_layer"] = ("layer with experts", (Place.LAYER, Place.EXPERTS))
+    return kinds
+
+
+def counting_places(choices: Mapping[str, str]) -> dict[str, Place]:
+    """Return for each kind of layers the place whose instances are their number."""
+    return {kind: places[-1] for kind, (_, places) in layer_kinds(choices).items()}
 
 
 def further_layers(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
@@ -156,6 +178,7 @@ def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: boo
         Place.LAYER: Hd + He if choices["layers"] == "experts" else Hd,
         Place.DENSE: Hd,
         Place.EXPERTS: He,
+        **{kind: (1 - rfull) * nr * instances(kind, choices) for kind in (Place.WINDOWED, Place.WHOLE)},
         Place.FIRST: nf * instances(Place.FIRST, choices),
         Place.LAST: (ns if loss else nl) * instances(Place.LAST, choices),
         Place.MTP: nl * instances(Place.MTP, choices),

@@ -19,7 +19,8 @@ WALKED: Mapping[str, tuple[str, ...]] = {
     "rope": ("shared", "shared_first", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "shared_half", "joined", "joined_held", "joined_repeated"),
     "projections": ("separate", "gate_up", "fused"),
-    "sinks": ("none", "trained"), "capping": ("none", "tanh"), "embedding_norm": ("none",), "dropout": ("none",),
+    "sinks": ("none", "trained"), "capping": ("none", "tanh", "logits"), "embedding_norm": ("none",),
+    "dropout": ("none",),
 }
 
 

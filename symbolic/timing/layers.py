@@ -12,6 +12,7 @@ from ..dimensions import EXPERTS
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
+from ..parallel.pipeline import layer_kinds
 from ..parameters import symbols
 from ..rates import BETWEEN, beside_computing
 from ..systems.combined_passes import are_combined
@@ -21,10 +22,8 @@ from .components import PASSES
 t, gap, tau, of_expert, stall, oe = symbols("t gap tau th st oe")
 _NANO = Integer(10) ** 9
 
-#: Work of a rank once per micro-batch, with the places of its components.
-BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
-    "layer": ("one layer", (Place.LAYER, Place.DENSE)),
-    "expert_layer": ("one layer with experts", (Place.LAYER, Place.EXPERTS)),
+#: Work of a rank once per micro-batch beside that of its layers, with the places of its components.
+_ENDS: dict[str, tuple[str, tuple[Place, ...]]] = {
     "input": ("the embedding", (Place.FIRST,)),
     "output": ("final norm, head and loss", (Place.LAST,)),
     "prediction": ("one further prediction (MTP), beside its layer", (Place.MTP,)),
@@ -48,11 +47,10 @@ TRAFFIC = tuple(
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:
     """Add the FLOPs, computing, recomputing and waiting of every block, and its passes as a whole."""
-    for block, (words, places) in BLOCKS.items():
+    layers = {kind: (f"one {words}", places) for kind, (words, places) in layer_kinds(implementation.choices).items()}
+    for block, (words, places) in {**layers, **_ENDS}.items():
         names = [item.name for item in components_of(implementation) if item.place in places]
         if not any(f"{name}.forward_time" in terms for name in names):
-            continue
-        if block == "expert_layer" and implementation.choices["layers"] != "experts":
             continue
         sums = partial(_sum, terms, names)
         terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
@@ -61,13 +59,13 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
                       f"{words}: FLOPs of gradients of frozen weights, which nobody needs")
         terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
                   f"{words}: products for gradients of weights, a part of the backward pass")
-        if implementation.choices["recompute_saves"] == "ops" and block in ("layer", "expert_layer"):
+        if implementation.choices["recompute_saves"] == "ops" and block in layers:
             products, core = sums("product_time"), sums("core_time")
             terms.add(f"{block}.kept_computing", total(products / 2, core), "s",
                       f"{words}: products whose outputs full recompute keeps: every second one, and core attention")
             terms.add(f"{block}.kept_flops", total(terms[f"{block}.forward_flops"].symbol, sums("core_flops")) / 2,
                       "FLOP", f"{words}: FLOPs of those")
-        unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
+        unnamed = UNNAMED if block in layers else Integer(0)
         terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
         again = total(sums("repeated_time"), *(sums(f"{group.name}_repeated_time") for group in BETWEEN))
         if again != 0:

@@ -9,7 +9,7 @@ from sympy import Expr, Gt, Integer
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import PARTS, chunks, instances, recomputed_layers
+from ..parallel.pipeline import PARTS, chunks, counting_places, instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..rates import BETWEEN, stream_time
@@ -21,11 +21,8 @@ from .layers import TRAFFIC
 
 rfull, Lr = symbols("rfull Lr")
 
-#: The place that says how often rank r has a block.
-PLACES: dict[str, Place] = {
-    "layer": Place.DENSE, "expert_layer": Place.EXPERTS, "input": Place.FIRST, "output": Place.LAST,
-    "prediction": Place.MTP,
-}
+#: The place that says how often rank r has a block beside its layers.
+_ENDS: dict[str, Place] = {"input": Place.FIRST, "output": Place.LAST, "prediction": Place.MTP}
 #: Parts of a micro-batch's time.
 MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
               *(f"{group.name}_waiting" for group in BETWEEN), "copying", "sharding_waiting")
@@ -34,7 +31,9 @@ MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputi
 def add_stage(terms: TermSet, implementation: Implementation) -> None:
     """Add rank r's time per micro-batch: computing, recomputing, waiting for others, adding up gradients."""
     choices = implementation.choices
-    counts = {block: instances(place, choices) for block, place in PLACES.items() if f"{block}.forward_time" in terms}
+    kinds = counting_places(choices)
+    counts = {block: instances(place, choices) for block, place in {**kinds, **_ENDS}.items()
+              if f"{block}.forward_time" in terms}
 
     def summed(kind: str, blocks: Iterable[str] = counts) -> Expr:
         return total(*(
@@ -42,7 +41,7 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
             for block in blocks if f"{block}.{kind}" in terms
         ))
 
-    layers = [block for block in ("layer", "expert_layer") if block in counts]
+    layers = [block for block in kinds if block in counts]
 
     def repeated(kind: str, of_modules: str, kept: str = "") -> Expr:
         whole = total(summed(kind, layers), product(Integer(-1), summed(kept, layers)))
@@ -107,9 +106,9 @@ def add_chunks(terms: TermSet, choices: Mapping[str, str]) -> None:
     count, known = chunks(choices), tuple(f"{way}_computing" for way in PASSES)
     known += tuple(f"{way}_launching" for way in PASSES)
     known += tuple(f"{group.name}_{way}_waiting" for group in BETWEEN for way in PASSES)
-    ends = {block: product(instances(PLACES[block], choices), total(*(
+    ends = {block: product(instances(_ENDS[block], choices), total(*(
         terms[f"{block}.{kind}"].symbol for kind in known if f"{block}.{kind}" in terms)))
-        for block in ("input", "output", "prediction") if f"{block}.forward_time" in terms}
+        for block in _ENDS if f"{block}.forward_time" in terms}
     whole = terms["stage.microbatch_time"].symbol
     before, behind = ends.pop("input"), total(*ends.values())
     between = terms.add("stage.middle_chunk", total(whole, *(product(Integer(-1), own) for own in (before, behind)))

@@ -30,7 +30,7 @@ ONE_OF_EACH = {(*(model := Model.named(name)).architecture.values(), model.model
 NOT_MEGATRON = {
     "residual": ("parallel", "parallel_one"), "qk_norms": ("heads",),
     "capping": ("tanh",), "mlp": ("xielu",), "positions": ("alibi",),
-    "normalisation": ("layer_unbiased", "layer_plain"),
+    "normalisation": ("layer_unbiased", "layer_plain"), "heads": ("two_widths",),
 }
 
 

@@ -17,6 +17,11 @@ QWEN = CONFIGS["small qwen3_moe, every second layer"]
 LLAMA4 = CONFIGS["small llama4_text, dense first"]
 DEEPSEEK = CONFIGS["small deepseek_v3"]
 GPT = CONFIGS["small gpt2, inner width"]
+GEMMA4 = {
+    "model_type": "gemma4_text", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32, "vocab_size": 100,
+    "max_position_embeddings": 64, "hidden_size_per_layer_input": 0,
+}
 NEOX = CONFIGS["small gpt_neox, sequential"]
 PARALLEL = CONFIGS["small gpt_neox, parallel"]
 REMOVE = object()
@@ -31,8 +36,10 @@ def test_the_tables_have_every_family() -> None:
     """One table counts part by part, the other whole models as they are published."""
     public = json.loads((DATA / "public_configs.json").read_text())
     rows = [*CONFIGS.values(), *(row["config"] for row in public.values() if row["answer"] == "read")]
-    # No published one of the first is at hand, drawn ones are tested against Transformers; the last is another name.
-    others = {"granitemoeshared", "exaone_moe", "hyperclovax", "ministral", "vaultgemma", "bailing_moe_v2"}
+    # No published one of the first is at hand, drawn ones are tested against Transformers; the next is another name,
+    # and those of Gemma 4 are models of images.
+    others = {"granitemoeshared", "exaone_moe", "hyperclovax", "ministral", "vaultgemma", "bailing_moe_v2",
+              "gemma4_text", "gemma4_unified_text"}
     assert {config["model_type"] for config in rows} >= set(FAMILIES) - others
 
 
@@ -54,6 +61,13 @@ def test_the_tables_have_every_family() -> None:
         (changed(LLAMA4, moe_layers=None, interleave_moe_layer_step=2), {"moe_layer_step": 2}),
         (changed(LLAMA4, head_dim=REMOVE), {"head_dim": 128}),
         (changed(LLAMA4, head_dim=None), {"head_dim": 16}),
+        (GEMMA4, {"full_head_dim": 32, "full_num_kv_heads": 2, "full_attention_step": 6, "attention_window": 512,
+                  "keys_as_values": False, "logit_softcapping": False}),
+        (changed(GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1), {"full_num_kv_heads": 1}),
+        (changed(GEMMA4, num_global_key_value_heads=1), {"full_num_kv_heads": 2}),
+        (changed(GEMMA4, num_hidden_layers=3), {"full_attention_step": 3}),
+        (changed(GEMMA4, per_layer_config={"05": {"head_dim": 24, "num_key_value_heads": 1}}),
+         {"full_head_dim": 24, "full_num_kv_heads": 1}),
         (DEEPSEEK, {"head_dim": 20, "num_kv_heads": 4, "q_lora_rank": 28, "first_dense_layers": 2}),
         (changed(DEEPSEEK, head_dim=8, hidden_size=65), {"head_dim": 20}),
         (changed(DEEPSEEK, q_lora_rank=None), {"q_lora_rank": 0}),
@@ -138,6 +152,26 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
         (changed(NEOX, rope_parameters={"partial_rotary_factor": "all"}),
          "rotary_pct = 'all': must be a number that leaves at least one of 16 elements of a head, and at most 1; "
          "nearest legal: 0.25 or 1"),
+        (changed(GEMMA4, hidden_size_per_layer_input=REMOVE),
+         "hidden_size_per_layer_input = 256: must be one of 0, None: embeddings of each layer are not counted yet; "
+         "nearest legal: 0"),
+        (changed(GEMMA4, num_kv_shared_layers=2),
+         "num_kv_shared_layers = 2: must be 0: keys and values shared between layers are not counted yet; "
+         "nearest legal: 0"),
+        (changed(GEMMA4, enable_moe_block=True, num_experts=4),
+         "enable_moe_block = True: must be false: experts beside the MLP are not counted yet; nearest legal: false"),
+        (changed(GEMMA4, layer_types=3 * ["full_attention"], num_hidden_layers=3),
+         "layer_types = ['full_attention', 'full_attention', 'full_attention']: must name 3 layers, full_attention"
+         " every n-th and last and sliding_attention the others: another order of heads of two widths is not counted"
+         " yet"),
+        (changed(GEMMA4, per_layer_config={"04": {"head_dim": 32}}),
+         "per_layer_config = {'04': {'head_dim': 32}}: must give all layers without windows the same head_dim and"
+         " num_key_value_heads, and others nothing"),
+        (changed(GEMMA4, num_hidden_layers=8),
+         "layer_types = absent: must name 8 layers, full_attention every n-th and last and sliding_attention the"
+         " others: another order of heads of two widths is not counted yet"),
+        (changed(GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=3),
+         "num_global_key_value_heads = 3: must divide num_attention_heads = 4; nearest legal: 2 or 4"),
         (changed(NEOX, attention_bias=False),
          "attention_bias = False: must be true: a bias of the MLP alone is not counted yet; "
          "nearest legal: true"),

@@ -39,6 +39,17 @@ def _latent(draw: Random) -> dict[str, Any]:
     }
 
 
+def _two_widths(draw: Random) -> dict[str, Any]:
+    """Draw heads of layers without windows, some wider than those of which a kernel shares keys."""
+    step = draw.randint(2, 3)
+    return {
+        "layer_types": (["sliding_attention"] * (step - 1) + ["full_attention"]) * draw.randint(1, 3),
+        "global_head_dim": draw.choice((8, 40, 256, 264)), "num_global_key_value_heads": draw.choice((1, None)),
+        "attention_k_eq_v": draw.random() < 0.5, "attention_bias": draw.random() < 0.5,
+        "final_logit_softcapping": draw.choice((30.0, None)),
+    }
+
+
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 _EITHER = (False, True)
 #: Keys that only some families have, by ``model_type``, with values to draw.
@@ -54,6 +65,8 @@ FAMILIES: Mapping[str, Draw] = {
     "gemma": _some(attention_bias=_EITHER),
     "gemma2": _some(final_logit_softcapping=(30.0, None), attn_logit_softcapping=(50.0, None)),
     "gemma3_text": _some(attention_bias=_EITHER),
+    "gemma4_text": lambda draw: {**_two_widths(draw), "hidden_size_per_layer_input": 0},
+    "gemma4_unified_text": _two_widths,
     "glm": _some(partial_rotary_factor=_SHARES, attention_bias=_EITHER),
     "glm4": _some(partial_rotary_factor=_SHARES, attention_bias=_EITHER),
     "granite": _some(attention_bias=_EITHER, mlp_bias=_EITHER, embedding_multiplier=(1.0, 12.0)),
@@ -84,7 +97,7 @@ FAMILIES: Mapping[str, Draw] = {
     "youtu": _latent,
 }
 #: Families with windows, wider than any sequence here: of narrower ones see docs/limits.md.
-_WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3", "vaultgemma")
+_WINDOWED = ("cohere2", "gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text", "olmo3", "vaultgemma")
 #: Families whose heads share out the residual stream: others may have wider ones.
 _EVEN_HEADS = ("apertus", "bloom", "cohere", "falcon", "helium", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3",
                "stablelm")
@@ -110,6 +123,8 @@ def random_config(draw: Random, family: str) -> dict[str, Any]:
         "max_position_embeddings": 64, "tie_word_embeddings": draw.random() < 0.5,
         **({"sliding_window": 64} if family in _WINDOWED else {}), **FAMILIES[family](draw),
     }
+    if "layer_types" in config:
+        config["num_hidden_layers"] = len(config["layer_types"])
     if family in _EVEN_HEADS and family != "helium":  # the others take none
         del config["head_dim"]
     if family in _OWN_KEYS:  # their classes call the rotary part so

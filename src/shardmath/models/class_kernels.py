@@ -18,6 +18,7 @@ _UNTAKEN = {"expert_adapters": "none"}
 _TOP = {"router": "huggingface_top", "router_precision": "bf16", **_UNTAKEN}
 #: Transformers leaves the weights of some routers in fp32.
 _WIDE = {"router_weights": "fp32"}
+_GEMMA4 = {"norm": "eager_power", "rope": "shared_twice"}
 _PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
 _PICKED = {"projections": "fused", "value": "picked", "softmax": "low"}
 
@@ -37,6 +38,8 @@ CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
     "gemma": _SCALE,
     "gemma2": {**_SCALE, "attention": "eager"},
     "gemma3_text": {**_SCALE, **_ALL, "rope": "shared_twice"},
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm": _PAIRS,
     "glm4": _PAIRS,
     "glm4_moe": {"rope": "joined", **_ALL, **_WIDE},
@@ -86,5 +89,5 @@ def bridge_kernels(model_type: str, architecture: Mapping[str, str]) -> dict[str
 
     Bounded scores and logits come with FlexAttention there, whatever the family.
     """
-    bounded = {"attention": "flex"} if architecture["capping"] == "tanh" else {}
+    bounded = {"attention": "flex"} if architecture["capping"] != "none" else {}
     return {**_BRIDGE_KERNELS.get(model_type, {}), **bounded}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -21,16 +20,18 @@ from shardmath.models.latent_families import LATENT
 from shardmath.models.layer_norm_families import LAYER_NORM
 from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
+from shardmath.models.two_width_families import TWO_WIDTHS
 from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "TEXT_NAMES", "WITH_TEXT", "family_of", "model_of", "read_model"]
 
 FAMILIES: dict[str, type[Family]] = {**DENSE, **EARLY, **GATED, **LATENT, **LAYER_NORM, **EXPERTS,
-                                    **GROUPED_EXPERTS, **FURTHER_EXPERTS}
+                                    **GROUPED_EXPERTS, **FURTHER_EXPERTS, **TWO_WIDTHS}
 """The families that can be read, by ``model_type``."""
 
 WITH_TEXT: dict[str, str] = {
-    "gemma3": "gemma3_text", "internvl": "qwen2", "llama4": "llama4_text", "llava": "llama", "mistral3": "mistral",
+    "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text", "internvl": "qwen2",
+    "llama4": "llama4_text", "llava": "llama", "mistral3": "mistral",
     "qwen2_5_vl": "qwen2", "qwen2_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe",
 }
 """Models of text and images whose ``text_config`` is read, with the family of one that names none."""
@@ -93,9 +94,7 @@ def family_of(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
         raise InputError("model_type", ABSENT, "must be there, as in every config.json of Transformers", "llama")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted([*FAMILIES, *WITH_TEXT]))
-        inner = config.get("text_config")
-        missing = _missing(model_type, inner if isinstance(inner, dict) else config)
-        raise InputError("model_type", model_type, missing or f"must be one of {supported}")
+        raise InputError("model_type", model_type, _missing(model_type) or f"must be one of {supported}")
     if "text_config" in config:
         rule = "must not be there: pass the config.json of the language model alone"
         raise InputError("text_config", config["text_config"], rule)
@@ -112,19 +111,18 @@ def _text_family(model_type: str, config: dict[str, Any]) -> tuple[str, dict[str
     stated = inner.get("model_type", usual)
     family = usual if stated == model_type else TEXT_NAMES.get(stated, stated) if isinstance(stated, str) else stated
     if not isinstance(family, str) or family not in FAMILIES:
-        rule = _missing(family, inner) or f"must be a family that is read, such as {usual}"
+        rule = _missing(family) or f"must be a family that is read, such as {usual}"
         raise InputError("text_config.model_type", stated, rule, usual)
     shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return family, {**shared, **inner}, "text_config."
 
 
-def _missing(model_type: object, keys: Mapping[str, Any]) -> str:
+def _missing(model_type: object) -> str:
     """Return how near a file of a family that is not read is to one that is; nothing for an unknown family."""
     missing = UNREAD.get(model_type) if isinstance(model_type, str) else None
     if missing is None:
         return ""
-    parts = ", ".join((missing.component, *(part for key, usual, part in missing.parts if keys.get(key, usual))))
-    return f"must be a family that is read: it is {missing.nearest} with {parts}, which is not counted yet"
+    return f"must be a family that is read: it is {missing.nearest} with {missing.component}, which is not counted yet"
 
 
 def _under_its_key(error: InputError, family: type[Family], config: dict[str, Any], prefix: str) -> InputError:

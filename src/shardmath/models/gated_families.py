@@ -248,7 +248,7 @@ class Gemma3(Gemma2):
     attn_logit_softcapping: Annotated[float | None, only(None, why=": Gemma 3 applies none")] = None
     final_logit_softcapping: float | None = None
     use_bidirectional_attention: Annotated[
-        bool | None, only(False, None, why=": attention to later tokens is not counted yet")] = False
+        Any, only(False, None, why=": attention to later tokens is not counted yet")] = False
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""

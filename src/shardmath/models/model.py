@@ -64,10 +64,12 @@ class Model(Record):
     ``attention_softcapping``, ``logit_softcapping``: scores and logits are bounded by tanh (Gemma 2).
     ``attention_sinks``: every head has a trained logit beside its scores, of no key (GPT-OSS).
     ``attention_window``: tokens that a query attends to in layers with a window, itself included; all layers have one
-    but every ``full_attention_step``-th (0: all of them). ``model_type``: the family where its classes in Transformers
-    have kernels of their own. ``gelu``: how Hugging Face Transformers
-    computes GELU, ``fused`` in one kernel, as all other implementations do, or in the steps of its ``gelu_new``,
-    ``gelu_fast`` or ``gelu_python``, which keep more.
+    but every ``full_attention_step``-th (0: all of them). Where these have heads of another width and number, they are
+    ``full_head_dim`` wide, ``full_num_kv_heads`` of them are those of keys and values, values are normalised without a
+    scale in all layers, and with ``keys_as_values`` they come out of the projection of keys in layers without a window
+    (Gemma 4). ``model_type``: the family where its classes in Transformers have kernels of their own. ``gelu``: how
+    Hugging Face Transformers computes GELU, ``fused`` in one kernel, as all other implementations do, or in the steps
+    of its ``gelu_new``, ``gelu_fast`` or ``gelu_python``, which keep more.
 
     Experts: layer i, counted from 1, has them if ``moe_layer_step`` divides i and i is above
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
@@ -128,6 +130,9 @@ class Model(Record):
     attention_sinks: bool = False
     attention_window: Count = 0
     full_attention_step: Count = 0
+    full_head_dim: Count = 0
+    full_num_kv_heads: Count = 0
+    keys_as_values: bool = False
     model_type: Family = ""
     learned_positions: Count = 0
     alibi: bool = False
@@ -168,7 +173,7 @@ class Model(Record):
             "norms": self.norms,
             "qk_norms": self.qk_norms,
             "mlp": self.mlp,
-            "heads": "latent" if self.kv_lora_rank else "grouped",
+            "heads": self._heads,
             "layers": "experts" if self.num_experts else "dense",
             "predictions": "dense" if self.dense_mtp_layers and self.num_mtp_layers else "experts",
             "residual": self._residual,
@@ -176,7 +181,7 @@ class Model(Record):
             "embedding_norm": "norm" if self.embedding_norm else "none",
             "window": "sliding" if self.attention_window else "none",
             "sinks": "trained" if self.attention_sinks else "none",
-            "capping": "tanh" if self.attention_softcapping or self.logit_softcapping else "none",
+            "capping": "tanh" if self.attention_softcapping else "logits" if self.logit_softcapping else "none",
             "scores": self.expert_scores,
         }
 
@@ -193,6 +198,12 @@ class Model(Record):
         if self.attention_output_bias or self.mlp_bias:
             return "some"
         return "linear" if self.linear_bias else "qkv"
+
+    @property
+    def _heads(self) -> str:
+        if self.kv_lora_rank:
+            return "latent"
+        return "two_widths" if self.full_head_dim else "grouped"
 
     @property
     def _residual(self) -> str:

@@ -14,7 +14,8 @@ __all__ = ["refuse_contradictions"]
 
 def refuse_contradictions(model: Model) -> None:
     """Raise InputError for the first rule that the fields of ``model`` break together."""
-    for rule in (_heads, _biases, _activation, _positions, _experts, _expert_layers, _latent_attention, _ledger):
+    for rule in (_heads, _heads_without_windows, _biases, _activation, _positions, _experts, _expert_layers,
+                 _latent_attention, _ledger):
         rule(model)
 
 
@@ -23,6 +24,26 @@ def _heads(model: Model) -> None:
     if heads % kv_heads:
         rule = f"must divide num_attention_heads = {heads}"
         raise InputError("num_kv_heads", kv_heads, rule, nearest_divisors(kv_heads, heads))
+
+
+def _heads_without_windows(model: Model) -> None:
+    """Check heads of layers without windows: there are layers of both kinds, and key heads share out the queries."""
+    if not model.full_head_dim:
+        _refuse_any(model, ("full_num_kv_heads", "keys_as_values"), "full_head_dim")
+        return
+    heads, kv_heads, why = model.num_attention_heads, model.full_num_kv_heads, "with full_head_dim"
+    _need(model, ("attention_window", "full_num_kv_heads"), why)
+    if heads % kv_heads:
+        raise InputError("full_num_kv_heads", kv_heads, f"must divide num_attention_heads = {heads}",
+                         nearest_divisors(kv_heads, heads))
+    if not 2 <= model.full_attention_step <= model.num_layers:
+        rule = f"must be from 2 to num_layers = {model.num_layers} {why}: some layers have windows, and some have none"
+        raise InputError("full_attention_step", model.full_attention_step, rule, str(model.num_layers))
+    if not model.qk_norm:
+        raise InputError("qk_norm", False, f"must be true {why}: without is not counted yet", "true")
+    for field in ("num_experts", "kv_lora_rank", "qk_rope_head_dim", "learned_positions"):
+        if getattr(model, field):
+            raise InputError(field, getattr(model, field), f"must be 0 {why}: both are not counted yet", "0")
 
 
 def _biases(model: Model) -> None:

@@ -9,14 +9,10 @@ __all__ = ["UNREAD", "Missing"]
 
 
 class Missing(NamedTuple):
-    """Why a family is not read: it is like ``nearest`` but for ``component``, and ``parts`` that some files have.
-
-    A part is named by its key, which has ``default`` where a file leaves it out and is there unless the value is false.
-    """
+    """Why a family is not read: it is like ``nearest`` but for ``component``."""
 
     nearest: str
     component: str
-    parts: tuple[tuple[str, object, str], ...] = ()
 
 
 _LINEAR = "linear attention (gated delta rule) in most layers"
@@ -27,16 +23,8 @@ _RELATIVE = "positions as logits of distances, and short convolutions"
 _SINKS = "windows but in the first of four layers, and sinks that scale attention's output"
 _IN_TURNS = "layers that are run several times"
 
-_GEMMA4 = Missing("gemma3_text", "norms of values, heads of another width in layers without windows", (
-    ("attention_k_eq_v", False, "values that are their keys"),
-    ("hidden_size_per_layer_input", 256, "embeddings of each layer"),
-    ("num_kv_shared_layers", 0, "keys and values shared between layers"),
-    ("enable_moe_block", False, "experts beside the MLP"),
-))
-
 #: By ``model_type``.
-UNREAD: Mapping[str, Missing] = {**dict.fromkeys(("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
-                                                 _GEMMA4), **{name: Missing(*why) for name, why in {
+UNREAD: Mapping[str, Missing] = {name: Missing(*why) for name, why in {
     "afmoe": ("qwen3_moe", "a gate of attention's output, norms on both sides, and sigmoid scores"),
     "aria_text": ("mixtral", "shared experts, and a router that chooses before its softmax"),
     "axk1": ("deepseek_v3", "a norm behind experts"),
@@ -106,4 +94,4 @@ UNREAD: Mapping[str, Missing] = {**dict.fromkeys(("gemma4", "gemma4_text", "gemm
     "xglm": ("opt", "positions of sines"),
     "zamba2": ("llama", f"{_MAMBA} beside a shared attention"),
     "zaya": ("qwen3_moe", "convolutions of queries and keys, and routers that are MLPs"),
-}.items()}}
+}.items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["step_of", "windows_of"]
+__all__ = ["FULL", "SLIDING", "step_of", "windows_of"]
 
-_FULL = "full_attention"
-_SLIDING = "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 
 
 def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int = 0) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int 
 
 def step_of(layer_types: Sequence[str]) -> int | None:
     """Return N where every N-th layer attends to whole sequences, 0 if all have windows; None without such a step."""
-    whole = [number for number, kind in enumerate(layer_types, 1) if kind == _FULL]
-    if any(kind not in (_FULL, _SLIDING) for kind in layer_types):
+    whole = [number for number, kind in enumerate(layer_types, 1) if kind == FULL]
+    if any(kind not in (FULL, SLIDING) for kind in layer_types):
         return None
     if not whole:
         return 0

@@ -24,7 +24,7 @@ from ...functions import Iverson, Max
 from ...implementations import Implementation
 from ...ledger import IN_LAYER, Lifetime, Place, Role
 from ...parallel.data import are_apart, bytes_per_element, gradients_stay, states
-from ...parallel.pipeline import instances
+from ...parallel.pipeline import LAYERS, instances
 from ...parameters import symbols
 from ...terms import TermSet, product, total
 from ..rows import components_of, kept_rows, local_shape
@@ -55,7 +55,7 @@ BUFFERED = GATHERING * SEVERAL
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
     """Return a sum over one layer: the larger one where there are two kinds of layers."""
-    return Max(*(sum_of(terms, layer, kind) for layer in ("layer", "expert_layer") if f"{layer}.{kind}" in terms))
+    return Max(*(sum_of(terms, layer, kind) for layer in LAYERS if f"{layer}.{kind}" in terms))
 
 
 def outside(terms: TermSet, implementation: Implementation, kind: str, *places: Place) -> Expr:

@@ -89,10 +89,10 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
          " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
         ("scores or logits that are bounded by tanh in Megatron-Core without FlexAttention: choose attention = flex, as"
-         " Megatron-Bridge has it for Gemma 2", choices["capping"] == "tanh" and choices["attention"] != "flex"
+         " Megatron-Bridge has it for Gemma 2", choices["capping"] != "none" and choices["attention"] != "flex"
          and choices["router"] not in TRANSFORMERS_ROUTERS),
         ("FlexAttention in models whose scores and logits have no bounds: choose attention = flash",
-         choices["attention"] == "flex" and choices["capping"] != "tanh"),
+         choices["attention"] == "flex" and choices["capping"] == "none"),
         ("FlexAttention with dropout, which Megatron-Bridge then takes single operations for: choose dropout = none",
          choices["attention"] == "flex" and choices["dropout"] != "none"),
         (f"{of_adapters} with adapters", bool(of_adapters) and choices["adapters"] != "none"),
@@ -149,6 +149,23 @@ _LEFT_WIDE: Mapping[str, tuple[str, ...]] = {
     "precision": ("bf16",), "data_parallel": ("ddp",), "adapters": ("none",), "layers": ("experts",),
     "router": ("huggingface", "huggingface_bounded"),
 }
+
+
+#: With which choices heads of two widths are counted: those of Gemma 4's layers in Transformers.
+_TWO_WIDTHS: Mapping[str, tuple[str, ...]] = {
+    "norm": ("eager_power",), "normalisation": ("rms",), "qk_norms": ("head",), "projections": ("separate",),
+    "rope": ("shared_twice",), "positions": ("rotary",), "window": ("sliding",), "sinks": ("none",),
+    "attention": ("sdpa", "flash", "eager"), "layers": ("dense",), "residual": ("sequential",),
+    "precision": ("bf16", "mixed"), "documents": ("one",), "adapters": ("none",),
+    "data_parallel": ("ddp",), "peak": ("saved",),
+}
+
+
+def of_two_widths(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    """Refuse heads of two widths beside anything that no class of Transformers has with them, or not counted yet."""
+    wide = choices["heads"] == "two_widths"
+    return tuple((f"heads of two widths with {axis} = {choices[axis]}: choose {' or '.join(options)}",
+                  wide and choices[axis] not in options) for axis, options in _TWO_WIDTHS.items())
 
 
 def of_routers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

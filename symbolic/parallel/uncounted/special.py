@@ -10,8 +10,8 @@ from ...choices import TRANSFORMERS_ROUTERS, UNGATED
 #: Axes of which some options are counted with a plain training step alone: none of FP8, adapters, autocast, moments.
 _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
     "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("post", "both"), "qk_norms": ("heads", "width"),
-    "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu", "relu2", "xielu"),
-    "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
+    "residual": ("parallel_one",), "capping": ("tanh", "logits"), "mlp": ("geglu", "relu", "relu2", "xielu"),
+    "norm": ("eager_fp32", "eager_scale", "eager_power"), "projections": ("qkv", "gate_up"), "heads": ("two_widths",),
     "rope": ("shared_half", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32",
              "joined_repeated"),
     "sinks": ("trained",), "positions": ("alibi",), "embedding_norm": ("norm",), "value": ("picked",),
@@ -32,7 +32,8 @@ WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
 
 #: Those that are counted beside adapters of PEFT in dense models, on one GPU and with DistributedDataParallel.
 DENSE_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
-    "normalisation": ("layer_plain",), "norms": ("post", "both"), "qk_norms": ("width",), "capping": ("tanh",),
+    "normalisation": ("layer_plain",), "norms": ("post", "both"), "qk_norms": ("width",),
+    "capping": ("tanh", "logits"),
     "mlp": ("geglu",), "norm": ("eager_fp32", "eager_scale"),
     "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32"),
 }

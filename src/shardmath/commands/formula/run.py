@@ -374,7 +374,8 @@ def names(implementation: str = FIRST, kernels: Mapping[str, str] | None = None)
 #: Titles of groups that are no component, by the first part of their terms' names.
 _OTHER_GROUPS = {
     "": "Definitions, and the peak", "local": "Sizes on one rank", "layer": "One layer on one rank",
-    "expert_layer": "One layer with experts on one rank", "stage": "Rank r", "process": "Memory of a process",
+    "expert_layer": "One layer with experts on one rank", "whole_layer": "One layer without a window on one rank",
+    "stage": "Rank r", "process": "Memory of a process",
     "first": "The first rank", "second": "The second rank", "penultimate": "The last rank but one",
     "last": "The last rank", "step": "One step", "spent": "Parts of the step time",
 }
