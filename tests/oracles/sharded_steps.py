@@ -241,8 +241,7 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
 
     ``sizes`` are L, h, a, k, d, f, v, s and b; with qkn = 1 the model is a Qwen3. ``stays``: parameters stay gathered
     behind the forward pass. ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the
-    backward pass, as in
-    torchtitan's ``OptimizersInBackwardContainer``.
+    backward pass, as in torchtitan's ``OptimizersInBackwardContainer``.
     """
     recorder = Recorder()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())

@@ -46,7 +46,7 @@ DEGREES: dict[str, dict[str, tuple[int, ...]]] = {
 LOCAL = {"peak": "megatron_local", "weight_gradient": "separate", "rope": "unfused", "value": "view"}
 #: Kernels with which steps of an implementation are replayed, where not only with its own.
 KERNELS: dict[str, tuple[dict[str, str], ...]] = {
-    "huggingface": ({"peak": "torch"},),
+    "huggingface": ({"peak": "torch"}, {"peak": "torch"}, {"peak": "torch", "optimizer": "sgd_momentum"}),
     "megatron": ({}, {}, {"weight_gradient": "separate"}, LOCAL, {**LOCAL, "optimizer_kernel": "foreach"}),
 }
 PARTS = {"torchtitan": ("selective",), "megatron": ("core_attention", "mlp", "core_attention+mlp")}

@@ -45,6 +45,16 @@ class MegatronUnits:
         self._buckets = list(self._of_units() if values["sharded_weights"] else self._by_size())
         self._place = {parameter: place for place, bucket in enumerate(self._buckets)
                        for parameter in bucket.parameters}
+        units = {"FIRST": "embedding", "LAST": "last", **dict.fromkeys(IN_LAYER, "layer")}
+        self._units: dict[tuple[str, int], list[int]] = {}
+        self._modules: dict[str, list[Row]] = {}
+        for row, layer in self._parameters():
+            own = self._units.setdefault((units[row.place], layer), [])
+            if (place := self._place[row.name, layer]) not in own:
+                own.append(place)
+        for row in rows.every:
+            if row.role == "weight":
+                self._modules.setdefault(row.module, []).append(row)
         self._gathered: dict[int, int] = {}
         self._unused: set[int] = set()
         self._is_backward = False
@@ -111,18 +121,12 @@ class MegatronUnits:
 
     def _named(self, modules: str) -> list[Parameter]:
         """Return the parameters of modules at work."""
-        return [(row.name, self._bound.layer if row.place in IN_LAYER else 0) for row in self._rows.every
-                if row.role == "weight" and row.module in modules.split("/")]
+        return [(row.name, self._bound.layer if row.place in IN_LAYER else 0)
+                for module in modules.split("/") for row in self._modules.get(module, ())]
 
     def _unit(self, unit: str) -> list[int]:
         """Return the places of the buckets with the weights of a unit."""
-        if unit == "layer":
-            layer = self._bound.layer
-            return sorted({place for (name, of), place in self._place.items()
-                           if of == layer and self._buckets[place].is_unit})
-        place = {"embedding": "FIRST", "last": "LAST"}[unit]
-        return sorted({self._place[row.name, 0] for row in self._rows.every
-                       if row.role == "weight" and row.place == place and (row.name, 0) in self._place})
+        return self._units.get((unit, self._bound.layer if unit == "layer" else 0), [])
 
     def _gather(self, places: list[int], step: int) -> None:
         """Gather buckets, and those that follow by ``step``; 0 gathers none ahead."""
