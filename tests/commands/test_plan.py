@@ -199,6 +199,7 @@ def test_the_layout_that_deepseek_v3_was_trained_in() -> None:
 
 @pytest.mark.parametrize(("changes", "field", "nearest"), [
     ({"tokens": "15 trillion"}, "tokens", "15T"), ({"tokens": 0}, "tokens", "1"), ({"tokens": "1.5"}, "tokens", "2"),
+    ({"tokens": "15"}, "tokens", "16777216"), ({"budget": "1M", "price": None}, "budget", "--price h100-80gb=2.1"),
     ({"deadline": "90 years"}, "deadline", "90d"), ({"budget": "-1"}, "budget", "1"), ({"gpus": []}, "gpus", None),
     ({"gpus": ["h100-80gb", "H100 80GB"]}, "gpus", None), ({"num_gpus": ()}, "num_gpus", None),
     ({"price": {"b200": 3}}, "price", "h100-80gb"), ({"price": {"h100-80gb": "cheap"}}, "price", "2.5"),

@@ -103,6 +103,14 @@ def plan(
               for kind, amount in zip(clusters, by_kind, strict=True)}
     ends = None if deadline is None else float(duration("deadline", deadline))
     limit = None if budget is None else float(money("budget", budget, "20M"))
+    if limit is not None and None in priced.values():
+        kind = next(kind for kind, amount in priced.items() if amount is None)
+        rule = f"must be given with the price of a GPU-hour of {kind}"
+        raise InputError("budget", budget, rule, f"--price {kind}=2.1")
+    step = batches[0] * parts[0].seq_length
+    if parts[0].tokens < step:
+        rule = "must be enough for one step before later phases, and may end with B or T"
+        raise InputError("tokens", tokens, rule, str(step + sum(part.tokens for part in parts[1:])))
     fails = failures_of(failures, pause, restart)
     grams, grid = electricity_of(carbon)
     if not num_gpus and ends is None:
