@@ -20,7 +20,7 @@ ENDS = frozenset(("embed_tokens", "lm_head"))
 _ALL = ("all-linear", "all_linear", "all", "linear")
 #: A pattern for projections of all layers, as files of Axolotl have it for models of images: blocks, and their parts.
 _PATTERN = re.compile(r"[a-z_.]*layers\.\[\\d\]\+\.(?:\(_checkpoint_wrapped_module\.\)\?)?"
-                      r"\((?P<blocks>[a-z_|]+)\)\.\((?P<parts>[a-z|]+)\)_proj")
+                      r"\(([a-z_|]+)\)\.\(([a-z|]+)\)_proj")
 _BLOCKS = {"self_attn": _ATTENTION, "mlp": _MLP}
 #: Rank of PEFT's ``LoraConfig`` where nothing says another.
 _RANK = 8
@@ -77,8 +77,8 @@ def _names(words: Iterable[str]) -> frozenset[str]:
 
 def _named_by(pattern: re.Match[str]) -> frozenset[str]:
     """Return the projections that a pattern names."""
-    parts = {f"{part}_proj" for part in pattern["parts"].split("|")}
-    return frozenset(name for block in pattern["blocks"].split("|") for name in _BLOCKS.get(block, ()) if name in parts)
+    parts = {f"{part}_proj" for part in pattern[2].split("|")}
+    return frozenset(name for block in pattern[1].split("|") for name in _BLOCKS.get(block, ()) if name in parts)
 
 
 def _are_fused(options: Options) -> bool:

@@ -92,7 +92,9 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     if options.is_on("logits_of_labels") and kernels.get("loss", "") in _OF_LABELS:
         options.warnings.append(f"{options.shown('logits_of_labels')} {_LABELLED}")
     if options.is_on("log_probs_sft"):
-        options.warnings += [_SUPERVISED, *[_ONE_SEQUENCE] * (_packs(options) and micro > 1)]
+        options.warnings.append(_SUPERVISED)
+        if _packs(options) and micro > 1:
+            options.warnings.append(_ONE_SEQUENCE)
     if options.is_on("scores"):
         options.warnings += _scores(options, model.hidden_size)
     adapted = adapters_of(options)
