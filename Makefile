@@ -100,7 +100,7 @@ coverage: $(ORACLE) ## write the tables of docs/coverage.md: families, implement
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/ledger/test_code_lines.py -k page
 
 counted: $(ORACLE) ## write tests/data/counted_rows.toml anew: the rows that tests compare with counted bytes, from a run of them; then `make coverage`
-	@COUNTED_ROWS=1 $(RUN) -m pytest -q -n 0 tests/oracles $$(grep -rl --include='test_*.py' --exclude-dir=oracles 'from oracles.traced import' tests)
+	@COUNTED_ROWS=1 $(RUN) -m pytest -q -n 0 tests/oracles $$(grep -rl --include='test_*.py' --exclude-dir=oracles 'from oracles.instruments.traced import' tests)
 
 pictures: $(PLOTS) ## write the pictures of docs/, by the commands on its pages and from the ledger
 	@$(RUN) -m validation.pictures >/dev/null

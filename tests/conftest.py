@@ -118,4 +118,4 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_sessionfinish() -> None:
     if os.environ.get("COUNTED_ROWS"):
-        import_module("oracles.traced").write()
+        import_module("oracles.instruments.traced").write()

@@ -16,9 +16,9 @@ from shardmath.account.time import as_fast
 from shardmath.models.model import Model
 from shardmath.reports.sizes import in_words
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain
-from validation.measured import known_to_run as known
 from validation.measured.case import Case
 from validation.measured.reading import rows
+from validation.measured.sets import known_to_run as known
 from validation.pages import settle
 from validation.tables import markdown
 

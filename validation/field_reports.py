@@ -17,8 +17,8 @@ from shardmath.account.outside import Outside
 from shardmath.account.replaying import replayed
 from shardmath.allocator.settings import Settings
 from shardmath.models.model import Model, load_model
-from validation.measured.gaps import FAR, UNKNOWN
 from validation.measured.reading import arguments_of, rows
+from validation.measured.remarks.gaps import FAR, UNKNOWN
 from validation.pages import settle
 from validation.tables import markdown
 

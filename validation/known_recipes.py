@@ -13,11 +13,11 @@ from typing import Any
 
 from shardmath.account.judged import FITS, OUT, UNCERTAIN
 from shardmath.formats.bridge.wheel import wheel
-from validation.measured import known_to_run as known
 from validation.measured.case import GIB, Case
 from validation.measured.estimates import Estimate, estimate, other_estimate
-from validation.measured.kernels import MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows
+from validation.measured.sets import known_to_run as known
+from validation.measured.sets.kernels import MEGATRON_TE, TE_LOSS
 from validation.pages import settle
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "known-to-run.md"

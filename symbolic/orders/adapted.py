@@ -3,7 +3,7 @@
 Forward: the frozen product, the products with both matrices, the scaled result, and the sum. Backward: the scaled
 gradient, gradients of the second matrix, of what lies between them and of the first one, and two gradients of the
 input. PyTorch adds gradients of an input in a new tensor while it holds the result of one product, and in place behind
-that: ``tests/oracles/allocation_orders.py`` records it.
+that: ``tests/oracles/pytorch/allocation_orders.py`` records it.
 """
 
 from __future__ import annotations

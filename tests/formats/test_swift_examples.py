@@ -8,7 +8,6 @@ import pytest
 
 from shardmath.formats.described import read_settings
 from shardmath.formats.table import table
-from validation.measured import swift_examples
 from validation.measured.case import PROCESS
 from validation.measured.datasets import DATASETS
 from validation.measured.estimates import Estimate, estimate
@@ -16,6 +15,7 @@ from validation.measured.metrics import Pair, pairs
 from validation.measured.reading import rows, whole
 from validation.measured.replays import replay_of, replays
 from validation.measured.sections import section
+from validation.measured.sets import swift_examples
 from validation.report import PAGE
 
 ROWS, CASES = rows(swift_examples.TABLE), swift_examples.read()

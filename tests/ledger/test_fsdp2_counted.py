@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from counted import DEFAULTS, table
-from oracles.traced import evaluated
+from oracles.instruments.traced import evaluated
 from sympy import Integer
 
 from shardmath.configuration.choosing import evaluator_for

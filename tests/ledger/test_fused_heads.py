@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
-from oracles.traced import evaluated, summed
+from oracles.instruments.traced import evaluated, summed
 from sympy import Integer, Symbol
 
 from shardmath import explain

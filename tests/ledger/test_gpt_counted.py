@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from counted import DEFAULTS, inline, polynomial, rows_of, table, total, value
-from oracles.traced import evaluated
+from oracles.instruments.traced import evaluated
 from sympy import Eq, Expr, Gt, Integer, expand
 
 from shardmath.symbolic.accounts import components_of, kept_rows, weight_tensors

@@ -101,7 +101,7 @@ def copied(implementation: Implementation, known: dict[str, int]) -> int:
     """Bytes of the copy for the output projection where values are as wide as keys and a head lies after another.
 
     So PyTorch's own kernel lays its result; the stand-in of the table lays a token after another. The copy is counted
-    with that kernel in oracles/test_expert_family_bytes.py.
+    with that kernel in oracles/hugging_face/test_expert_family_bytes.py.
     """
     row, = (row for row in rows_of_attention(HUGGING, Role.ACTIVATION) if row.tensor.name == "o_proj.input_of_heads")
     return value(formula(HUGGING, [row]), known) if implementation is HUGGING else 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from counted import table, values
 from families import read_config
-from oracles.times import work
-from oracles.traced import evaluated
+from oracles.instruments.times import work
+from oracles.instruments.traced import evaluated
 
 from shardmath import explain
 from shardmath.configuration.choosing import evaluator_for

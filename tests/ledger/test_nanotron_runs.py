@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 
 import shardmath
-from validation.measured import nanotron
 from validation.measured.case import GIB
+from validation.measured.sets import nanotron
 
 with (Path(__file__).parents[1] / "data" / "nanotron_counted.csv").open(newline="") as table:
     COUNTED = list(csv.DictReader(table))

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from counted import DEFAULTS, values
-from oracles.host_streams import layers_on_gpu
+from oracles.systems.host_streams import layers_on_gpu
 
 from shardmath import explain
 from shardmath.errors import InputError

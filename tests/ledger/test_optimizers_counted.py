@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from counted import DEFAULTS, table, value, values
-from oracles.traced import evaluated
+from oracles.instruments.traced import evaluated
 
 from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError

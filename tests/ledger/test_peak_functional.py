@@ -6,9 +6,9 @@ from statistics import median
 
 import pytest
 
-from validation.measured import megatron_tests
 from validation.measured.case import PEAK, STEADY, Case
 from validation.measured.estimates import Estimate, estimate
+from validation.measured.sets import megatron_tests
 
 pytestmark = pytest.mark.slow
 

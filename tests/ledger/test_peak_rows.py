@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from oracles.traced import explained
+from oracles.instruments.traced import explained
 
 from shardmath.account.accounting import RankAccount, explain
 from shardmath.account.configured import configured

@@ -15,8 +15,8 @@ from statistics import median
 import pytest
 
 from shardmath.account.accounting import Explanation, RankAccount, explain
-from validation.measured import simumax
 from validation.measured.case import Case
+from validation.measured.sets import simumax
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from counted import rows_of, table, values
-from oracles.traced import account_of, evaluated, summed
+from oracles.instruments.traced import account_of, evaluated, summed
 
 from shardmath import explain
 from shardmath.account.configured import configured

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from counted import table
-from oracles.times import timed
+from oracles.instruments.times import timed
 
 from shardmath import explain, formats
 from shardmath.errors import InputError

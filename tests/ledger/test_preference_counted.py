@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
-from oracles.traced import evaluated, summed_rows
+from oracles.instruments.traced import evaluated, summed_rows
 
 from shardmath.symbolic.implementations import HUGGINGFACE
 

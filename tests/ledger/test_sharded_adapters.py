@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from counted import DEFAULTS, table, values
-from oracles.traced import evaluated
+from oracles.instruments.traced import evaluated
 
 from shardmath import explain
 from shardmath.compiler.evaluators import find

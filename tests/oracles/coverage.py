@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 from families import ALIASES, CONFIGS, DATA, read_config
 from ledger import test_experts_counted, test_gpt_counted, test_latent_counted, test_torchtitan_experts
-from oracles import (
+from oracles.hugging_face import (
     huggingface,
     huggingface_experts,
-    megatron_layouts,
     public_families,
     test_expert_families,
     test_expert_family_bytes,
@@ -33,6 +32,9 @@ from oracles import (
     test_huggingface_experts,
     test_huggingface_families,
     test_huggingface_layer,
+)
+from oracles.megatron_core import (
+    megatron_layouts,
     test_megatron_bounded,
     test_megatron_expert_mlps,
     test_megatron_expert_steps,

@@ -28,18 +28,20 @@ from ledger import (
     test_torchtitan_counted,
     test_torchtitan_experts,
 )
-from oracles import (
-    megatron_layouts,
+from oracles.hugging_face import (
     test_huggingface_experts,
     test_huggingface_families,
     test_huggingface_layer,
     test_huggingface_model,
+)
+from oracles.instruments import traced
+from oracles.megatron_core import (
+    megatron_layouts,
     test_megatron_expert_mlps,
     test_megatron_expert_steps,
     test_megatron_flex,
     test_megatron_gpt,
     test_megatron_stage,
-    traced,
 )
 from reachable import is_reachable
 

@@ -21,10 +21,14 @@ importlib.util.find_spec = lambda name, *rest: None if name == "torch" else foun
 """
 
 
+def _name(file: Path) -> str:
+    return ".".join(("oracles", *file.relative_to(FOLDER).with_suffix("").parts))
+
+
 def test_a_full_run_has_two_thousand_random_cases() -> None:
     declared = {}
-    for file in sorted(FOLDER.glob("test_*.py")):
-        for name, test in inspect.getmembers(import_module(f"oracles.{file.stem}"), inspect.isfunction):
+    for file in sorted(FOLDER.rglob("test_*.py")):
+        for name, test in inspect.getmembers(import_module(_name(file)), inspect.isfunction):
             if name.startswith("test_") and {"draw", "draws"} & inspect.signature(test).parameters.keys():
                 variants = [mark.args[1] for mark in test.pytestmark if mark.name == "parametrize"]
                 declared[f"{file.stem}.{name}"] = cases(test, full=True) * prod(len(each) for each in variants)
@@ -37,7 +41,7 @@ def test_without_torch_every_file_is_skipped_with_a_reason(tmp_path: Path) -> No
         [sys.executable, "-m", "pytest", "-p", "hidden", "-n", "0", "-rs", str(FOLDER)], cwd=FOLDER.parents[1],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
     )
-    files = len(list(FOLDER.glob("test_*.py")))
+    files = len(list(FOLDER.rglob("test_*.py")))
     assert f"{files} skipped" in run.stdout, run.stdout + run.stderr
     assert "without torch nothing is counted; `make oracle` installs them" in run.stdout
     assert "failed" not in run.stdout

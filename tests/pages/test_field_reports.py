@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from validation import field_reports
-from validation.measured.gaps import FAR
+from validation.measured.remarks.gaps import FAR
 
 with (Path(__file__).parents[1] / "data" / "field_reports.csv").open(newline="") as table:
     ROWS = list(csv.DictReader(table))

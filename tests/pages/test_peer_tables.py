@@ -11,12 +11,13 @@ from shardmath.errors import InputError
 from shardmath.formats.described import read_settings
 from shardmath.formats.table import table
 from shardmath.models.model import Model
-from validation.measured import galvatron, gaps, mist, torchtune
 from validation.measured.case import GIB, PEAK, RESERVED, Case
 from validation.measured.estimates import estimate, other_estimate
 from validation.measured.metrics import pairs
 from validation.measured.reading import rows, whole
-from validation.measured.swift_examples import words_of
+from validation.measured.remarks import gaps
+from validation.measured.sets import galvatron, mist, torchtune
+from validation.measured.sets.swift_examples import words_of
 
 pytestmark = pytest.mark.slow
 

@@ -94,7 +94,7 @@ def test_targets() -> None:
 
 
 def test_outliers_that_no_sentence_explains_are_refused(said: Said) -> None:
-    from validation.measured import megatron_tests
+    from validation.measured.sets import megatron_tests
 
     named = case("a", measured=(Measured(PEAK, 100, 0),), group=megatron_tests.DENSE,
                  traits=frozenset({megatron_tests.DEFERRED}))

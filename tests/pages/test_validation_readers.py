@@ -12,7 +12,10 @@ from types import ModuleType
 import pytest
 
 from shardmath.account.accounting import explain
-from validation.measured import (
+from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
+from validation.measured.datasets import DATASETS
+from validation.measured.reading import gib, whole, yes
+from validation.measured.sets import (
     bridge_cards,
     deepspeed_a800,
     galvatron,
@@ -27,10 +30,7 @@ from validation.measured import (
     torchtitan,
     torchtune,
 )
-from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
-from validation.measured.datasets import DATASETS
-from validation.measured.nemotron import nemotron
-from validation.measured.reading import gib, whole, yes
+from validation.measured.sets.nemotron import nemotron
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from counted import table
-from oracles.allocation_orders import described, last_passes, least, order
 from oracles.extent import FULL
+from oracles.hugging_face.test_transformers_steps import drawn, model_of, steps_of
 from oracles.libraries.deepspeed_orders import most_parameters
-from oracles.test_transformers_steps import drawn, model_of, steps_of
+from oracles.pytorch.allocation_orders import described, last_passes, least, order
 
 from shardmath.account.configured import Configuration, configured
 from shardmath.account.replaying import replayed

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from oracles.allocation_orders import words
+from oracles.pytorch.allocation_orders import words
 
 from shardmath import explain
 from shardmath.account.configured import configured
@@ -21,9 +21,9 @@ from shardmath.commands.snapshot.walk import Walk
 from shardmath.compiler.evaluators import terms_at
 from shardmath.machines import Cluster
 from shardmath.steps.reserved import replayed_steps
-from validation.measured import huggingface
 from validation.measured.case import PEAK, RESERVED
 from validation.measured.metrics import pairs
+from validation.measured.sets import huggingface
 from validation.measured.words import is_replayed
 from validation.report import PAGE
 from validation.timed import alone

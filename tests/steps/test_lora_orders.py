@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from counted import table
-from oracles.allocation_orders import described, last_passes, least, order
-from oracles.test_transformers_steps import run_of
+from oracles.hugging_face.test_transformers_steps import run_of
+from oracles.pytorch.allocation_orders import described, last_passes, least, order
 from steps.test_lora_steps import configuration
 
 from shardmath.account.configured import Configuration

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from counted import table
 from families import read_config
-from oracles.traced import explained
+from oracles.instruments.traced import explained
 from stream_peaks import peaks_by_terms
 
 from shardmath.account.accounting import Explanation

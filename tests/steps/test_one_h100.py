@@ -13,9 +13,9 @@ import pytest
 from shardmath import explain
 from validation.measured.case import PEAK, Case
 from validation.measured.metrics import pairs
-from validation.measured.one_h100 import EXPERTS, FLASH, FSDP2, TABLE, UNFUSED, read
 from validation.measured.reading import rows
 from validation.measured.replays import replay_of, replays
+from validation.measured.sets.one_h100 import EXPERTS, FLASH, FSDP2, TABLE, UNFUSED, read
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.reserved import replayed_steps
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, refuse_unreplayed
-from validation.measured import huggingface, nanotron, one_h100, simumax, swift_examples, torchtitan
 from validation.measured.replays import replay_of, replays
+from validation.measured.sets import huggingface, nanotron, one_h100, simumax, swift_examples, torchtitan
 from validation.measured.stages import megatron, of_group
 
 pytestmark = pytest.mark.slow

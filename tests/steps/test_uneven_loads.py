@@ -11,7 +11,8 @@ from shardmath.allocator.trace import Action, Event
 from shardmath.compiler.evaluators import terms_at
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, Turn
-from validation.measured import swift_examples, uneven
+from validation.measured import uneven
+from validation.measured.sets import swift_examples
 
 pytestmark = pytest.mark.slow
 LAYOUTS: tuple[dict[str, Any], ...] = (

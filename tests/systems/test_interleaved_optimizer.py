@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from oracles.host_streams import interleaved_step
+from oracles.systems.host_streams import interleaved_step
 from times.test_host_time import value
 
 import shardmath

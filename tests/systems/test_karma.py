@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from oracles.host_streams import karma_pass
+from oracles.systems.host_streams import karma_pass
 from times.test_host_time import value
 
 import shardmath

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles.mixed_pipeline import play, splits
+from oracles.pipelines.mixed_pipeline import play, splits
 
 from shardmath import Cluster, InputError, explain, explore, read_cluster, recommend, sweep
 from shardmath.account.configured import configured_on_any

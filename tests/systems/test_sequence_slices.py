@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from oracles.token_pipeline import order, play
+from oracles.pipelines.token_pipeline import order, play
 from sympy import Expr, Integer, Rational, Symbol
 
 import shardmath

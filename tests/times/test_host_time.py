@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from oracles.host_streams import hybrid_step, offloaded_pass
+from oracles.systems.host_streams import hybrid_step, offloaded_pass
 from sympy import Expr, Integer, Rational, Symbol
 
 import shardmath

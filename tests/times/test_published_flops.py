@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from oracles.ledger import ledger
-from oracles.times import work
+from oracles.instruments.ledger import ledger
+from oracles.instruments.times import work
 
 from shardmath.symbolic.implementations import MEGATRON
 

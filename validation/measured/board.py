@@ -19,11 +19,11 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.files.reading import read_text
-from validation.measured import simumax
 from validation.measured.case import GIB, Case
 from validation.measured.datasets import DATASETS, Dataset, cases_of
 from validation.measured.metrics import Pair, pairs
 from validation.measured.reading import DATA, rows, whole
+from validation.measured.sets import simumax
 
 #: Columns of others, one file for each.
 FOLDER = DATA / "leaderboard"

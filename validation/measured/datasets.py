@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from shardmath.account.judged import OUT
-from validation.measured import (
+from validation.measured.case import FIT, PEAK, PROCESS, RESERVED, STEADY, Case
+from validation.measured.metrics import (
+    Target,
+    at_most,
+    confusion,
+    pairs,
+    right_by_rule,
+    share_near,
+    share_within,
+)
+from validation.measured.sets import (
     bridge_cards,
     deepspeed_a800,
     galvatron,
@@ -23,16 +33,6 @@ from validation.measured import (
     swift_examples,
     torchtitan,
     torchtune,
-)
-from validation.measured.case import FIT, PEAK, PROCESS, RESERVED, STEADY, Case
-from validation.measured.metrics import (
-    Target,
-    at_most,
-    confusion,
-    pairs,
-    right_by_rule,
-    share_near,
-    share_within,
 )
 
 MIB = 2**20

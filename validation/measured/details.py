@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from shardmath.account.judged import UNCERTAIN
-from validation.measured import gaps, hagemann, megatron_tests, nanotron, swift_examples_words
 from validation.measured.case import GIB, PEAK, RESERVED, STEADY, Case
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, contradicted, pairs
+from validation.measured.remarks import gaps, swift_examples_words
+from validation.measured.sets import hagemann, megatron_tests, nanotron
 from validation.tables import markdown
 
 MIB = 2**20

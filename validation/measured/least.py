@@ -29,11 +29,11 @@ from shardmath.symbolic.reserved import PER
 from shardmath.symbolic.run_out import FITS_BELOW, OFFERED
 from validation import beside_recipes
 from validation.estimates import arguments_of
-from validation.measured import hagemann, known_to_run
 from validation.measured.case import OUT_OF_MEMORY
 from validation.measured.claims import check
 from validation.measured.outcomes import FUJII, Outcome, brier, chances, fitted
 from validation.measured.sections import paragraph
+from validation.measured.sets import hagemann, known_to_run
 from validation.runs import GPU, MODEL, read
 from validation.tables import markdown
 

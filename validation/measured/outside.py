@@ -9,9 +9,9 @@ from shardmath.catalogue import read
 from shardmath.machines.gpu import Gpu
 from shardmath.symbolic.overheads import OVERHEADS, UNCOUNTED
 from shardmath.symbolic.run_out import OFFERED
-from validation.measured import one_h100
 from validation.measured.reading import rows, whole
 from validation.measured.sections import paragraph
+from validation.measured.sets import one_h100
 from validation.tables import markdown
 
 TABLE, LIBRARIES = "outside_allocator.csv", "outside_libraries.csv"

@@ -17,8 +17,8 @@ from shardmath.account.replaying import refuse_unreplayed_job
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import huggingface, nanotron, one_h100, swift_examples, torchtitan
 from validation.measured.case import PROCESS, RESERVED, Case
+from validation.measured.sets import huggingface, nanotron, one_h100, swift_examples, torchtitan
 
 NAME = "replayed.csv"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME

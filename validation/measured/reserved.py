@@ -17,10 +17,11 @@ from shardmath.errors import InputError
 from shardmath.models.model import Model
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.reserved import BEYOND, KINDS, PER, Share
-from validation.measured import nanotron, replayed_layouts, simumax, stages, torchtitan
+from validation.measured import replayed_layouts, stages
 from validation.measured.case import RESERVED, Case
 from validation.measured.replayed_layouts import FEW, LAYOUTS, PEAKS, Step
 from validation.measured.sections import paragraph
+from validation.measured.sets import nanotron, simumax, torchtitan
 from validation.tables import markdown
 
 Floats = NDArray[np.float64]

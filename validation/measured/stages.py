@@ -14,10 +14,10 @@ from shardmath.allocator.settings import MIB, Settings
 from shardmath.compiler.evaluators import terms_at
 from shardmath.errors import InputError
 from shardmath.steps.reserved import replayed_rank
-from validation.measured import simumax
 from validation.measured.case import GIB, RESERVED, Case
 from validation.measured.metrics import Target, at_most
 from validation.measured.sections import paragraph, targets
+from validation.measured.sets import simumax
 from validation.tables import markdown
 
 

@@ -26,8 +26,8 @@ from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.steps.rows import Rows
 from shardmath.steps.step import Steps, Turn
-from validation.measured import swift_examples
 from validation.measured.case import Case
+from validation.measured.sets import swift_examples
 
 NAME = "uneven.csv"
 FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME

@@ -8,26 +8,15 @@ from dataclasses import replace
 from statistics import median
 
 from shardmath.account.judged import OUT, UNCERTAIN
-from validation.measured import (
-    cards_words,
-    deepspeed_words,
-    hagemann,
-    huggingface,
-    known_to_run,
-    megatron_tests,
-    nanotron,
-    one_h100_words,
-    simumax,
-    swift_examples_words,
-    torchtitan,
-)
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
 from validation.measured.claims import check
 from validation.measured.estimates import Estimate, estimate, other_estimate
 from validation.measured.metrics import Pair, Summary, confusion, contradicted, pairs, right_by_rule
 from validation.measured.reading import rows
+from validation.measured.remarks import cards_words, deepspeed_words, one_h100_words, swift_examples_words
 from validation.measured.replays import NAME as REPLAYED_FILE
 from validation.measured.replays import replay_of
+from validation.measured.sets import hagemann, huggingface, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 
 #: Errors above this count as outliers, which a sentence has to account for.
 OUTLIER = 0.05

@@ -9,8 +9,8 @@ import numpy as np
 
 from shardmath.commands.calibrate.runs import StepTimes, TimedRun, asked
 from shardmath.machines import Cluster
-from validation.measured import huggingface
 from validation.measured.sections import paragraph
+from validation.measured.sets import huggingface
 from validation.tables import markdown
 from validation.timed.metrics import Numbers
 

@@ -11,10 +11,10 @@ from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
 from validation import runs as fujii
-from validation.measured import hagemann, nanotron, torchtitan
 from validation.measured.case import Case
-from validation.measured.kernels import NO_OVERLAPS
 from validation.measured.reading import rows
+from validation.measured.sets import hagemann, nanotron, torchtitan
+from validation.measured.sets.kernels import NO_OVERLAPS
 
 #: Most GPUs of a run of nanotron that is judged.
 LARGEST = 256

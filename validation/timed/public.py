@@ -13,10 +13,10 @@ from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import varied
-from validation.measured.kernels import FP8_WEIGHTS, MEGATRON_TE, NO_OVERLAPS, TE_LOSS
-from validation.measured.known_to_run import layers_of_stages
 from validation.measured.reading import rows, whole
-from validation.measured.torchtitan import limited_h100
+from validation.measured.sets.kernels import FP8_WEIGHTS, MEGATRON_TE, NO_OVERLAPS, TE_LOSS
+from validation.measured.sets.known_to_run import layers_of_stages
+from validation.measured.sets.torchtitan import limited_h100
 
 TABLE = "public_throughput.csv"
 #: Runs of models with experts that no other table has: what tokens and experts cost, each setting alone.

@@ -6,9 +6,9 @@ from functools import cache
 
 from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.machines import Cluster
-from validation.measured import simumax
-from validation.measured.kernels import NO_OVERLAPS
 from validation.measured.reading import rows, whole
+from validation.measured.sets import simumax
+from validation.measured.sets.kernels import NO_OVERLAPS
 from validation.timed.public import Public, is_shown
 
 TABLE = "simumax_b200_llama3_70b_l12.csv"

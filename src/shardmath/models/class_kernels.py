@@ -1,7 +1,7 @@
 """Kernels of model classes in Transformers and in Megatron-Bridge that differ from those of Llama, by ``model_type``.
 
-Each of Transformers was found by what its layers save (tests/oracles/test_huggingface_families.py), each of
-Megatron-Bridge by what its provider chooses (0.3.1; Gemma 2 that of the main branch of August 2026).
+Each of Transformers was found by what its layers save (tests/oracles/hugging_face/test_huggingface_families.py), each
+of Megatron-Bridge by what its provider chooses (0.3.1; Gemma 2 that of the main branch of August 2026).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tensors that recomputed layers with experts hold until the next forward pass, because a dispatcher binds their graph.
 
 Megatron-Core's dispatcher keeps the weights of the last tokens. In a recomputed layer these end a graph that begins
-with the layer's input, so input and gradient stay: ``tests/oracles/test_megatron_expert_steps.py`` counts them.
+with the layer's input, so input and gradient stay: ``tests/oracles/megatron_core/test_megatron_expert_steps.py`` counts
+them.
 """
 
 from __future__ import annotations

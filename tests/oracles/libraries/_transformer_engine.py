@@ -77,7 +77,7 @@ def copies(layer: nn.Module) -> int:
 
 def _load() -> None:
     """Import the library with stand-ins for its extension. Changes PyTorch for the rest of the process."""
-    import_module("oracles.megatron_cpu")  # Megatron-Core, before the library can be found
+    import_module("oracles.megatron_core.megatron_cpu")  # Megatron-Core, before the library can be found
     root = Path(os.environ["TRANSFORMER_ENGINE"], "transformer_engine")
     extension = _Anything("transformer_engine_torch")
     extension.DType = IntEnum("DType", [f"k{name}" for name in _TYPES], start=0)

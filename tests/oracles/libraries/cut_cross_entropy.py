@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from oracles.huggingface import causal_lm, token_ids
-from oracles.live import Live
+from oracles.hugging_face.huggingface import causal_lm, token_ids
+from oracles.instruments.live import Live
 
 TABLE = "fused_heads"
 os.environ["TORCHDYNAMO_DISABLE"] = "1"

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from oracles.allocation_orders import InPlace, described, least, order
-from oracles.huggingface import FAMILIES, Shape, causal_lm, token_ids
+from oracles.hugging_face.huggingface import FAMILIES, Shape, causal_lm, token_ids
+from oracles.pytorch.allocation_orders import InPlace, described, least, order
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 TABLE = "deepspeed_orders"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 import torch
-from oracles.saved import Saved
+from oracles.instruments.saved import Saved
 from torch import nn
 
 TABLE = "float8_saved"

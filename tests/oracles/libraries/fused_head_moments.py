@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from oracles.huggingface import causal_lm, token_ids
+from oracles.hugging_face.huggingface import causal_lm, token_ids
+from oracles.instruments.live import Live
 from oracles.libraries.cut_cross_entropy import Idle
-from oracles.live import Live
 from torch import Tensor
 
 TABLE = "fused_head_moments"

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from oracles.huggingface import causal_lm, token_ids
-from oracles.saved import Saved
-from oracles.storages import storages_in
+from oracles.hugging_face.huggingface import causal_lm, token_ids
+from oracles.instruments.saved import Saved
+from oracles.instruments.storages import storages_in
 
 TABLE = "lora"
 #: Projections by the ledger's choice ``adapters``.

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.huggingface import size, token_ids
+from oracles.hugging_face.huggingface import size, token_ids
+from oracles.hugging_face.public_families import LONGEST, built, random_config
+from oracles.instruments.saved import Saved
+from oracles.instruments.storages import storages_in
 from oracles.libraries.lora import TARGETS
 from oracles.libraries.lora_quantised import as_on_gpu, in_4_bits, quantise, statistics
-from oracles.public_families import LONGEST, built, random_config
-from oracles.saved import Saved
-from oracles.storages import storages_in
 
 TABLE = "lora_dense_families"
 #: Families that Transformers has no other kernel of attention for.

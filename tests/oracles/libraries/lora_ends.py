@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.huggingface import causal_lm, token_ids
+from oracles.hugging_face.huggingface import causal_lm, token_ids
+from oracles.instruments.saved import Saved
+from oracles.instruments.storages import storages_in
 from oracles.libraries.lora import TARGETS, sizes
 from oracles.libraries.lora_quantised import as_on_gpu
-from oracles.saved import Saved
-from oracles.storages import storages_in
-from oracles.test_reward import compared, reward_model
+from oracles.losses.test_reward import compared, reward_model
 
 TABLE = "lora_ends"
 

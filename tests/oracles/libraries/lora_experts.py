@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 import torch
-from oracles import huggingface_experts as families
-from oracles.huggingface import token_ids
+from oracles.hugging_face import huggingface_experts as families
+from oracles.hugging_face.huggingface import token_ids
+from oracles.instruments.saved import Saved
 from oracles.libraries.lora import TARGETS
-from oracles.saved import Saved
 
 TABLE = "lora_experts"
 LETTERS = ("h", "a", "k", "d", "f", "fe", "fs", "sgate", "bias", "qkn", "E", "q", "u", "L", "s", "b")

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 import torch
-from oracles import test_expert_family_bytes as families
-from oracles.huggingface import size, token_ids
+from oracles.hugging_face import test_expert_family_bytes as families
+from oracles.hugging_face.huggingface import size, token_ids
+from oracles.instruments.saved import Saved
 from oracles.libraries.lora import TARGETS
 from oracles.libraries.lora_experts import on_gpu
-from oracles.saved import Saved
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.allocation_orders import InPlace, described, least, order
+from oracles.hugging_face.transformers_steps import recorded
 from oracles.libraries.lora import TARGETS
-from oracles.transformers_steps import recorded
+from oracles.pytorch.allocation_orders import InPlace, described, least, order
 from torch import nn
 
 TABLE = "lora_orders"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.huggingface import causal_lm, token_ids
+from oracles.hugging_face.huggingface import causal_lm, token_ids
+from oracles.instruments.saved import Saved
+from oracles.instruments.storages import storages_in
 from oracles.libraries.lora import TARGETS, sizes
-from oracles.saved import Saved
-from oracles.storages import storages_in
 from torch import Tensor, nn
 
 TABLE = "lora_quantised"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.family_steps import recorded
+from oracles.hugging_face.family_steps import recorded
 from oracles.libraries.lora import TARGETS
-from oracles.sharded_steps import STREAMS
+from oracles.pytorch.sharded_steps import STREAMS
 from stream_peaks import peaks_by_stream
 from torch import nn
 

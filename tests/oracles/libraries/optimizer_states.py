@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from oracles.huggingface import causal_lm
+from oracles.hugging_face.huggingface import causal_lm
 from torch import Tensor
 
 TABLE = "optimizer_states"

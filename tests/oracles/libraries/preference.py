@@ -20,9 +20,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import torch
-from oracles.allocator import AllocatorLog
-from oracles.huggingface import causal_lm
-from oracles.live import Live
+from oracles.hugging_face.huggingface import causal_lm
+from oracles.instruments.allocator import AllocatorLog
+from oracles.instruments.live import Live
 from torch import Tensor
 
 TABLE = "preference"

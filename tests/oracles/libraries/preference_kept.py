@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from oracles.instruments.saved import Saved, functions_of
 from oracles.libraries.preference import batch_of, has, model_of, trainer_loss
-from oracles.saved import Saved, functions_of
 from torch import Tensor
 
 TABLE = "preference_kept"

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from megatron.core.tensor_parallel import checkpoint, get_cuda_rng_tracker
 from oracles.libraries._transformer_engine import engine, quantising
-from oracles.megatron_cpu import BF16, one_rank
-from oracles.quantised_linear import bytes_of_mlp
+from oracles.megatron_core.megatron_cpu import BF16, one_rank
+from oracles.megatron_core.quantised_linear import bytes_of_mlp
 from torch import Tensor, nn
 
 TABLE = "quantised_mlp"

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from oracles.huggingface import token_ids
+from oracles.hugging_face.huggingface import token_ids
+from oracles.instruments.processes import on_first_rank
+from oracles.instruments.storages import storages_in
 from oracles.libraries.lora import TARGETS
 from oracles.libraries.lora_experts import LETTERS, drawn
-from oracles.processes import on_first_rank
-from oracles.storages import storages_in
 from torch.distributed.fsdp import fully_shard
 
 TABLE = "sharded_expert_adapters"

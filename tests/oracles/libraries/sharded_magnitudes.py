@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from oracles.huggingface import token_ids
+from oracles.hugging_face.huggingface import token_ids
+from oracles.instruments.processes import on_first_rank
+from oracles.instruments.saved import Saved
+from oracles.instruments.storages import storages_in
 from oracles.libraries.lora import adapted, sizes
-from oracles.processes import on_first_rank
-from oracles.saved import Saved
-from oracles.storages import storages_in
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 

@@ -1,0 +1,1 @@
+"""Sentences about the tables, made from their numbers and checked against them."""
