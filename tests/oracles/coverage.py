@@ -49,7 +49,7 @@ from shardmath.configuration import model_classes
 from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputError
 from shardmath.generated.definitions import UNTIMED
-from shardmath.models.config_json import FAMILIES
+from shardmath.models.config_json import FAMILIES, family_of
 from shardmath.models.model import Model
 from shardmath.symbolic.choices import ARCHITECTURE
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
@@ -166,15 +166,15 @@ def models() -> dict[str, Model]:
     """Return one model of each family: a published one, the table's small one, or that of its class's defaults."""
     public = json.loads((DATA / "public_configs.json").read_text())
     configs = [*(row["config"] for row in public.values() if row["answer"] == "read"), *CONFIGS.values()]
-    found: dict[str, Model] = {}
+    models_of: dict[str, Model] = {}
     with TemporaryDirectory() as folder:
         for config in configs:
-            name = config["model_type"]
-            if name in FAMILIES and name not in found:
-                found[name] = read_config(Path(folder), config)
-        for name in FAMILIES.keys() - found - ALIASES.keys():
-            found[name] = read_config(Path(folder), CONFIG_MAPPING[name]().to_dict())
-    return found
+            family, _, _ = family_of(config)
+            if family not in models_of:
+                models_of[family] = read_config(Path(folder), config)
+        for family in FAMILIES.keys() - models_of - ALIASES.keys():
+            models_of[family] = read_config(Path(folder), CONFIG_MAPPING[family]().to_dict())
+    return models_of
 
 
 def cell(
