@@ -399,8 +399,8 @@ def _work() -> tuple[Work, ...]:
               *((name, 4, 4, 1, "transformer_engine", "one kernel") for name in FUSED_ROPE),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
               *((name, 20, 28, 5, "transformers", "halves swapped, products and their sum")
-                for name in ("shared", "shared_first", "shared_fp32", "shared_half", "repeated", "repeated_fp32",
-                             "cast")),
+                for name in ("shared", "shared_first", "shared_half", "shared_twice", "shared_fp32",
+                             "shared_fp32_twice", "repeated", "repeated_fp32", "cast")),
               *((name, 4, 4, 1, "transformers", "turned and other part joined") for name in _JOINED),
               *((name, 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it")
                 for name in UNFUSED_ROPE),

@@ -9,7 +9,8 @@ from shardmath.errors import InputError
 
 
 @pytest.mark.parametrize(("name", "implementation", "answer"), [
-    ("layr.saved", "megatron", "must be a term of megatron, or with --kernel .*; nearest legal: layer.saved"),
+    ("layr.saved", "megatron",
+     r"must be a term of megatron \(--kernel layers=experts has others\); nearest legal: layer.saved"),
     ("layr.saved", "nanotron", "must be a term of nanotron; nearest legal: layer.saved"),
     ("fujii2024.totl", "megatron", "must be a term of fujii2024; nearest legal: fujii2024.total"),
 ])

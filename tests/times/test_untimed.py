@@ -14,6 +14,8 @@ from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
 from shardmath.generated.definitions import UNTIMED
 from shardmath.search.spaces import Best, Space
+from shardmath.symbolic.choices import BY_NAME
+from shardmath.symbolic.components import all_components
 
 MODEL, GPU = "llama-3.1-8b", "h100-80gb"
 JOB: dict[str, int] = {"num_gpus": 16, "global_batch_size": 64}
@@ -33,6 +35,15 @@ def test_all_other_work_has_rows() -> None:
         "optimizer": {"dist_muon": "gathers of whole parameters"},
         "dispatch": {"huggingface_sent": "tokens that Transformers sends to experts"},
         "shared_batches": {"shared": "work that several ranks do alike"}}
+
+
+@pytest.mark.parametrize("component", ["attention", "windowed_attention", "whole_attention"])
+def test_queries_and_keys_are_rotated_with_every_kernel(component: str) -> None:
+    (work,) = [each.work for each in all_components() if each.name == component]
+    for name in ("rope.q", "rope.k"):
+        rows = [item for item in work if item.name.startswith(f"{name}_") and not item.name.endswith("_turned")]
+        kernels = [kernel for item in rows for kernel in item.options["rope"]]
+        assert sorted(kernels) == sorted(BY_NAME["rope"].options)
 
 
 @pytest.fixture

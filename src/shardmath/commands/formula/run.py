@@ -203,7 +203,7 @@ def _refuse_misspelt(name: str, implementation: str) -> None:
         return
     if close := close_terms(name, names[owner]):
         has_experts = owner in IMPLEMENTATIONS and "experts" in options_of(owner, "layers")
-        others = ", or with --kernel layers=experts one of those" if has_experts else ""
+        others = " (--kernel layers=experts has others)" if has_experts else ""
         raise InputError("term", name, f"must be a term of {owner}{others}", close)
 
 
