@@ -10,7 +10,7 @@ from read_formulas import Tree, tree_of
 _NAME = (
     r"(?:\\hat\{(?:[A-Za-z]|\\eta)\}"
     r"|\\(?:ell|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|pi|rho|sigma|tau"
-    r"|varphi|chi|omega|Delta|Psi)(?![a-zA-Z])|[a-zA-Z])(?:\^\{\\text\{[^{}]*\}\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\}|_[a-z0-9])?"
+    r"|varphi|chi|psi|omega|Delta|Psi)(?![a-zA-Z])|[a-zA-Z])(?:\^\{\\text\{[^{}]*\}\})?(?:_\{(?:[^{}]|\{[^{}]*\})*\}|_[a-z0-9])?"
 )
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[0-9]+)"

@@ -13,6 +13,6 @@ PRINTED: dict[str, str] = {
     "we": "wₑ", "wt": "wₜ", "fcopy": "κ_c", "extra": "x₀",
     "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ", "Psi": "Ψ", "Psil": "Ψₗ",
     "obias": "λₒ", "mbias": "λₘ", "hbias": "λₕ", "acap": "χₐ", "lcap": "χₗ", "win": "wₐ", "wstep": "ℓ_w",
-    "dg": "d_g", "kg": "k_g", "same": "ψ", "Lw": "L_rw",
+    "dg": "d_f", "kg": "k_f", "same": "ψ", "Lw": "L_rw",
     "Xt": "Xₜ", "yf": "y_f", "yb": "y_b", "yw": "y_w", "yc": "y_c", "yo": "yₒ",
 }

@@ -33,7 +33,7 @@ NOT_IN_MEGATRON = {
     "c4ai-command-r7b-12-2024": "normalisation = layer_unbiased",
     "phi-1_5": "residual = parallel_one", "phi-2": "residual = parallel_one",
     "bloom-7b1": "positions = alibi", "bloom-176b": "positions = alibi",
-    "falcon-7b": "residual = parallel_one", "falcon-40b": "residual = parallel",
+    "gemma-4-31b": "heads = two_widths", "falcon-7b": "residual = parallel_one", "falcon-40b": "residual = parallel",
 }
 #: Models that Megatron-Core trains, and of which no flag of Megatron-LM says the part.
 NO_FLAG = {

@@ -103,9 +103,9 @@ def plan(
               for kind, amount in zip(clusters, by_kind, strict=True)}
     ends = None if deadline is None else float(duration("deadline", deadline))
     limit = None if budget is None else float(money("budget", budget, "20M"))
-    if limit is not None and None in priced.values():
-        kind = next(kind for kind, amount in priced.items() if amount is None)
-        rule = f"must be given with the price of a GPU-hour of {kind}"
+    if limit is not None and all(amount is None for amount in priced.values()):
+        kind = next(iter(priced))
+        rule = f"must be given with the price of a GPU-hour, such as of {kind}"
         raise InputError("budget", budget, rule, f"--price {kind}=2.1")
     step = batches[0] * parts[0].seq_length
     if parts[0].tokens < step:
