@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from oracles.pipelines.pipeline_run import CLASSES, TOKENS, WIDTH, Layer, stages_of
-from torch import nn
-from torch.distributed import pipelining as api
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+from oracles.pipelines.sharded_pipeline import sharded_pipeline
 
 
 def run(rank: int, schedule: str, stages: int, micro_batches: int, chunks: int, layers: int) -> dict[str, int]:
@@ -20,24 +13,7 @@ def run(rank: int, schedule: str, stages: int, micro_batches: int, chunks: int, 
     ``sums`` are whole gradients, ``gathered`` whole parameters, ``buffers`` those for what is received, of all
     chunks of the rank; ``gradients`` are what is left of gradients after the step.
     """
-    mesh = init_device_mesh("cpu", (stages, dist.get_world_size() // stages), mesh_dim_names=("pp", "dp"))
-    place = mesh.get_local_rank("pp")
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    parts: list[Any] = []
-    for _ in range(chunks):
-        part = nn.Sequential(*(Layer() for _ in range(layers)))
-        for layer in part:
-            fully_shard(layer, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)
-        parts.append(fully_shard(part, mesh=mesh["dp"], mp_policy=policy))
-    of_rank = [
-        api.PipelineStage(part, stage, stages * chunks, torch.device("cpu"), group=mesh.get_group("pp"))
-        for stage, part in zip(stages_of(schedule, stages, place, chunks), parts, strict=True)
-    ]
-    single = issubclass(CLASSES[schedule], PipelineScheduleSingle)
-    runner = CLASSES[schedule](
-        of_rank[0] if single else of_rank, micro_batches, loss_fn=lambda out, _: out.float().sum(), scale_grads=False,
-    )
-    whole = torch.zeros(micro_batches * TOKENS, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    parts, of_rank, place, step = sharded_pipeline(schedule, stages, micro_batches, chunks, layers)
     found: dict[str, int] = dict.fromkeys(("sums", "gathered"), 0)
 
     def watched(reduce: Any) -> Any:
@@ -49,9 +25,7 @@ def run(rank: int, schedule: str, stages: int, micro_batches: int, chunks: int, 
 
     for stage in of_rank:
         stage.perform_reduce_grad = watched(stage.perform_reduce_grad)  # type: ignore[method-assign]
-    inputs = (whole,) if any(stage.is_first for stage in of_rank) else ()
-    target = {"target": whole} if any(stage.is_last for stage in of_rank) else {}
-    runner.step(*inputs, **target)
+    step()
     infos = [info for stage in of_rank for received in (stage.args_recv_info, stage.grad_recv_info)
              for each in received.values() for info in each]
     return {

@@ -9,12 +9,9 @@ import torch.distributed as dist
 from oracles.hugging_face.huggingface import Shape, causal_lm, token_ids
 from oracles.instruments.copied import Copied
 from oracles.instruments.sent import Sent, operations
-from oracles.pipelines.pipeline_run import CLASSES, TOKENS, WIDTH, Layer, stages_of
-from torch import nn
-from torch.distributed import pipelining as api
+from oracles.pipelines.sharded_pipeline import sharded_pipeline
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 #: Which units free their parameters after the forward pass: the layers, and embedding, norm and head.
 FREED: dict[str, tuple[bool, bool]] = {"always": (True, True), "default": (True, False), "never": (False, False)}
@@ -48,30 +45,11 @@ def run(rank: int, shape: Shape, reshard: str, micro_batches: int, replicas: int
 
 def run_pipeline(rank: int, schedule: str, stages: int, micro_batches: int, chunks: int, layers: int) -> dict[str, Any]:
     """Train one step of a pipeline of FSDP2 stages: calls and bytes among data-parallel ranks, and messages."""
-    mesh = init_device_mesh("cpu", (stages, dist.get_world_size() // stages), mesh_dim_names=("pp", "dp"))
-    place = mesh.get_local_rank("pp")
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    parts: list[Any] = []
-    for _ in range(chunks):
-        part = nn.Sequential(*(Layer() for _ in range(layers)))
-        for layer in part:
-            fully_shard(layer, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)
-        parts.append(fully_shard(part, mesh=mesh["dp"], mp_policy=policy))
-    of_rank = [
-        api.PipelineStage(part, stage, stages * chunks, torch.device("cpu"), group=mesh.get_group("pp"))
-        for stage, part in zip(stages_of(schedule, stages, place, chunks), parts, strict=True)
-    ]
-    single = issubclass(CLASSES[schedule], PipelineScheduleSingle)
-    runner = CLASSES[schedule](
-        of_rank[0] if single else of_rank, micro_batches, loss_fn=lambda out, _: out.float().sum(), scale_grads=False,
-    )
-    whole = torch.zeros(micro_batches * TOKENS, WIDTH, dtype=torch.bfloat16, requires_grad=True)
-    inputs = (whole,) if any(stage.is_first for stage in of_rank) else ()
-    target = {"target": whole} if any(stage.is_last for stage in of_rank) else {}
-    runner.step(*inputs, **target)  # the first step asks for shapes, too
+    _, _, place, step = sharded_pipeline(schedule, stages, micro_batches, chunks, layers)
+    step()  # the first step asks for shapes, too
     sent = Sent()
     with sent:
-        runner.step(*inputs, **target)
+        step()
     return {**_by_operation(sent), "place": place}
 
 
