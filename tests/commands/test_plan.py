@@ -249,7 +249,13 @@ def test_the_command_prints_the_plan_and_its_document(
     assert (cheapest["num_gpus"], round(cheapest["cost"]["middle"], -2)) == (64, 76_300)
     assert exit_code([*line, "--risk", "50%", "--plot", str(tmp_path / "plan.svg")]) == 0
     text = capsys.readouterr().out
-    assert "Cheapest: 128 h100-80gb, 10.5 (9.76-11.4) days, 64.5k" in text
+    first, second, layout, third, _, *rest = text.splitlines()
+    assert first.startswith("llama-3.1-8b: 1T tokens")
+    assert second.startswith("Fastest: 128 h200-141gb")
+    assert layout.startswith("128 h200-141gb: TP ")
+    assert third.startswith("Cheapest: 128 h100-80gb, 10.5 (9.76-11.4) days, 64.5k")
+    assert not any(line.startswith(("128 h100-80gb:", "128 h200-141gb:")) for line in rest), "said once"
+    assert any(line.startswith("64 h100-80gb: TP ") for line in rest)
     assert "Not counted: failures (--pause and --restart), CO2 (--carbon)." in text
     assert (tmp_path / "plan.svg").stat().st_size > 10_000
     assert exit_code([*line, "--price", "b200=1"]) == 2

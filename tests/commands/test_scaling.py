@@ -159,9 +159,31 @@ def test_sizes_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["--gpu", "a100-40gb", "--global-batch-size", "64", "--vpp", "1"]
     assert exit_code(["scale", "llama-2-13b", "--num-gpus", "1,43,16", *job]) == 0
     text = capsys.readouterr().out
+    assert text.splitlines()[1].startswith("Fastest: 16 GPUs with ")
     assert "On 1 GPU nothing fits." in text
+    assert exit_code(["scale", "llama-2-13b", "--num-gpus", "1", *job]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "No layout fits on any of these numbers of GPUs."
     assert "On 43 GPUs no layout is legal; micro_batch_size = 1: times data_parallel must divide" in text
     assert "data_parallel = 43); nearest legal: global_batch_size 43 or 86." in " ".join(text.split())
+
+
+@pytest.mark.slow
+def test_the_best_sizes_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8,16,512", "--tokens-per-gpu", "8192",
+           "--vpp", "1"]
+    assert exit_code([*job, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    totals = [point["num_gpus"] * point["time"]["tokens_per_second_per_gpu"] for point in points]
+    rates = [point["time"]["tokens_per_second_per_gpu"] for point in points]
+    assert exit_code(job) == 0
+    head, fastest, most, error, *_ = capsys.readouterr().out.splitlines()
+    assert head.startswith("llama-2-7b on h100-80gb")
+    assert totals[2] == max(totals)
+    assert fastest.startswith("Fastest: 512 GPUs with TP ")
+    assert f" {totals[2]:,.0f} tokens/s, {points[2]['time']['seconds']:.3f} s a step" in fastest
+    size = points[rates.index(max(rates))]["num_gpus"]
+    assert most.startswith(f"Most for each GPU: {size} GPUs, {max(rates):,.0f} tokens/s")
+    assert error.startswith("Of ten measured steps on such GPUs nine were within")
 
 
 @pytest.mark.slow

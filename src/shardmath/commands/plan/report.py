@@ -12,13 +12,17 @@ from shardmath.reports.time import show_overlapped
 
 
 def show(plan: Plan) -> None:
-    """Print offers, layouts, choices, and what else the compute could train."""
+    """Print the choices with their layouts, then all offers, and what else the compute could train."""
     out = console()
     limits = [f"{plan.deadline_days:,.4g} days" if plan.deadline_days is not None else "",
               f"{plan.budget:,.0f}" if plan.budget is not None else ""]
     asked = " and ".join(filter(None, limits))
     out.print(f"{plan.model.name}: {short(plan.tokens)} tokens, {short(plan.batch_tokens)} in a step"
               + (f", within {asked}" if asked else ""))
+    if not plan.complete:
+        out.print(stopped({f"on {_where(offer)}": offer.gap for offer in plan.offers
+                           if not offer.complete and offer.phases}), markup=False)
+    _show_choices(out, plan)
     known = [title for offer in plan.offers for title, text in _columns(offer) if text]
     columns = [title for title, _ in _columns(plan.offers[0]) if title in known]
     titles = ("GPUs", *columns)
@@ -27,15 +31,9 @@ def show(plan: Plan) -> None:
     if columns:
         out.print(table(titles, rows, right=range(1, len(titles)), title="Resources of the training, with bands",
                     spare=("GPU-hours", "MWh", "t CO2", "interruptions", "kept", "tokens/J", "MFU")))
-    if not plan.complete:
-        out.print(stopped({f"on {_where(offer)}": offer.gap for offer in plan.offers
-                           if not offer.complete and offer.phases}), markup=False)
-    for offer in plan.offers:
-        _show_layouts(out, offer)
-    _show_choice(out, plan, "Fastest", plan.fastest)
-    _show_choice(out, plan, "Cheapest", plan.cheapest)
-    if plan.fastest is None:
-        out.print(f"No offer meets what was asked{'' if plan.complete else ' so far'}.")
+    for place, offer in enumerate(plan.offers):
+        if place not in (plan.fastest, plan.cheapest):
+            _show_layouts(out, offer)
     if plan.complete and not all(offer.phases for offer in plan.offers):
         out.print("`shardmath recommend` names changes of a job that make something fit.", markup=False)
     for item in plan.optima:
@@ -79,13 +77,20 @@ def _show_layouts(out: Console, offer: Offer) -> None:
         out.print(f"{where}{length}: {in_words(phase.layout)}, DP {phase.data_parallel}")
 
 
-def _show_choice(out: Console, plan: Plan, title: str, place: int | None) -> None:
-    if place is None:
-        return
-    offer = plan.offers[place]
-    assert offer.days is not None
-    cost = "" if offer.cost is None else f", {_band(offer.cost)}"
-    out.print(f"{title}: {_where(offer)}, {_band(offer.days)} days{cost}.")
+def _show_choices(out: Console, plan: Plan) -> None:
+    """Print the fastest and the cheapest offer with their layouts, in one line where they are the same."""
+    titles: dict[int, list[str]] = {}
+    for title, place in (("fastest", plan.fastest), ("cheapest", plan.cheapest)):
+        if place is not None:
+            titles.setdefault(place, []).append(title)
+    for place, names in titles.items():
+        offer = plan.offers[place]
+        assert offer.days is not None
+        cost = "" if offer.cost is None else f", {_band(offer.cost)}"
+        out.print(f"{' and '.join(names).capitalize()}: {_where(offer)}, {_band(offer.days)} days{cost}.")
+        _show_layouts(out, offer)
+    if not titles:
+        out.print(f"No offer meets what was asked{'' if plan.complete else ' so far'}.")
 
 
 def _optimum(item: Optimum) -> str:
