@@ -249,7 +249,7 @@ HUGGINGFACE = Implementation(
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
-        "attention": ("sdpa", "eager"), "optimizer": ("adamw", "sgd_momentum", "sgd"),
+        "attention": ("sdpa", "flash", "eager"), "documents": ("one",), "optimizer": ("adamw", "sgd_momentum", "sgd"),
         "data_parallel": ("ddp", "fsdp", "deepspeed"), "base_weights": ("full",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },

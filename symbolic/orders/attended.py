@@ -1,4 +1,4 @@
-"""Core attention in layers of Transformers: PyTorch's kernel (sdpa), and single operations (eager)."""
+"""Core attention in layers of Transformers: one kernel (PyTorch's sdpa, flash-attn), and single operations (eager)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ a, b, k, rfull = symbols("a b k rfull")
 
 #: Kernels of attention, with what else has to be chosen for the order of its operations.
 OPTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "sdpa": {"attention": ("sdpa",)},
+    "fused": {"attention": ("sdpa", "flash")},
     "eager": {"attention": ("eager",), "softmax": ("fp32",), "sinks": ("none",), "capping": ("none",),
               "window": ("none",), "adapters": ("none",)},
 }
@@ -75,7 +75,7 @@ def _kept(name: str) -> str:
 
 
 class Kernel:
-    """The words of PyTorch's kernel, which reads queries, keys and values as they are.
+    """The words of a kernel, which reads queries, keys and values as they are.
 
     ``turned`` stands where RoPE has made queries and keys, ``left`` behind the output projection, ``dropped`` and
     ``ended`` before and behind the sum that ends a layer, ``values_joined`` where gradients of values are read.
@@ -119,4 +119,4 @@ class Eager(Kernel):
     values_joined = "+v.joined if:v.joined:-v.gradient "
 
 
-KERNELS: Mapping[str, type[Kernel]] = {"sdpa": Kernel, "eager": Eager}
+KERNELS: Mapping[str, type[Kernel]] = {"fused": Kernel, "eager": Eager}

@@ -24,7 +24,7 @@ from .words import Passing, Script
 
 qkn, zero3 = symbols("qkn zero3")
 
-_OPTIONS: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["sdpa"]}
+_OPTIONS: Mapping[str, tuple[str, ...]] = {**LAYERS, "data_parallel": ("deepspeed",), **attended.OPTIONS["fused"]}
 PASSING = (Passing("stages.flat", (), 1, "1 in stages 1 and 2", "deepspeed", 1 - zero3, _OPTIONS),
            Passing("stages.gathered", (), 1, "1 in stage 3", "deepspeed", zero3, _OPTIONS),
            Passing("heads.normed", (), 1, "1 with norms of queries and keys", "deepspeed", qkn, _OPTIONS),
@@ -132,9 +132,9 @@ def _replaced(events: str, words: Mapping[str, str]) -> str:
     return " ".join(" ".join((*made, words.get("", ""))).split())
 
 
-_FLAT = {point: _replaced(EVENTS["sdpa"].get(point, ""), _IN_PARTS.get(point, {}))
-         for point in dict.fromkeys((*EVENTS["sdpa"], *_IN_PARTS))}
-_STAGE_3 = {**EVENTS["sdpa"], **{script.point: script.events for script in scripts_of((), "sdpa", LAYERS, _Gathered)}}
+_FLAT = {point: _replaced(EVENTS["fused"].get(point, ""), _IN_PARTS.get(point, {}))
+         for point in dict.fromkeys((*EVENTS["fused"], *_IN_PARTS))}
+_STAGE_3 = {**EVENTS["fused"], **{script.point: script.events for script in scripts_of((), "fused", LAYERS, _Gathered)}}
 _GATHERED = {point: _replaced(_replaced(_STAGE_3.get(point, ""), _IN_STAGE_3.get(point, {})), _IN_PARTS.get(point, {}))
              for point in _FLAT}
 

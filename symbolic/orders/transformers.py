@@ -1,7 +1,8 @@
 """Hugging Face Transformers in PyTorch's own step: layers with eager norms and SwiGLU, operation by operation.
 
-Attention is sdpa, or eager without adapters. The order is that of traces of an H100 (``tests/data/snapshots``). The
-norm computes in fp32, and the gradient of the residual stream is one tensor from the final norm to the embedding.
+Attention is sdpa or flash-attn, or eager without adapters. The order is that of traces of an H100
+(``tests/data/snapshots``). The norm computes in fp32, and the gradient of the residual stream is one tensor from the
+final norm to the embedding.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "units": ("root", "ends"), "layers": ("dense",), "gathered_input": ("dropped",), "norm": ("eager",),
     "normalisation": ("rms",),
     "norms": ("pre",), "qk_norms": ("head",), "qk_order": ("each",), "residual": ("sequential",),
-    "attention": ("sdpa", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
+    "attention": ("sdpa", "flash", "eager"), "heads": ("grouped",), "rope": ("shared",), "mlp": ("swiglu",),
     "swiglu": ("eager",), "dropout": ("none",), "adapters": ("none",), "optimizer_step": ("after",),
 }
 #: With FSDP2: every layer is a unit, and the model with all that is outside of them another.
@@ -38,7 +39,7 @@ ANY: Mapping[str, tuple[str, ...]] = {
     "base_weights": ("full",), "expert_adapters": ("none",),
 }
 _FROZEN: Mapping[str, tuple[str, ...]] = {
-    **ANY, **attended.OPTIONS["sdpa"], "data_parallel": ("ddp",), "precision": ("bf16",)}
+    **ANY, **attended.OPTIONS["fused"], "data_parallel": ("ddp",), "precision": ("bf16",)}
 _TOKENS = (SEQUENCE, BATCH)
 
 
@@ -454,15 +455,15 @@ def _sharded(units: str, attention: str, point: str, events: str) -> Script:
 #: Events without FSDP2 at every point, by kernel of attention.
 EVENTS: Mapping[str, Mapping[str, str]] = {
     attention: {item.point: item.events for item in _UNSHARDED
-                if attention in item.options.get("attention", (attention,))}
-    for attention in attended.KERNELS
+                if {*own["attention"]} <= {*item.options.get("attention", own["attention"])}}
+    for attention, own in attended.OPTIONS.items()
 }
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
     *(_sharded(units, attention, point, events.get(point, "")) for units, own in _OF_UNITS.items()
       for attention, events in EVENTS.items() for point in dict.fromkeys((*events, *own))),
     *(script for option, names in adapted.ADAPTERS.items() if names
-      for script in scripts_of(names, "sdpa", {**_FROZEN, "adapters": (option,)})),
+      for script in scripts_of(names, "fused", {**_FROZEN, "adapters": (option,)})),
 )
 
 #: Sums of terms whose parts these scripts make one by one.

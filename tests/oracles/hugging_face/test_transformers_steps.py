@@ -36,7 +36,10 @@ def drawn(draw: Random) -> tuple[str, Shape, dict[str, Any]]:
              "s": 512 * draw.choice((1, 2)), "u": draw.choice((1, 2, 16, 64)) * hidden // 2, "L": draw.randint(2, 5),
              "tied": draw.randint(0, 1)}
     run = {"full": draw.random() < 0.3, "holds": draw.random() < 0.5, "microbatches": draw.choice((1, 1, 2))}
-    return draw.choice(("llama", "qwen2", "qwen3")), shape, run | {"attention": draw.choice(("sdpa", "eager"))}
+    family, attention = draw.choice(("llama", "qwen2", "qwen3")), draw.choice(("sdpa", "eager"))
+    if attention == "sdpa" and shape["L"] % 2:
+        attention = "flash"  # in the order of sdpa
+    return family, shape, run | {"attention": attention}
 
 
 def model_of(family: str, shape: Shape) -> Model:

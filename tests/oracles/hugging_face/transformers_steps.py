@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from oracles.hugging_face import flash
 from oracles.hugging_face.huggingface import FAMILIES, Shape, causal_lm, token_ids
 from oracles.pytorch.sharded_steps import Recorder, instrument, shard_outside
 from torch.distributed.device_mesh import init_device_mesh
@@ -44,7 +45,7 @@ def recorded(
     """
     recorder = kind(are_fake=not is_shared)
     with _recording(recorder, family, attention):
-        model: Any = causal_lm(family, shape, attention)
+        model = _attending(family, shape, attention)
         _recompute(model, full)
         model = adapted(model)
         whole = _shared(model, seeks_unused=not full) if is_shared else model
@@ -87,7 +88,7 @@ def sharded(
                 "mp_policy": MixedPrecisionPolicy(torch.bfloat16, DTYPES[sharding.reduced]),
             }
             with _recording(recorder, family, attention):
-                model: Any = causal_lm(family, shape, attention, dtype=DTYPES[sharding.weight])
+                model = _attending(family, shape, attention, DTYPES[sharding.weight])
                 _recompute(model, full)
                 for part in model.model.layers:
                     fully_shard(part, **units)
@@ -102,11 +103,20 @@ def sharded(
 @contextmanager
 def _recording(recorder: Recorder, family: str, attention: str) -> Iterator[None]:
     """Record. The causal kernel needs no mask; Transformers makes one for tensors that it takes for traced."""
-    with pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder:
+    kernels = flash.installed() if attention == "flash" else nullcontext()
+    with kernels, pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder:
         module = FAMILIES[family][1].__module__
         if attention == "sdpa":
             patched.setattr(f"{module}.create_causal_mask", lambda *arguments, **options: None)
         yield
+
+
+def _attending(family: str, shape: Shape, attention: str, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """Make a model that attends in one of the ledger's ways."""
+    model = causal_lm(family, shape, "sdpa" if attention == "flash" else attention, dtype=dtype)
+    if attention == "flash":
+        flash.choose(model)
+    return model
 
 
 def _recompute(model: Any, full: bool) -> None:
