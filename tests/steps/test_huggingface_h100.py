@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
+from oracles.instruments.traced import summed_rows
 from oracles.pytorch.allocation_orders import words
 
 from shardmath import explain
@@ -21,7 +23,9 @@ from shardmath.commands.snapshot.walk import Walk
 from shardmath.compiler.evaluators import terms_at
 from shardmath.machines import Cluster
 from shardmath.steps.reserved import replayed_steps
-from validation.measured.case import PEAK, RESERVED
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
+from shardmath.symbolic.parameters import BY_NAME
+from validation.measured.case import PEAK, RESERVED, Case
 from validation.measured.metrics import pairs
 from validation.measured.sets import huggingface
 from validation.measured.words import is_replayed
@@ -32,7 +36,6 @@ pytestmark = pytest.mark.slow
 
 CASES = huggingface.read()
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "snapshots"
-TRACE = FOLDER / "llama-3.2-1b_eager_full.pickle.xz"
 LIMITS = " ".join((Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text(encoding="utf-8").split())
 
 
@@ -48,11 +51,9 @@ def test_allocated_memory_lacks_little() -> None:
 
 def test_gradients_of_the_scores_are_those_of_the_trace(tmp_path: Path) -> None:
     """Beside the saved softmax three tensors of fp32 scores live at the peak: two gradients and a product."""
-    path = tmp_path / "memory.pickle"
-    path.write_bytes(lzma.decompress(TRACE.read_bytes()))
     live: dict[int, int] = {}
     now, most, sizes = 0, 0, Counter[int]()
-    for event in read_snapshot(path)["device_traces"][0]:
+    for event in trace_of("llama-3.2-1b_eager_full", tmp_path)["device_traces"][0]:
         if event["action"] == "alloc":
             live[event["addr"]] = event["size"]
             now += event["size"]
@@ -82,18 +83,36 @@ RECORDED = {
 }
 
 
+def test_workspaces_are_those_of_the_trace(tmp_path: Path) -> None:
+    """cuBLAS takes memory with the first product of each thread and keeps it; no weight or state is as large."""
+    name = "qwen3-0.6b_none"
+    case = case_of(name)
+    assert case.model is not None
+    job = configured(case.model, case.gpu, **case.arguments).job
+    implementation = IMPLEMENTATIONS["huggingface"].with_choices(**job.evaluator.choices)
+    letters = {BY_NAME[letter].letter: value for letter, value in job.on_rank(0).items() if letter in BY_NAME}
+    ours = [summed_rows(implementation, (f"step_workspace.{thread}",), letters) for thread in ("forward", "backward")]
+    live: dict[int, Mapping[str, Any]] = {}
+    for event in trace_of(name, tmp_path)["device_traces"][0]:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event
+        elif event["action"] == "free_completed":
+            live.pop(event["addr"], None)
+    kept = [event for event in live.values() if event["size"] in ours]
+    assert ours == [event["size"] for event in kept]
+    # Autograd's thread has no frames of Python.
+    assert [bool(event["frames"]) for event in kept] == [True, False]
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_order_is_that_of_the_trace(name: str, tmp_path: Path) -> None:
     """From the first loss to the end of the second step, of all tensors larger than the angles of RoPE.
 
     Temporaries of kernels, which are freed before the next tensor is made, are no rows.
     """
-    model, tokens, sequences, group = RECORDED[name]
-    path = tmp_path / "memory.pickle"
-    path.write_bytes(lzma.decompress((FOLDER / f"{name}.pickle.xz").read_bytes()))
-    values = read_snapshot(path)
+    _, tokens, sequences, _ = RECORDED[name]
+    values, case = trace_of(name, tmp_path), case_of(name)
     walk = Walk(list(parts("segments", values["segments"])), list(parts("trace", values["device_traces"][0])))
-    (case,) = [case for case in CASES if case.id == f"{model}, {tokens} tokens, 1 x {sequences}, {group}"]
     assert case.model is not None
     job = configured(case.model, case.gpu, **case.arguments).job
     own = job.on_rank(0)
@@ -104,6 +123,18 @@ def test_order_is_that_of_the_trace(name: str, tmp_path: Path) -> None:
         walk.events()))
     assert len(mine) > 2000
     assert mine == theirs[:len(mine)]
+
+
+def case_of(name: str) -> Case:
+    model, tokens, sequences, group = RECORDED[name]
+    (case,) = [case for case in CASES if case.id == f"{model}, {tokens} tokens, 1 x {sequences}, {group}"]
+    return case
+
+
+def trace_of(name: str, folder: Path) -> Mapping[str, Any]:
+    path = folder / "memory.pickle"
+    path.write_bytes(lzma.decompress((FOLDER / f"{name}.pickle.xz").read_bytes()))
+    return read_snapshot(path)
 
 
 def from_the_loss(made: list[tuple[list[int], int]], logits: int) -> list[tuple[list[int], int]]:

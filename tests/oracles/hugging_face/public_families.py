@@ -132,11 +132,14 @@ def random_config(draw: Random, family: str) -> dict[str, Any]:
     return config
 
 
-def built(config: dict[str, Any], attention: str) -> PreTrainedModel:
-    """Make the model in bf16; weights of LayerNorm are fp32, with which a CPU keeps fp32 statistics, as a GPU does."""
+def built(config: dict[str, Any], attention: str, dropout: float = 0.0) -> PreTrainedModel:
+    """Make the model in bf16 with dropout of the probabilities of attention.
+
+    Weights of LayerNorm are fp32, with which a CPU keeps fp32 statistics, as a GPU does.
+    """
     keys = {key: value for key, value in config.items() if key != "model_type"}
     made = CONFIG_MAPPING[config["model_type"]](
-        **keys, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=None, attention_dropout=0.0,
+        **keys, use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=None, attention_dropout=dropout,
         **{key: 0.0 for family, key in RESIDUAL_DROPOUT.items() if family == config["model_type"]},
     )
     model = AutoModelForCausalLM.from_config(made, attn_implementation=attention, dtype=torch.bfloat16).train()

@@ -1,8 +1,7 @@
 """GPT-2 of Hugging Face: projections of its own, learned positions, dropout, and GELU in one kernel or in steps.
 
 PyTorch keeps the statistics of a LayerNorm in fp32 on a GPU; on a CPU it does so where the norm's weights are in fp32,
-so they are here. Dropout and autocast are those of a GPU (``oracles.instruments.on_gpu``). PyTorch's sdpa has no flash
-attention with dropout on a CPU, so there the probabilities are dropped in eager attention alone.
+so they are here. Dropout and autocast are those of a GPU (``oracles.instruments.on_gpu``).
 """
 
 from __future__ import annotations
@@ -55,10 +54,9 @@ def gpt2(shape: Shape, activation: str, attention: str, dtype: torch.dtype = tor
     return model
 
 
-def drawn(draw: Random, attention: str) -> tuple[Shape, str]:
-    """A shape that ``attention`` can run here, and the name of an activation."""
-    shape = random_shape(draw)
-    return shape | ({"adrop": 0} if attention == "sdpa" else {}), draw.choice(list(GELU))
+def drawn(draw: Random) -> tuple[Shape, str]:
+    """A shape, and the name of an activation."""
+    return random_shape(draw), draw.choice(list(GELU))
 
 
 def counted(activation: str, attention: str, **choices: str) -> Implementation:
@@ -79,7 +77,7 @@ def saved_by_a_layer(model: Any, shape: Shape, dtype: torch.dtype) -> tuple[int,
 @pytest.mark.cases(12, 300)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_layer(draw: Random, attention: str) -> None:
-    shape, activation = drawn(draw, attention)
+    shape, activation = drawn(draw)
     found, output = saved_by_a_layer(gpt2(shape | {"L": 1}, activation, attention), shape, torch.bfloat16)
     assert (found,) == ledger(counted(activation, attention), "layer.saved", **shape)
     assert output.dtype == torch.bfloat16
@@ -88,7 +86,7 @@ def test_layer(draw: Random, attention: str) -> None:
 @pytest.mark.cases(8, 150)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_layer_under_autocast(draw: Random, attention: str) -> None:
-    shape, activation = drawn(draw, attention)
+    shape, activation = drawn(draw)
     model = gpt2(shape | {"L": 1}, activation, attention, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         found, output = saved_by_a_layer(model, shape, torch.float32)
@@ -102,7 +100,7 @@ def test_layer_under_autocast(draw: Random, attention: str) -> None:
 @pytest.mark.parametrize("precision", ["bf16", "autocast"])
 def test_alive_after_the_forward_pass(draw: Random, precision: str, attention: str, checkpointing: bool) -> None:
     """Positions are an input: the model makes them, the ids of tokens were there before."""
-    shape, activation = drawn(draw, attention)
+    shape, activation = drawn(draw)
     autocast = precision == "autocast"
     model = gpt2(shape, activation, attention, torch.float32 if autocast else torch.bfloat16)
     if checkpointing:
@@ -122,7 +120,7 @@ def test_alive_after_the_forward_pass(draw: Random, precision: str, attention: s
 @pytest.mark.cases(4, 100)
 def test_peaks_of_the_loss(draw: Random) -> None:
     """With a vocabulary so large that both passes peak in the loss."""
-    shape, activation = drawn(draw, "sdpa")
+    shape, activation = drawn(draw)
     shape |= {"u": 24 * shape["h"] + 40 * shape["f"], "s": max(shape["s"], -(-shape["h"] // shape["b"])), "pos": 96}
     model = gpt2(shape, activation, "sdpa")
     ids, labels = token_ids(shape), token_ids(shape)

@@ -17,6 +17,7 @@ from oracles.hugging_face.public_families import FAMILIES, LONGEST, built, rando
 from oracles.hugging_face.test_flops_huggingface import counted
 from oracles.instruments.ledger import ledger
 from oracles.instruments.live import Live
+from oracles.instruments.on_gpu import OnGpu
 from oracles.instruments.times import work
 from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -76,25 +77,37 @@ def test_as_many_keys_as_queries_of_phi3(batch: int, tmp_path: Path) -> None:
     assert_bytes(config, "eager", {"s": 11, "b": batch}, False, tmp_path)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_wide_heads_and_dropout_of_two_widths(attention: str, tmp_path: Path) -> None:
+    """PyTorch's kernels share no keys of more than 256 elements: they are repeated, as eager attention does anyway."""
+    config = random_config(Random("wide heads"), "gemma4_unified_text") | {
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_global_key_value_heads": 2, "global_head_dim": 264,
+        "attention_k_eq_v": True}
+    assert_bytes(config, attention, {"s": 11, "b": 2}, False, tmp_path, dropout=0.1)
+
+
 def assert_bytes(
     config: dict[str, Any], attention: str, tokens: dict[str, int], checkpointing: bool, folder: Path,
+    dropout: float = 0.0,
 ) -> None:
     """Compare parameters, and bytes alive after a forward pass of so many tokens and sequences."""
-    model, read = built(config, attention), read_config(folder, config)
+    model, read = built(config, attention, dropout), read_config(folder, config)
     shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()} | tokens
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     chosen = choices_of("huggingface", read)
     if not (attention == "sdpa" and "sdpa" in chosen.get("attention", "")):  # Falcon has kernels of its own
         chosen["attention"] = attention
+    if dropout:
+        chosen["dropout"] = "masks"
     implementation = HUGGINGFACE.with_choices(**chosen)
     parameters, *kept = ledger(
         implementation, "stage.parameters", "stage.activation", "stage.buffer", "stage.after_forward", "stage.input",
-        **shape, rfull=int(checkpointing),
+        **shape, rfull=int(checkpointing), adrop=int(dropout > 0),
     )
     assert sum(each.numel() for each in model.parameters()) == parameters
     ids, labels = token_ids(shape), token_ids(shape)
-    with Live(model, ids, labels) as live, warnings.catch_warnings():
+    with OnGpu(), Live(model, ids, labels) as live, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         output = model(input_ids=ids, labels=labels)
     assert output.logits is not None

@@ -169,6 +169,17 @@ def test_units_of_accelerate(draws: list[Random]) -> None:
         assert peak == theirs == account.replay.allocated_bytes, (family, shape, sharding, run)
 
 
+@pytest.mark.parametrize(("site", "sharding", "batch"), [
+    ("backward_start", Sharding(8, 2, 2, True), 1), ("backward_start", Sharding(8, 2, 2, True), 2),
+    ("head_reduce", Sharding(8, 4, 4, True, is_accelerates=True), 1)])
+def test_moments_of_the_units_outside_of_the_layers(site: str, sharding: Sharding, batch: int) -> None:
+    """All outside of the layers gathered again in front of the loss; the head's gradient reduced behind the norm's."""
+    shape = {"k": 2, "a": 4, "d": 32, "h": 128, "f": 64, "b": batch, "s": 32 // batch, "u": 4096, "L": 2, "tied": 0}
+    account = explained(run_of("llama", shape, sharding=sharding, full=False, holds=True))
+    assert account.peak.site == site
+    assert account.peak_bytes == sharded("llama", shape, sharding, full=False, holds=True).peak
+
+
 def parameters_of(family: str, shape: Shape) -> int:
     """Count the parameters of a model, not their elements."""
     of_layer = 9 + {"llama": 0, "qwen2": 3, "qwen3": 2}[family]
