@@ -69,9 +69,65 @@ def test_what_a_table_says_of_all_rows_is_not_said_twice() -> None:
         evaluate({"virtual_pipeline": [1, 1]}, virtual_pipeline=2, num_gpus=8, **JOB)
 
 
-def test_another_schedule_than_that_of_the_formulas_is_refused() -> None:
-    table = {"pipeline_parallel": [2, 2], "schedule": ["1f1b", "gpipe"]}
+#: Rows by implementation and schedule, of which no two neighbours have the same formulas.
+KINDS = (("nanotron", "1f1b", 1), ("torchtitan", "gpipe", 1), ("megatron", "1f1b", 1), ("nanotron", "gpipe", 1),
+         ("torchtitan", "interleaved", 2), ("megatron", "interleaved", 2))
+GROUPED: dict[str, list[Any]] = {
+    "implementation": [kind[0] for kind in KINDS] * 2, "schedule": [kind[1] for kind in KINDS] * 2,
+    "virtual_pipeline": [kind[2] for kind in KINDS] * 2, "micro_batch_size": [1] * 6 + [2] * 6,
+    "pipeline_parallel": [2] * 12,
+}
+
+
+@pytest.mark.parametrize("function", [
+    lambda table, **asked: evaluate(table, terms=TERMS[:3], num_gpus=8, **JOB, **asked),
+    lambda table, **asked: fit_rows({name: column for name, column in table.items() if name != "micro_batch_size"},
+                                    "micro_batch_size", num_gpus=8, **JOB, **asked),
+], ids=["evaluate", "fit"])
+def test_rows_are_evaluated_as_in_a_table_of_their_kind(function: Any) -> None:
+    answer = function(GROUPED).read_all()
+    computed = [name for name in answer.column_names if name not in GROUPED or name == "micro_batch_size"]
+    assert answer["implementation"].to_pylist() == GROUPED["implementation"]
+    for place, (implementation, schedule, chunks) in enumerate(KINDS):
+        table = {"micro_batch_size": [1, 2], "pipeline_parallel": [2, 2]}
+        alone = function(table, implementation=implementation, kernels={"schedule": schedule}, virtual_pipeline=chunks)
+        mine = answer.take([place, place + 6]).select(computed).to_pylist()
+        assert mine == alone.read_all().select(computed).to_pylist()
+    assert len({*answer["peak"].to_pylist()[:6]}) >= 5  # two kinds may both have no answer
+
+
+def test_all_terms_of_rows_by_schedule_are_those_that_all_have() -> None:
+    table = {name: GROUPED[name] for name in ("implementation", "schedule", "virtual_pipeline", "pipeline_parallel")}
+    answer = evaluate(table, terms="all", num_gpus=8, **JOB).read_all()
+    assert "peak" in answer.column_names
+    assert answer["peak"].to_pylist() == evaluate(table, terms="peak", num_gpus=8, **JOB).read_all()["peak"].to_pylist()
+
+
+@pytest.mark.parametrize(("changed", "asked", "message"), [
+    ({"schedule": ["1f1b"] * 5 + ["gpip"] * 7}, {}, r"schedule = 'gpip': must be one of .*\(row 5\); .*: gpipe"),
+    ({"schedule": ["1f1b"] * 11 + [None]}, {}, r"schedule = 'None': must be one of .*\(row 11\)"),
+    ({"implementation": ["megatrom"] * 12}, {}, r"implementation = 'megatrom': .*\(row 0\); nearest legal: megatron"),
+    ({"micro_batch_size": [1] * 9 + [0] + [1] * 2}, {}, r"micro_batch_size = 0: must be 1 or more \(row 9\)"),
+    ({}, {"implementation": "nanotron"}, "implementation = 'nanotron': must not be given both as a column and as"),
+    ({}, {"virtual_pipeline": 2}, "virtual_pipeline = 2: must not be given both as a column and as a value"),
+])
+def test_a_wrong_row_of_several_kinds_is_named(changed: dict[str, Any], asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate({**GROUPED, **changed}, num_gpus=8, **JOB, **asked).read_all()
+
+
+def test_a_stream_has_rows_of_one_kind() -> None:
+    table = pa.table({"pipeline_parallel": [2, 2], "schedule": ["1f1b", "gpipe"]})
     with pytest.raises(InputError, match=r"schedule = 'gpipe': must be 1f1b .*\(row 1\); nearest legal: --kernel"):
-        evaluate(table, num_gpus=8, **JOB).read_all()
-    with pytest.raises(InputError, match=r"schedule = 'gpipe': must be 1f1b"):
-        fit_rows(table, "micro_batch_size", num_gpus=8, **JOB).read_all()
+        evaluate(table.to_reader(), num_gpus=8, **JOB).read_all()
+    with pytest.raises(InputError, match="column = 'implementation': must be in a table that has rows and can be read"):
+        evaluate(pa.table(GROUPED).to_reader(), num_gpus=8, **JOB)
+
+
+def test_another_schedule_than_that_asked_for_is_refused() -> None:
+    table = {"pipeline_parallel": [2, 2], "schedule": ["1f1b", "gpipe"]}
+    for kernels in ({"schedule": "1f1b"}, None):
+        with pytest.raises(InputError, match="schedule = 'gpipe': must be "):
+            evaluate(table, kernels=kernels, num_gpus=8, **JOB).read_all()
+        with pytest.raises(InputError, match="schedule = 'gpipe': must be "):
+            fit_rows(table, "micro_batch_size", kernels=kernels, num_gpus=8, **JOB).read_all()

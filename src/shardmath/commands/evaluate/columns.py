@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
-from shardmath.commands.evaluate.sources import Source, constant, source
+from shardmath.commands.evaluate.grouped import (
+    GROUPING,
+    IMPLEMENTATION,
+    SCHEDULE,
+    Alike,
+    Kind,
+    Names,
+    RowNumbers,
+    kinds_of,
+)
+from shardmath.commands.evaluate.sources import Source, alike, source
 from shardmath.configuration.settings import SELECTIVE, recompute_switches
 from shardmath.errors import InputError
 from shardmath.generated.definitions import ABSENT_DEGREES, PARAMETERS, RECOMPUTE_MODES, SHORT
@@ -28,10 +38,8 @@ SWITCHES = tuple(next(iter(RECOMPUTE_MODES.values())))
 PASSED_THROUGH, LEFT_OUT = b"passed through", b"left out"
 #: The column with chunks of layers on a rank: more than one ask for other formulas.
 CHUNKS = "virtual_pipeline"
-#: The column with names of schedules, as a sweep writes it: one of the whole table, or 1F1B where a rank has one chunk.
-SCHEDULE = "schedule"
 #: Settings with a single value for the whole table.
-_ARGUMENTS = ("model", "gpu", "implementation", "kernels", "gradients", "zero_stage", "pipeline_layout")
+_ARGUMENTS = ("model", "gpu", "kernels", "gradients", "zero_stage", "pipeline_layout")
 #: Short names of the command line, which are no parameters.
 _SHORT = {short.lower(): name for name, short in SHORT.items()}
 _TWICE = "must not be given both as a column and as a value"
@@ -43,7 +51,7 @@ _KNOWN = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind != "de
 def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns that are parameters, ``recompute`` among them, and those that are passed through.
 
-    A column of schedules is passed through; ``refuse_other_schedule`` looks at it. ``reserved`` are names of computed
+    Columns of implementations and schedules are passed through: they group rows. ``reserved`` are names of computed
     columns. Raises InputError for a column that is named like one of these, that is named twice, that no table can
     vary, and that looks like a misspelt parameter.
     """
@@ -58,7 +66,7 @@ def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[t
             raise InputError("column", name, "must not be a column: one value of it holds for the whole table")
         if name in _KNOWN or name == RECOMPUTE:
             parameters.append(name)
-        elif name == SCHEDULE:
+        elif name in GROUPING:
             passed.append(name)
         elif name in PARAMETERS:
             raise InputError("column", name, "must not be a column: it follows from other parameters")
@@ -79,8 +87,8 @@ def _refuse_misspelt(name: str) -> None:
         raise InputError("column", name, rule, alike[0])
 
 
-def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None) -> NDArray[np.float64]:
-    """Return the values of the parameter ``name``; ``first_row`` is the row number of the first, counted from 0.
+def numbers(name: str, column: pa.Array, rows: RowNumbers, only: int | None = None) -> NDArray[np.float64]:
+    """Return the values of the parameter ``name``; ``rows`` are the numbers of its rows in the table, from 0.
 
     ``only`` is the one legal value of a parameter that changes nothing. Raises InputError with the row of the first
     value that is missing, not whole or out of range.
@@ -89,16 +97,16 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
-        raise _wrong(name, None, first_row + _first_null(column), only)
+        raise _wrong(name, None, rows[_first_null(column)], only)
     if pa.types.is_boolean(column.type) and limits(name) == (0, 1):
         column = column.cast(pa.uint8())
     if len(column) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise _wrong(name, _shown(column), first_row, only)
+        raise _wrong(name, _shown(column), rows[0], only)
     values = column.to_numpy(zero_copy_only=False)
     whole = values.dtype.kind != "f" or bool((np.floor(values) == values).all())
     if values.size and not (whole and minimum <= values.min() and values.max() <= largest):
         row = int(((values >= minimum) & (values <= largest) & (np.floor(values) == values)).argmin())
-        raise _wrong(name, values[row].item(), first_row + row, only)
+        raise _wrong(name, values[row].item(), rows[row], only)
     exact: NDArray[np.float64] = values.astype(np.float64, copy=False)
     return exact
 
@@ -126,10 +134,10 @@ def _first_null(column: pa.Array) -> int:
     return int(pc.is_null(column).to_numpy(zero_copy_only=False).argmax())
 
 
-def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
+def modes(column: pa.Array, rows: RowNumbers) -> dict[str, NDArray[np.float64]]:
     """Get the switches of a column of recompute modes. Raises InputError with the row of the first that is not one."""
     if column.null_count:
-        raise InputError(RECOMPUTE, None, f"must be the name of a mode (row {first_row + _first_null(column)})")
+        raise InputError(RECOMPUTE, None, f"must be the name of a mode (row {rows[_first_null(column)]})")
     if not pa.types.is_dictionary(column.type):
         try:
             column = pc.dictionary_encode(column.cast(pa.string()))
@@ -138,7 +146,7 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
     indices = column.indices.to_numpy()
     table = np.zeros((len(column.dictionary), len(SWITCHES)))
     for number in np.unique(indices):
-        mode, row = column.dictionary[int(number)].as_py(), first_row + int((indices == number).argmax())
+        mode, row = column.dictionary[int(number)].as_py(), rows[int((indices == number).argmax())]
         if mode == SELECTIVE:
             raise InputError(RECOMPUTE, mode, f"must be given for the whole table (row {row})")
         try:
@@ -153,20 +161,43 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
 class Columns:
     """A table without its results: its columns that are parameters, those passed through, and the results it had.
 
-    ``single`` has the values of parameters that are passed through: those of all rows, which ask for no formulas.
+    ``usual`` has the values of parameters with which they ask for no formulas of their own, and ``rows`` what rows with
+    the same names share, of a table that can be read twice.
     """
 
     stream: Source
     parameters: tuple[str, ...]
     passed: tuple[str, ...]
     results: tuple[str, ...]
-    single: Mapping[str, int]
+    usual: Mapping[str, int]
+    rows: Mapping[Names, Alike]
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """The columns of names that group rows."""
+        return tuple(name for name in GROUPING if name in self.passed)
+
+    def kinds(self, implementation: str | None, kernels: Mapping[str, str] | None) -> dict[Names, Kind]:
+        """Return the kinds of rows by their names in the columns that group them. See ``kinds_of``."""
+        return kinds_of(self.rows, self.grouping, implementation, kernels)
+
+    def only(self, names: Iterable[Names]) -> Columns:
+        """Return the columns of rows with some names: what is usual in all of them is no parameter."""
+        usual = [self.rows[each].usual for each in names if each in self.rows]
+        single = frozenset.intersection(*usual) if usual else frozenset()
+        return replace(self, parameters=tuple(name for name in self.parameters if name not in single))
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """The columns of numbers that follow from the parameters."""
+        return tuple(name for column in self.parameters for name in (SWITCHES if column == RECOMPUTE else (column,)))
 
     def with_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values for all rows, chunks of a rank among them. Raises InputError for one that is a column too."""
-        for name in self.single.keys() & values.keys():
+        for name in self.usual.keys() & values.keys():
             raise InputError(name, values[name], _TWICE)
-        return {**values, **{name: value for name, value in self.single.items() if name == CHUNKS}}
+        single = CHUNKS in self.usual and CHUNKS not in self.parameters
+        return {**values, **({CHUNKS: self.usual[CHUNKS]} if single else {})}
 
 
 def columns_of(table: Any, reserved: Collection[str] = ()) -> Columns:
@@ -174,12 +205,16 @@ def columns_of(table: Any, reserved: Collection[str] = ()) -> Columns:
     whole = source(table)
     results = _results(whole.schema)
     stream = whole.without(results)
-    parameters, _ = parameters_among(stream.schema.names, reserved)
+    parameters, others = parameters_among(stream.schema.names, reserved)
     usual = {**dict.fromkeys((CHUNKS, *ABSENT_DEGREES), 1), **dict.fromkeys(UNEVEN, 0)}
-    single = constant(table, {name: value for name, value in usual.items() if name in parameters})
-    asked = tuple(name for name in parameters if name not in single)
-    passed = tuple(name for name in stream.schema.names if name not in asked)
-    return Columns(stream, asked, passed, results, single)
+    usual = {name: value for name, value in usual.items() if name in parameters}
+    rows = alike(table, [name for name in GROUPING if name in others], usual)
+    if IMPLEMENTATION in others and not rows:
+        rule = "must be in a table that has rows and can be read twice, not a stream"
+        raise InputError("column", IMPLEMENTATION, rule)
+    single = frozenset.intersection(*(kind.usual for kind in rows.values())) if rows else frozenset()
+    passed = tuple(name for name in stream.schema.names if name in others or name in single)
+    return Columns(stream, parameters, passed, results, usual, rows)
 
 
 def _results(table: pa.Schema) -> tuple[str, ...]:
@@ -190,14 +225,14 @@ def _results(table: pa.Schema) -> tuple[str, ...]:
     return tuple(name for name in table.names if name in RESULTS or name not in kept)
 
 
-def refuse_other_schedule(column: pa.Array, own: str, chunks: ArrayLike, first_row: int) -> None:
+def refuse_other_schedule(column: pa.Array, own: str, chunks: ArrayLike, rows: RowNumbers) -> None:
     """Raise InputError for the first row with another schedule than that of the formulas, for ``chunks`` on a rank."""
     counted = np.broadcast_to(schedules(own, chunks), len(column))
     named = np.asarray(column.cast(pa.string()).to_pylist(), dtype=object)
     other = np.flatnonzero(named != counted)
     if len(other):
         row = int(other[0])
-        rule = f"must be {counted[row]} as the formulas have it, or stand in a table of its own (row {first_row + row})"
+        rule = f"must be {counted[row]} as the formulas have it, or stand in a table of its own (row {rows[row]})"
         raise InputError(SCHEDULE, named[row], rule, f"--kernel schedule={named[row]}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -17,8 +17,6 @@ from shardmath.commands.evaluate.columns import (
     LEFT_OUT,
     PASSED_THROUGH,
     RECOMPUTE,
-    SCHEDULE,
-    SWITCHES,
     Columns,
     columns_of,
     modes,
@@ -26,6 +24,7 @@ from shardmath.commands.evaluate.columns import (
     parameters_among,
     refuse_other_schedule,
 )
+from shardmath.commands.evaluate.grouped import SCHEDULE, Grouped, RowNumbers
 from shardmath.commands.evaluate.inputs import Inputs, programs
 from shardmath.commands.evaluate.sources import Progress
 from shardmath.compiler.columns import branch_column
@@ -93,17 +92,21 @@ def evaluate(
         ([98777632768, 52521008128, 29367792640], ['out of memory', 'uncertain', 'fits'])
     """
     columns = columns_of(table)
-    stream, parameters = columns.stream, columns.parameters
+    stream = columns.stream
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
-    of_all_rows = columns.with_values({**values, RISK: risk})
-    asked = programs(parameters, model, gpu, implementation, kernels, of_all_rows, network)
-    names = _terms(asked) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    kinds, of_all_rows = columns.kinds(implementation, kernels), {**values, RISK: risk}
+    own = {kind: columns.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
+    asked = {kind: programs(some.parameters, model, gpu, *kind.choices(kernels), some.with_values(of_all_rows), network)
+             for kind, some in own.items()}
+    names = _terms(asked.values()) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
-    numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    compiled = tuple((program, program.kernel((*names, *_beside(names)), numeric)) for program in asked)
-    work = _Work(compiled, columns, stream.schema, names)
+    work = Grouped(columns.grouping, kinds, {kind: _Work(
+        tuple((program, program.kernel((*names, *_beside(names)), own[kind].numeric)) for program in of_kind),
+        own[kind], stream.schema, names,
+    ) for kind, of_kind in asked.items()})
 
-    return stream.answered(work, work.schema, min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1))), progress)
+    size = 8 * (len(columns.numeric) + len(names) + 1)
+    return stream.answered(work, work.schema, min(_ROWS, _BYTES // size), progress)
 
 
 def _beside(names: Sequence[str]) -> tuple[str, ...]:
@@ -111,15 +114,15 @@ def _beside(names: Sequence[str]) -> tuple[str, ...]:
     return () if _PEAK in names else (_PEAK,)
 
 
-def _terms(asked: Sequence[Inputs]) -> tuple[str, ...]:
+def _terms(asked: Iterable[Sequence[Inputs]]) -> tuple[str, ...]:
     """Return all terms of memory that every row has."""
-    first, *others = (program.evaluator.terms.TERMS for program in asked)
+    first, *others = (program.evaluator.terms.TERMS for of_kind in asked for program in of_kind)
     return tuple(name for name in first if all(name in terms for terms in others))
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Function on one batch and the number of its first row.
+    """Function on rows that ask for the same formulas, with their numbers in the table.
 
     ``programs`` are inputs and kernels of all rows, or of those without a pipeline and of those with one.
     """
@@ -147,19 +150,18 @@ class _Work:
         """Return the accepted risk, where it is the same for all rows."""
         return {} if PARTS in self.columns.parameters else {ACCEPTED: str(risk_of(self._first.values))}
 
-    def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
-        first_row, batch = item
-        columns, count = self._columns(batch, first_row), batch.num_rows
+    def __call__(self, rows: RowNumbers, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns, count = self._columns(batch, rows), batch.num_rows
         values = self._first.completed(columns)
         if SCHEDULE in self.columns.passed:
             own = self.programs[-1][0].evaluator.choices[SCHEDULE]
-            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], first_row)
-        _refuse_inexact(values, first_row)
-        _refuse_missing_ranks(values, first_row)
+            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], rows)
+        _refuse_inexact(values, rows)
+        _refuse_missing_ranks(values, rows)
         rule, verdict, out = self._evaluated(columns, count)
         legal = rule == 0
         numbers = zip(self.terms, out, self._kinds, strict=False)  # the peak may be beside them
-        _refuse_large({name: sizes for name, sizes, kind in numbers if kind == pa.int64()}, first_row)
+        _refuse_large({name: sizes for name, sizes, kind in numbers if kind == pa.int64()}, rows)
         rules = [rule for program, _ in self.programs for rule in program.evaluator.terms.RULES]
         names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
         peaks = out[(*self.terms, _PEAK).index(_PEAK)]
@@ -211,14 +213,14 @@ class _Work:
         whole = self._first.evaluator.terms.TERMS
         return [pa.int64() if name in whole else pa.float64() for name in self.terms]
 
-    def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
+    def _columns(self, batch: pa.RecordBatch, rows: RowNumbers) -> dict[str, Any]:
         columns: dict[str, Any] = {}
         for name in self.columns.parameters:
             values = batch.column(name)
             if name == RECOMPUTE:
-                columns |= modes(values, first_row)
+                columns |= modes(values, rows)
             else:
-                columns[name] = numbers(name, values, first_row, self._first.only.get(name))
+                columns[name] = numbers(name, values, rows, self._first.only.get(name))
         return columns
 
 
@@ -241,25 +243,25 @@ def _column(value: Any, count: int) -> Any:
     return np.full(count, float(value))
 
 
-def _refuse_inexact(values: Mapping[str, Any], first_row: int) -> None:
+def _refuse_inexact(values: Mapping[str, Any], rows: RowNumbers) -> None:
     for product in products(values):
         large = np.atleast_1d(np.asarray(product, dtype=np.float64) >= EXACT)
         if large.any():
             rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
-            raise InputError("table", f"row {first_row + int(large.argmax())}", rule)
+            raise InputError("table", f"row {rows[int(large.argmax())]}", rule)
 
 
-def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
+def _refuse_missing_ranks(values: Mapping[str, Any], rows: RowNumbers) -> None:
     missing = np.atleast_1d(np.asarray(values["pipeline_rank"] >= values["pipeline_parallel"]))
     if missing.any():
         row = int(missing.argmax())
         rank = int(np.broadcast_to(values["pipeline_rank"], missing.shape)[row])
-        raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
+        raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {rows[row]})")
 
 
-def _refuse_large(columns: Mapping[str, NDArray[Any]], first_row: int) -> None:
+def _refuse_large(columns: Mapping[str, NDArray[Any]], rows: RowNumbers) -> None:
     for name, sizes in columns.items():
         if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
             row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
-            rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"
+            rule = f"must be below 2^49 for exact arithmetic (row {rows[row]})"
             raise InputError(name, int(sizes[row]), rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardmath.commands.evaluate.grouped import Alike, Names, grouped
 from shardmath.commands.evaluate.threads import in_order
 from shardmath.errors import InputError
 
@@ -97,18 +98,30 @@ def source(table: Any) -> Source:
     raise InputError("table", type(table).__name__, _KINDS)
 
 
-def constant(table: Any, values: Mapping[str, int]) -> dict[str, int]:
-    """Return those columns that have the given value throughout; none of a table that can be read only once."""
-    is_stream = isinstance(table, pa.RecordBatchReader) or (
+def alike(table: Any, columns: Sequence[str], usual: Mapping[str, int]) -> dict[Names, Alike]:
+    """Return the names that rows have together in ``columns``, with what such rows share; none of a stream.
+
+    ``usual`` has the values of other columns for which they are looked at.
+    """
+    kinds: dict[Names, Alike] = {}
+    if not (columns or usual) or _is_stream(table):
+        return kinds
+    whole, first = source(table), 0
+    whole_numbers = {name for name in usual if pa.types.is_integer(whole.schema.field(name).type)}
+    for batch in whole.batches(_ROWS):
+        for names, places in grouped(batch, columns):
+            row, same = kinds.get(names, (first + int(places[0]), frozenset(whole_numbers)))
+            own = batch.take(pa.array(places)) if same and len(places) < batch.num_rows else batch
+            kinds[names] = Alike(row, frozenset(name for name in same if pc.all(
+                pc.equal(own.column(name), usual[name]), skip_nulls=False).as_py()))
+        first += batch.num_rows
+    return kinds
+
+
+def _is_stream(table: Any) -> bool:
+    """Tell whether a table can be read only once."""
+    return isinstance(table, pa.RecordBatchReader) or (
         hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__len__"))
-    if not values or is_stream:
-        return {}
-    whole = source(table)
-    same = {name for name in values if pa.types.is_integer(whole.schema.field(name).type)}
-    for batch in whole.batches(_ROWS) if same else ():
-        same -= {name for name in same
-                 if not pc.all(pc.equal(batch.column(name), values[name]), skip_nulls=False).as_py()}
-    return {name: values[name] for name in values if name in same}
 
 
 def _length(table: Any) -> int | None:

@@ -17,13 +17,12 @@ from pyarrow import parquet
 
 from shardmath.commands.evaluate.columns import (
     RECOMPUTE,
-    SCHEDULE,
-    SWITCHES,
     columns_of,
     modes,
     numbers,
     refuse_other_schedule,
 )
+from shardmath.commands.evaluate.grouped import SCHEDULE, Grouped, RowNumbers
 from shardmath.commands.evaluate.inputs import Inputs, inputs
 from shardmath.commands.evaluate.sources import Progress
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
@@ -70,16 +69,20 @@ def fit_rows(
     if solve not in SOLVED:
         raise InputError("solve", solve, "must be a symbol that rows can be solved for", nearest_names(solve, SOLVED))
     read = columns_of(table, (solve, PEAK))
-    stream, parameters = read.stream, read.parameters
+    stream = read.stream
     if solve in values:
         raise InputError(solve, values[solve], "must not be given: it is solved for")
-    numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    of_all_rows = read.with_values({**values, RISK: risk})
-    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, of_all_rows)
-    if solve == "data_parallel" and "global_batch_size" not in every_row.asked:
+    if solve == "data_parallel" and "global_batch_size" not in {*read.parameters, *values}:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
-    work = _Work(every_row, solve, share_of(share), parameters, stream.schema, numeric)
-    work.prepare()
+    kinds, of_all_rows = read.kinds(implementation, kernels), {**values, RISK: risk}
+    own = {kind: read.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
+    works = {kind: _Work(
+        inputs([*some.parameters, solve], model, gpu, *kind.choices(kernels), some.with_values(of_all_rows)), solve,
+        share_of(share), some.parameters, stream.schema, some.numeric,
+    ) for kind, some in own.items()}
+    for of_kind in works.values():
+        of_kind.prepare()
+    work = Grouped(read.grouping, kinds, works)
 
     return stream.answered(work, work.schema, _ROWS, progress)
 
@@ -150,14 +153,13 @@ class _Work:
                 raise InputError(name, ABSENT, "must be given: as a column, as a value, or with a model or a GPU")
         return kernel
 
-    def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
-        first_row, batch = item
+    def __call__(self, rows: RowNumbers, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
-        columns = self._columns(batch, first_row)
+        columns = self._columns(batch, rows)
         values = self.inputs.completed({**columns, self.solve: np.ones(count)})
         if SCHEDULE in self.table.names:
             own = self.inputs.evaluator.choices[SCHEDULE]
-            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], first_row)
+            refuse_other_schedule(batch.column(SCHEDULE), own, values["virtual_pipeline"], rows)
         if "gpu_memory" not in values:
             raise InputError("gpu_memory", ABSENT, "must be given: as a column, as a value, or with a GPU")
         limit = self._limit(values, count)
@@ -191,12 +193,12 @@ class _Work:
 
         return complete
 
-    def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
+    def _columns(self, batch: pa.RecordBatch, rows: RowNumbers) -> dict[str, Any]:
         columns: dict[str, Any] = {}
         for name in self.parameters:
             values = batch.column(name)
             if name == RECOMPUTE:
-                columns |= modes(values, first_row)
+                columns |= modes(values, rows)
             else:
-                columns[name] = numbers(name, values, first_row, self.inputs.only.get(name))
+                columns[name] = numbers(name, values, rows, self.inputs.only.get(name))
         return columns
