@@ -313,7 +313,7 @@ TORCHTITAN = Implementation(
     allowed={
         **_LLAMA_ONLY, "optimizer": optimizers_of("torchtitan"),
         "stages": ("even", "uneven", "listed"), "recompute_method": ("each", "every"),
-        "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
+        "recompute_saves": ("input", "ops"), "precision": ("mixed", "bf16"), "data_parallel": ("fsdp",),
         "projections": ("separate",), "gathered_input": ("kept",), "token_ids": ("whole",), "units": ("apart",),
         "peak": ("saved", "torch"), "loss": ("dtensor", "dtensor_compiled"), "rope": ("complex", "cast"),
         "swiglu": ("eager",), "value": ("copy",), "norm": ("fused", "torch"), "attention": ("sdpa",),

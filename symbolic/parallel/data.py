@@ -208,8 +208,10 @@ def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
 def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
     """Return the letters fixed by a precision, an optimizer, a kind of data parallelism or a system."""
     gradient = next(state.bytes for state in PRECISIONS[choices["precision"]] if state.role is Role.GRADIENT)
-    fixed = {"w": int(gradient)} if gradient.is_Integer else {}
-    if choices["data_parallel"] == "fsdp":
+    fsdp = choices["data_parallel"] == "fsdp"
+    sums_wider = fsdp and choices["precision"] == "bf16"  # or not, as its mixed precision says
+    fixed = {"w": int(gradient)} if gradient.is_Integer and not sums_wider else {}
+    if fsdp:
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
     elif choices["optimizer"] in WHOLE_TENSORS and choices["data_parallel"] != "deepspeed":
         fixed["zero1"] = 0

@@ -296,6 +296,21 @@ def test_packed_sequences_are_as_long_as_their_data_set_packs_them(tmp_path: Pat
     assert asked.arguments["seq_length"] == 2048
 
 
+@pytest.mark.parametrize(("size", "length"), [("8192", 8192), ("0", 4096), ("-1", 4096)])
+def test_packed_sequences_of_earlier_releases_need_no_switch(size: str, length: int, tmp_path: Path) -> None:
+    """Up to 0.3 a data set packs as soon as the size is above 0 (``FinetuningDatasetBuilder``)."""
+    body = ("from megatron.bridge.data.datasets.packed_sequence import PackedSequenceSpecs\n"
+            "cfg.model.seq_length = cfg.dataset.seq_length = 4096\n"
+            f"cfg.dataset.packed_sequence_specs = PackedSequenceSpecs(packed_sequence_size={size})")
+    assert run(tmp_path, body).arguments["seq_length"] == length
+    asked = run(tmp_path, body, dataset__packed_sequence_specs__packed_sequence_size="2048")
+    assert asked.arguments["seq_length"] == 2048
+    exaone = f"{body}\ncfg.model.hf_model_id = 'LGAI-EXAONE/EXAONE-4.0-1.2B'"
+    if length == 8192:
+        with pytest.raises(InputError, match=r"EXAONE 4.* takes no packed sequences"):
+            run(tmp_path, exaone)
+
+
 def test_a_dense_layer_predicts_further_tokens_of_k_exaone(tmp_path: Path) -> None:
     """The class of its model makes that layer without experts; the settings that it has of its own are in force."""
     made = run(tmp_path, "cfg.model.hf_model_id = 'LGAI-EXAONE/K-EXAONE-236B-A23B'\ncfg.model.seq_length = 4096")

@@ -52,6 +52,16 @@ def test_batches_in_tokens(parts: dict[str, str], length: int, micro: int, batch
     assert run.unknown == ()
 
 
+def test_weights_in_bf16(tmp_path: Path) -> None:
+    """``training.dtype`` is that of shards, gradients and moments; FSDP2 sums gradients in fp32 all the same."""
+    plain, narrow = (made(tmp_path, training=f"local_batch_size=1, seq_len=4096{more}").arguments
+                     for more in ("", ", dtype='bfloat16'"))
+    assert narrow == {**plain, "kernels": {**plain["kernels"], "precision": "bf16"}}
+    assert made(tmp_path, training="dtype='float32'").arguments["kernels"] == plain["kernels"]
+    with pytest.raises(InputError, match=r"training.dtype.*must be one of float32, bfloat16"):
+        made(tmp_path, training="dtype='float16'")
+
+
 @pytest.mark.parametrize(("parts", "field", "rule"), [
     ({"training": "num_tokens_per_microbatch_per_dp_rank=6000, max_context_length=4096"},
      "training.num_tokens_per_microbatch_per_dp_rank", "must be a multiple of training.max_context_length = 4096"),

@@ -97,7 +97,7 @@ def test_layouts_of_megatron_go_round(name: str, format: str) -> None:
 @pytest.mark.parametrize("layout", [
     {"num_gpus": 64, "recompute": "selective", "kernels": {"loss": "dtensor_compiled"}},
     {"num_gpus": 64, "recompute": "selective", "kernels": {"loss": "dtensor_compiled", "compile": "layers"}},
-    {"num_gpus": 64, "tensor_parallel": 8, "recompute": "full"},
+    {"num_gpus": 64, "tensor_parallel": 8, "recompute": "full", "kernels": {"precision": "bf16"}},
     {"num_gpus": 64, "data_parallel_replicas": 4, "kernels": {"reshard": "never", "optimizer_kernel": "foreach"}},
     {"num_gpus": 64, "context_parallel": 2, "recompute": "full", "recompute_num_layers": 2},
     {"num_gpus": 8, "pipeline_parallel": 4, "schedule": "1f1b", "global_batch_size": 16},

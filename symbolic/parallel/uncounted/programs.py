@@ -23,6 +23,7 @@ def of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          torch and choices["stages"] == "uneven" and choices["schedule"] not in ("1f1b", "interleaved")),
         ("a compiled loss in PyTorch's pipeline, which holds the logits too: choose loss = dtensor",
          torch and choices["loss"] == "dtensor_compiled"),
+        ("PyTorch's pipeline with weights in bf16", torch and choices["precision"] == "bf16"),
         ("PyTorch's pipeline without FSDP2", torch and choices["data_parallel"] != "fsdp"),
         ("FSDP2 with this schedule in a program's own pipeline",
          not torch and choices["data_parallel"] == "fsdp" and choices["schedule"] != "1f1b"),

@@ -34,7 +34,7 @@ from shardmath.formats.run import Run
 from shardmath.formats.scripts.python_file import Interpreter
 from shardmath.formats.scripts.python_modules import follow
 from shardmath.formats.scripts.python_values import NOT_HERE, UNKNOWN, Built, Function, Unknown
-from shardmath.formats.table import Words
+from shardmath.formats.table import Words, is_off
 from shardmath.models.model import Model
 
 #: Configuration that a recipe returns, and the sections of it that change memory.
@@ -48,6 +48,9 @@ _KEPT = ("dataset.create_attention_mask", "dataset.seq_length", "dataset.sequenc
 #: The longest sequence of a packed data set, which takes the place of those of data set and model.
 _OFFLINE, _SPECS, _PACKED_SIZE = PACKING[0], "offline_packing_specs", "packed_sequence_size"
 _PACKED = f"dataset.{_SPECS}.{_PACKED_SIZE}"
+#: The same in Megatron-Bridge up to 0.3, where it packs by itself, if the size is 1 or more.
+_OLDER_SPECS = "packed_sequence_specs"
+_OLDER_PACKED = f"dataset.{_OLDER_SPECS}.{_PACKED_SIZE}"
 _LENGTHS = ("dataset.seq_length", "model.seq_length")
 _RECIPE = "recipe"
 #: Field of a model with the name of that which it was converted from.
@@ -149,10 +152,12 @@ def ofwords_from(
     InputError for an ``unknown`` setting from which memory or time follow.
     """
     words: dict[str, Words | None] = {**recipe, **settings}
+    if (older := words.pop(_OLDER_PACKED, None)) and not (older[0].startswith("-") or is_off(_OLDER_PACKED, older)):
+        words |= {_OFFLINE: ("true",), _PACKED: older}
     if words.get(_OFFLINE) == ("true",) and words.get(_PACKED):
         words |= dict.fromkeys(_LENGTHS, words[_PACKED])
     asked = refuse_attention(words, f"model.{_CONVERTED}", resolve)
-    asked += tuple(key for key in (_OFFLINE, _PACKED) if _PACKED in words and key not in asked)
+    asked += tuple(key for key in (_OFFLINE, _PACKED, _OLDER_PACKED) if _PACKED in words and key not in asked)
     converted = _converted(words)
     base = _of_model(words, converted)
     graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
@@ -196,8 +201,9 @@ def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
                 if not isinstance(inner, Unknown | Built | Function) and (
                         not whole.startswith(_LEFT_OUT) or whole.startswith(_KEPT)):
                     yield whole, words_from(inner)
-                elif key == _SPECS and isinstance(inner, Built) and isinstance(inner.fields.get(_PACKED_SIZE), int):
-                    yield _PACKED, words_from(inner.fields[_PACKED_SIZE])
+                elif key in (_SPECS, _OLDER_SPECS) and isinstance(inner, Built) and isinstance(
+                        size := inner.fields.get(_PACKED_SIZE), int):
+                    yield f"{whole}.{_PACKED_SIZE}", words_from(size)
         elif isinstance(value, str):
             yield section, (value,)
 

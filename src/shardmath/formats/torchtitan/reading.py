@@ -40,6 +40,8 @@ RESHARD = ("default", "always", "never")
 #: Default ``compile.components`` of ``compile.enable``.
 COMPILED = ("model", "loss")
 OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
+#: Precision by ``training.dtype``: weights gathered in bf16 from fp32 shards, or all in bf16, moments too.
+PRECISIONS = {"float32": "mixed", "bfloat16": "bf16"}
 #: Keys that have one value here, and why.
 _ONLY = {
     "parallelism.expert_parallel_comm_backend": ("standard", "experts that DeepEP sends tokens to are not counted yet"),
@@ -48,7 +50,6 @@ _ONLY = {
     "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted yet with torchtitan"),
     "parallelism.pipeline_parallel_schedule_csv": ("", "a schedule of your own is not counted yet"),
     "training.enable_cpu_offload": ("false", "offloading is not counted yet with torchtitan"),
-    "training.dtype": ("float32", "weights of 16 bits are not counted yet with torchtitan"),
     "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted yet"),
     "model.converters": ("", "FP8, FP4 and adapters are not counted yet with torchtitan"),
     "model.num_mtp_layers": ("0", "multi-token prediction is not counted yet with torchtitan"),
@@ -234,4 +235,6 @@ def _kernels(options: Options) -> dict[str, str]:
     if rotate == "alltoall":
         options.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
     step = {"optimizer_step": "backward"} if options.is_on("optimizer.early_step_in_backward") else {}
-    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard, **step}
+    weights = options.word("training.dtype", "float32", PRECISIONS)
+    precision = {} if weights == "float32" else {"precision": PRECISIONS[weights]}
+    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard, **step, **precision}

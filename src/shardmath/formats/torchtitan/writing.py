@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, title
-from shardmath.formats.torchtitan.reading import FLAVORS, OPTIMIZER_KERNELS, SCHEDULES, shared_out, titan_model
+from shardmath.formats.torchtitan.reading import (
+    FLAVORS,
+    OPTIMIZER_KERNELS,
+    PRECISIONS,
+    SCHEDULES,
+    shared_out,
+    titan_model,
+)
 from shardmath.models.model import Model
 
 if TYPE_CHECKING:
@@ -84,6 +91,7 @@ def _training(explanation: Explanation) -> Iterator[Key]:
     yield "local_batch_size", rank if piped else values["micro_batch_size"]
     yield "global_batch_size", values["global_batch_size"]
     yield "seq_len", values["seq_length"]
+    yield "dtype", _key(PRECISIONS, explanation.choices["precision"])
 
 
 def _parallel(explanation: Explanation, layout: Sequence[int] | None) -> Iterator[Key]:
