@@ -31,6 +31,8 @@ def _table(suffix: str) -> Callable[[bytes, str], str]:
 
 
 def _read(path: str) -> None:
+    import numpy as np
+
     from shardmath import evaluate
     from shardmath.commands.evaluate.columns import RECOMPUTE, modes, numbers, parameters_among
     from shardmath.commands.evaluate.sources import source
@@ -44,12 +46,13 @@ def _read(path: str) -> None:
         return
     row = 0
     for batch in stream.batches(1 << 16):
+        rows = np.arange(row, row + batch.num_rows)
         for name in parameters:
             column = batch.column(name)
             if name == RECOMPUTE:
-                modes(column, row)
+                modes(column, rows)
             else:
-                numbers(name, column, row)
+                numbers(name, column, rows)
         row += batch.num_rows
         if row > _MOST:
             return

@@ -106,14 +106,16 @@ def test_all_terms_of_rows_by_schedule_are_those_that_all_have() -> None:
 @pytest.mark.parametrize(("changed", "asked", "message"), [
     ({"schedule": ["1f1b"] * 5 + ["gpip"] * 7}, {}, r"schedule = 'gpip': must be one of .*\(row 5\); .*: gpipe"),
     ({"schedule": ["1f1b"] * 11 + [None]}, {}, r"schedule = 'None': must be one of .*\(row 11\)"),
+    ({"schedule": pa.array([["1f1b"]] * 12)}, {}, r"schedule = 'list<.*': must be a column of names"),
+    ({"schedule": [1] * 12}, {}, r"schedule = '1': must be one of .*\(row 0\)"),
     ({"implementation": ["megatrom"] * 12}, {}, r"implementation = 'megatrom': .*\(row 0\); nearest legal: megatron"),
-    ({"micro_batch_size": [1] * 9 + [0] + [1] * 2}, {}, r"micro_batch_size = 0: must be 1 or more \(row 9\)"),
+    ({"micro_batch_size": [1] * 9 + [0] + [1] * 2}, {}, r"micro_batch_size = 0: must be an integer .*\(row 9\)"),
     ({}, {"implementation": "nanotron"}, "implementation = 'nanotron': must not be given both as a column and as"),
     ({}, {"virtual_pipeline": 2}, "virtual_pipeline = 2: must not be given both as a column and as a value"),
 ])
 def test_a_wrong_row_of_several_kinds_is_named(changed: dict[str, Any], asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        evaluate({**GROUPED, **changed}, num_gpus=8, **JOB, **asked).read_all()
+        evaluate(pa.table({**GROUPED, **changed}), num_gpus=8, **JOB, **asked).read_all()
 
 
 def test_a_stream_has_rows_of_one_kind() -> None:

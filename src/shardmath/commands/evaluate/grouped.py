@@ -95,12 +95,16 @@ class Grouped:
 
 
 def grouped(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Names, RowNumbers]]:
-    """Yield the names in ``columns`` that rows of a batch have together, and the places of these rows."""
-    codes, names = np.zeros(batch.num_rows, np.int64), [()]
+    """Yield the names in ``columns`` that rows of a batch have together, and the places of these rows.
+
+    Raises InputError for a column that has no names.
+    """
+    codes, names = np.zeros(batch.num_rows, np.int64), list[Names]([()])
     for column in columns:
-        texts = batch.column(column)
-        if not pa.types.is_dictionary(texts.type):
-            texts = pc.dictionary_encode(texts, null_encoding="encode")
+        try:
+            texts = pc.dictionary_encode(batch.column(column).cast(pa.string()), null_encoding="encode")
+        except pa.ArrowException:
+            raise InputError(column, str(batch.column(column).type), "must be a column of names") from None
         own = [str(name) for name in texts.dictionary.to_pylist()]
         codes = codes * len(own) + texts.indices.to_numpy()
         names = [(*before, name) for before in names for name in own]
