@@ -201,7 +201,10 @@ class Columns:
 
 
 def columns_of(table: Any, reserved: Collection[str] = ()) -> Columns:
-    """Return the columns of a table; those that are 1 or 0 throughout ask for no formulas. See ``parameters_among``."""
+    """Return the columns of a table; those that are 1 or 0 throughout ask for no formulas. See ``parameters_among``.
+
+    Raises InputError for a column of implementations in a stream, which is read once.
+    """
     whole = source(table)
     results = _results(whole.schema)
     stream = whole.without(results)
