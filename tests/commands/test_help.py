@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from shardmath.cli.main import cli
 from shardmath.cli.titled import Titled, _shortened, under
+from shardmath.formats.readers import SUFFIXES
 from shardmath.generated.definitions import CHOICES
 
 TABLES = Path(__file__).resolve().parents[2] / "generated" / "formulas.md"
@@ -27,12 +28,19 @@ def test_every_command_that_computes_has_two_examples() -> None:
 
 
 @pytest.mark.parametrize("name", TITLED)
-def test_examples_come_first_and_parse(name: str) -> None:
+def test_examples_come_first_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launch files that examples name are made, as a command looks whether they are there."""
+    monkeypatch.chdir(tmp_path)
     text = CliRunner().invoke(cli, [name, "--help"], prog_name="shardmath", terminal_width=100).output
     for example in TITLED[name].examples:
         whole = re.sub(r" \\\n +", " ", text)
         assert whole.index(f"$ shardmath {name} {example}\n") < whole.index("\n  -h, --help ")
-        context = TITLED[name].make_context(name, shlex.split(example), help_option_names=HELP)
+        words = shlex.split(example)
+        for word in words:
+            if Path(word).suffix in SUFFIXES:
+                Path(word).parent.mkdir(parents=True, exist_ok=True)
+                Path(word).touch()
+        context = TITLED[name].make_context(name, words, help_option_names=HELP)
         assert context.params
 
 

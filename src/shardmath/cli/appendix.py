@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.configuration.defaults import default_implementation
@@ -20,7 +20,7 @@ from shardmath.reports.waiting import say
     "--implementation megatron -o appendix.tex",
     "--model llama-3.1-8b --gpu a100-40gb --tp 4 -o appendix.tex",
 ), work="typesetting formulas")
-@click.option("--model", metavar="MODEL", shell_complete=model_names,
+@click.option("--model", metavar="MODEL", type=MODEL,
               help="Cover one configuration of this model instead.")
 @click.option("-o", "--output", metavar="FILE.tex", required=True, help="File to write; the .bib stands beside it.")
 @click.option("--input", "body", is_flag=True, help=r"Write a part for \input, without a preamble.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardmath.cli.names import gpu_names, network_names
+from shardmath.cli.names import GPU, NETWORK
 from shardmath.cli.options import implementation_options, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     "runs.csv --gpu h100-80gb --json",
 ), work="fitting")
 @click.argument("runs")
-@click.option("--gpu", shell_complete=gpu_names, required=True,
+@click.option("--gpu", type=GPU, required=True,
               help="GPU: a name of `shardmath gpus`, or a cluster file.")
-@click.option("--network", shell_complete=network_names,
+@click.option("--network", type=NETWORK,
               help="Network: a name of `shardmath networks`  [default: the vendor's]")
 @click.option("-o", "--output", metavar="FILE", help="Write the fitted constants as a cluster file.")
 @click.option("--stage-stall", is_flag=True,

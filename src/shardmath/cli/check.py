@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from shardmath.cli.fitting import end_unless
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
@@ -21,7 +21,7 @@ FITS, UNCERTAIN = "fits", "uncertain"
     "job.sbatch --gpu h100-80gb",
     "llama3_8b.toml --gpu h200 --allow-uncertain",
 ), work="accounting")
-@click.argument("model", metavar="FILE", shell_complete=model_names)
+@click.argument("model", metavar="FILE", type=MODEL)
 @configuration_options
 @click.option("--allow-uncertain", is_flag=True, help="Accept a run that may run out of memory too.")
 def check(model: str, allow_uncertain: bool, **options: Any) -> None:

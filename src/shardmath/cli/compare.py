@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from shardmath.cli.meant import with_hyphens
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL, is_launch_file
 from shardmath.cli.options import Count, configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
@@ -38,7 +38,7 @@ def _against(**options: Any) -> None:
     'llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"',
     'llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published',
 ), work="accounting")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @configuration_options
 @click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,
               help="Options of another configuration in quotes, such as '--tp 4', with its own MODEL where that"
@@ -97,7 +97,7 @@ def _merged(
     kept = dict(options)
     if context.params["model"] is not None:
         kept["settings"] = ()
-        if _describes_a_run(context.params["model"]):
+        if is_launch_file(context.params["model"]):
             kept = {name: value for name, value in options.items() if name in _OF_MACHINE}
     for names in _EXCLUSIVE:
         if own & names:
@@ -138,9 +138,3 @@ def _given(context: click.Context) -> set[str]:
     """Return the names of options on the command line."""
     return {name for name in context.params
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE} - {"model"}
-
-
-def _describes_a_run(model: str) -> bool:
-    from shardmath.formats import describes_a_run
-
-    return describes_a_run(model)

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from shardmath.cli.names import gpu_names, model_names, network_names
+from shardmath.cli.names import GPU, MODEL, NETWORK
 from shardmath.cli.options import Gib, device, implementation_options, kernel_choices, risk_option
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
@@ -22,10 +22,10 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 ), work="reading the table")
 @click.argument("table")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
-@click.option("--model", metavar="MODEL", shell_complete=model_names,
+@click.option("--model", metavar="MODEL", type=MODEL,
               help="Name, or path of a config.json; columns take precedence.")
-@click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file.")
-@click.option("--network", shell_complete=network_names,
+@click.option("--gpu", type=GPU, help="GPU by name (see `shardmath gpus`), or a cluster file.")
+@click.option("--network", type=NETWORK,
               help="Network between nodes (see `shardmath networks`)  [default: the vendor's]")
 @click.option("--gpu-memory", type=Gib(), metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",

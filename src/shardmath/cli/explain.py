@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options, writing_options
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
@@ -16,7 +16,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16",
     "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --ep 8 --pp 2",
 ), work="accounting")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @configuration_options
 @writing_options
 @click.option("--alloc-conf", metavar="OPTION:VALUE,...",

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from shardmath.cli.encoding import shows
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options, device, kernel_choices
 from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
@@ -22,7 +22,7 @@ from shardmath.reports.waiting import say
     "llama-3.1-8b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64",
     "llama-3.1-8b --gpu h100-80gb --tp 4 --solve micro_batch_size",
 ), work="solving")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @configuration_options
 @click.option("--solve", "solve", metavar="SYMBOL",
               help="Symbol to solve for: micro_batch_size, seq_length, num_layers, hidden_size, num_gpus,"

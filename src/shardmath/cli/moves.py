@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
@@ -17,7 +17,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-70b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64 --global-batch-size 512",
     "llama-3.1-8b --gpu a100-40gb --tp 4 --formula seq_length",
 ), work="trying changes")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @configuration_options
 @click.option("--share", metavar="SHARE", help="Share of the memory that fits, as 0.8 by the 80 % rule"
                                                "  [default: what the verdict says]")

@@ -11,11 +11,11 @@ import click
 
 from shardmath.catalogue import read
 from shardmath.cli.names import (
-    gpu_names,
+    GPU,
+    NETWORK,
     implementation_names,
     kernel_names,
     last_of,
-    network_names,
     recompute_names,
     schedule_names,
 )
@@ -189,6 +189,7 @@ def _prices(context: click.Context, option: click.Parameter, texts: tuple[str, .
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:
     """Return the GPU of ``--gpu`` or ``--gpu-memory``, or a cluster file's path. Raises InputError for none or both."""
+    from shardmath.machines.files import is_cluster_file
     from shardmath.machines.gpu import Gpu
 
     if gpu_memory is not None:
@@ -197,7 +198,7 @@ def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> 
         return Gpu.custom(gpu_memory) if node_size is None else Gpu.custom(gpu_memory, node_size)
     if gpu is None:
         raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or --gpu-memory in GiB")
-    return gpu if gpu.endswith(".toml") else Gpu.named(gpu)
+    return gpu if is_cluster_file(gpu) else Gpu.named(gpu)
 
 
 def _apply(options: list[Command]) -> Callable[[Command], Command]:
@@ -216,8 +217,7 @@ ON = {name for item in IMPLEMENTATIONS.values() for name, value in item["default
 _METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE",
              "risk": "PERCENT", "recompute": "MODE,..."}
 _COMPLETED = {
-    "network": network_names, "implementation": implementation_names, "schedule": schedule_names,
-    "recompute": recompute_names,
+    "implementation": implementation_names, "schedule": schedule_names, "recompute": recompute_names,
 }
 
 
@@ -239,6 +239,8 @@ def _field_option(kind: type[Training], name: str) -> Command:
         how = {"type": Names(), "metavar": _METAVARS.get(name, "NAME,..."), "shell_complete": last_of(_COMPLETED[name])}
     elif hint.startswith("int"):
         how["type"] = Tokens() if name in ("seq_length", "document_length") else Count()
+    elif name == "network":
+        how["type"] = NETWORK
     if name in _METAVARS and "metavar" not in how:
         how["metavar"] = _METAVARS[name]
     if field.default not in (None, MISSING):
@@ -295,7 +297,7 @@ writing_options = _apply([
 
 _cluster_options = under(
     "Cluster",
-    click.option("--gpu", shell_complete=gpu_names, help="GPU: a name of `shardmath gpus`, or a cluster file."),
+    click.option("--gpu", type=GPU, help="GPU: a name of `shardmath gpus`, or a cluster file."),
     *_field_options(Training, "network"),
     click.option("--gpu-memory", type=Gib(), metavar="GIB", help="Memory of a GPU outside the catalogue."),
     *_field_options(Training, "node_size"),

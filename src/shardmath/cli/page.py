@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardmath.cli.names import kernel_names, model_names
+from shardmath.cli.names import MODEL, kernel_names
 from shardmath.cli.options import kernel_options
 from shardmath.cli.titled import Titled
 
@@ -13,7 +13,7 @@ from shardmath.cli.titled import Titled
     "-o page.html",
     "llama-3.1-8b --only --kernel loss=te_fused --kernel fp8=delayed,current -o page.html",
 ), work="writing the page")
-@click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
+@click.argument("models", nargs=-1, metavar="[MODEL]...", type=MODEL)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write; - is standard output.")
 @click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
               help="Add kernels of the first model, in all combinations; several as A,B. May be repeated.")

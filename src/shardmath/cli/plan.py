@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardmath.cli.fitting import end_unless, failing_option
-from shardmath.cli.names import model_names, network_names
+from shardmath.cli.names import MODEL, NETWORK
 from shardmath.cli.options import (
     Counts,
     Names,
@@ -29,7 +29,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-8b --tokens 15T --gpu h100-80gb,h200-141gb --deadline 90d --price h100-80gb=2.1",
     "llama-3.1-8b --tokens 1T --gpu h100-80gb --gpus 512,1024 --pause 10s --restart 5m",
 ), either=("num_gpus", "deadline"), work="searching layouts for each kind and number of GPUs")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @under(
     "Training",
     click.option("--tokens", required=True, metavar="NUMBER", help="Tokens of the whole training, such as 15T."),
@@ -45,7 +45,7 @@ from shardmath.reports.answers import answer
                  help="Kinds of GPUs: names of `shardmath gpus`, or cluster files."),
     click.option("--gpus", "--num-gpus", "num_gpus", type=Counts(), default=(), metavar="N,N,...",
                  help="Numbers of GPUs  [default: four doublings from the least that could meet the deadline]"),
-    click.option("--network", shell_complete=network_names, help="Network: a name of `shardmath networks`."),
+    click.option("--network", type=NETWORK, help="Network: a name of `shardmath networks`."),
 )
 @risk_option
 @under(

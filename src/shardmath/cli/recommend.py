@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardmath.cli.fitting import end_unless, failing_option
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import Count, job_options, rare_dask_option, search_options, writing_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
@@ -18,7 +18,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-70b --gpu h100-80gb --gpus 64 --gbs 512",
     "llama-3.1-8b --gpu h100-80gb --gpus 16 --gbs 128 --write megatron",
 ), work="searching layouts")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @job_options
 @search_options
 @click.option("--choice", type=Count(), default=1, show_default=True, help="Choice that --write prints.")

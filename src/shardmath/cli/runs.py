@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from shardmath.cli.meant import with_hyphens
+from shardmath.cli.names import is_launch_file
 from shardmath.cli.options import device, kernel_choices, kernel_options, pairs, without_absent
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE, OTHERS
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from shardmath.formats import Run
     from shardmath.models.model import Model
 
-#: Ends of names, before anything is imported for it.
-_NOT_A_RUN = ("",)
 #: Share of letters in order from which two keys are close.
 _CLOSE = 0.8
 
@@ -35,15 +34,13 @@ def described(
 
     Raises InputError for a file that cannot be read, and for ``settings`` without one.
     """
-    suffix = os.path.splitext(model)[1].lower()
-    if suffix not in _NOT_A_RUN:
-        from shardmath.formats import describes_a_run, read
+    if is_launch_file(model):
+        from shardmath.formats import read
 
-        if describes_a_run(model):
-            run = read(model, settings)
-            asked = {name: value for name, value in options.items() if _asked(name, value)}
-            _report(model, run, asked)
-            return run.model, run.changed(asked)
+        run = read(model, settings)
+        asked = {name: value for name, value in options.items() if _asked(name, value)}
+        _report(model, run, asked)
+        return run.model, run.changed(asked)
     if settings:
         name, value = next(iter(settings.items()))
         known = name.replace("-", "_") in (*options, *OTHERS, *MACHINE)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardmath.cli.fitting import end_unless, failing_option
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import Count, Counts, rare_dask_option, search_options
 from shardmath.cli.titled import Titled, under
 from shardmath.reports.answers import answer
@@ -17,7 +17,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-8b --gpu h100-80gb --num-gpus 8,64,512 --global-batch-size 1024",
     "llama-2-7b --gpu h100-80gb --num-gpus 8,32,128 --tokens-per-gpu 8192",
 ), either=("global_batch_size", "tokens_per_gpu"), work="searching layouts for each number of GPUs")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @under(
     "Job and layout",
     click.option("--gpus", "--num-gpus", "num_gpus", type=Counts(), required=True, metavar="N,N,...",

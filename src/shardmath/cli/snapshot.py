@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
@@ -22,7 +22,7 @@ from shardmath.reports.answers import answer
 @click.argument("second", required=False)
 @click.option("--device", type=click.IntRange(min=0), default=0, metavar="INDEX", show_default=True,
               help="Index of the GPU in the file.")
-@click.option("--run", "model", metavar="MODEL", shell_complete=model_names,
+@click.option("--run", "model", metavar="MODEL", type=MODEL,
               help="Compare with this run: a launch file, or a model with the options of its layout.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="INDEX",
               help="Pipeline rank of the snapshot  [default: the fullest one]")

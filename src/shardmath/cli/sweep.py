@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shardmath.cli.fitting import end_unless, failing_option
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import Count, job_options, rare_dask_option, search_options
 from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
@@ -18,7 +18,7 @@ from shardmath.reports.answers import answer
     "llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024",
     "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --global-batch-size 256 --seq-length 4096",
 ), work="searching layouts")
-@click.argument("model", shell_complete=model_names)
+@click.argument("model", type=MODEL)
 @job_options
 @search_options
 @click.option("--rank-by", metavar="KEY", help="time or memory  [default: time if all speeds are known]")

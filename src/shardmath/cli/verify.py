@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardmath.cli.names import model_names
+from shardmath.cli.names import MODEL
 from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
@@ -17,7 +17,7 @@ from shardmath.reports.answers import answer
     "run.sh --gpu h100-80gb -o check.sh",
     "--read shardmath_result.json --table evidence.csv",
 ), work="accounting")
-@click.argument("model", metavar="RUN", required=False, shell_complete=model_names)
+@click.argument("model", metavar="RUN", required=False, type=MODEL)
 @configuration_options
 @click.option("-o", "--output", metavar="FILE", help="Write the program into FILE  [default: print it]")
 @click.option("--hook", is_flag=True, help="Write the hook that a training is started through.")

@@ -45,13 +45,18 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     return cluster_of({"name": Path(text).stem, **declared}, os.path.dirname(text))
 
 
+def is_cluster_file(gpu: str) -> bool:
+    """Tell whether a text is the path of a cluster file rather than the name of a GPU."""
+    return gpu.endswith(".toml")
+
+
 def any_cluster(gpu: Gpu | Cluster | str | os.PathLike[str], network: str | None = None) -> Cluster:
     """Return a cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
 
     A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
     are none.
     """
-    if isinstance(gpu, os.PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
+    if isinstance(gpu, os.PathLike) or (isinstance(gpu, str) and is_cluster_file(gpu)):
         gpu = read_cluster(gpu)
     return gpu.joined(network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
 
