@@ -61,6 +61,17 @@ function answer(layouts) {
   ranked = layouts;
   setStale(false);
   showRanking();
+  if (!isSearching()) keepRoom();
+}
+
+function isSearching() {
+  return byId("best").getAttribute("aria-busy") === "true";
+}
+
+// The next search begins with the room of these rows, so that nothing below them jumps.
+function keepRoom() {
+  const ranking = byId("ranking");
+  ranking.style.setProperty("--kept", `${ranking.getBoundingClientRect().height}px`);
 }
 
 // Rows of the job before stay in place, out of reach, until the first of the new one come: so nothing jumps.
@@ -154,14 +165,11 @@ function showRanking() {
   byId("best").replaceChildren(...(every.length
     ? [head, ...ROWS.filter(([list]) => ranked[list].length).map(([list, title]) => body(list, title, ranked[list]))] : []));
   byId("best").classList.toggle("priced", measures().length === MEASURES.length);
-  byId("ranking").classList.toggle("ranked", every.length > 5);
-  byId("ranking").classList.toggle("none", ranked.nearest.length > 0 && byId("best").getAttribute("aria-busy") !== "true");
   const { excluded, byRule80: other } = ranked;
-  const searching = byId("best").getAttribute("aria-busy") === "true";
-  byId("by-rule-80").textContent = searching || !other ? "" : `By the published 80 % rule: ${inWords(other)}: `
+  byId("by-rule-80").textContent = isSearching() || !other ? "" : `By the published 80 % rule: ${inWords(other)}: `
     + `${seconds(other.seconds)} s a step, ${percent(1 - other.seconds / ranked.choices[0].seconds)} less, `
     + `${gib(other.peak)} GiB at the peak, runs out with a probability of ${chance(other.probability)}.`;
-  byId("excluded").textContent = searching || !excluded ? "" : ranked.choices.length
+  byId("excluded").textContent = isSearching() || !excluded ? "" : ranked.choices.length
     ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
     : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB. `
