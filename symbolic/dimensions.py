@@ -123,6 +123,7 @@ KEY_VALUE_FEATURES = Dimension("key_value_features", a * (d - dr + dv), "rows of
 HIDDEN_TWICE = Dimension("hidden_twice", 2 * h, "hidden state and embedding side by side")
 HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the residual stream that is shared out")
 SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
+SLOPE = Dimension("slope", Integer(1), "one slope of xIELU")
 SLOPES = Dimension("slopes", Integer(2), "slopes of xIELU, one for each sign")
 RANK = Dimension("rank", rl, "rank of an adapter")
 RANK_TWICE = Dimension("rank_twice", 2 * rl, "rank of an adapter of fused gate and up projections")
@@ -169,7 +170,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     EXPERT_HIDDEN_FEATURES, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, EXPERT_MAGNITUDES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     HIDDEN_SCALES_PADDED, FFN_SCALES_PADDED, EXPERT_FFN_SCALES_PADDED, SHARED_FFN_SCALES_PADDED,
-    ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
+    ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPE, SLOPES,
     ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS, KTO_ROWS, CHOSEN_ROWS, CAST_ROWS,
     SUM_GRADIENTS, ALL_SUM_GRADIENTS, SLICE_GRADIENTS, SEQUENCE_GRADIENTS, PAIR_GRADIENTS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,

@@ -16,16 +16,19 @@ from ..dimensions import (
     QKV_FEATURES,
     QUERY_FEATURES,
     SCORE,
+    SLOPE,
+    SLOPES,
     VOCAB,
 )
 from ..functions import Iverson
 from ..ledger import IN_LAYER, Component, Place, Role, Tensor
 from ..sources import BY_KEY
 
-#: Parts of a fused projection.
+#: Parts of a fused projection, and of rows of several parameters.
 PARTS: Mapping[Dimension, tuple[Dimension, ...]] = {
     QKV_FEATURES: (QUERY_FEATURES, KV_FEATURES, KV_FEATURES),
     GATE_UP_FEATURES: (FFN, FFN),
+    SLOPES: (SLOPE, SLOPE),
 }
 
 #: Modules whose weights are rows that are looked up.

@@ -123,6 +123,17 @@ class Family(BaseModel):
         return (cls.derived_from.get(field, field),)
 
     @classmethod
+    def counted_instead(cls) -> dict[str, Any]:
+        """Return keys that a file must state because their defaults are not counted, each with a value that is."""
+        stated = {}
+        for field, info in cls.model_fields.items():
+            for item in info.metadata if info.validate_default else ():
+                options = getattr(item.func, "__self__", None) if isinstance(item, BeforeValidator) else None
+                if isinstance(options, Only) and info.default not in options.values:
+                    stated[cls.keys(field)[0]] = options.values[0]
+        return stated
+
+    @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read the keys of the family. Raises InputError, with keys of the file."""
         try:

@@ -131,7 +131,6 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
              ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),
         ("positions as a slope of the scores (ALiBi) with this kernel of attention: choose attention = eager",
          choices["positions"] == "alibi" and choices["attention"] != "eager"),
-        (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
         (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
          plain_alone and choices["balance"] != "none"),
         (f"loss = {choices['loss']} under autocast or with the moments of PyTorch's own step: choose precision = bf16"
@@ -157,7 +156,7 @@ _TWO_WIDTHS: Mapping[str, tuple[str, ...]] = {
     "rope": ("shared_twice",), "positions": ("rotary",), "window": ("sliding",), "sinks": ("none",),
     "attention": ("sdpa", "flash", "eager"), "layers": ("dense",), "residual": ("sequential",),
     "precision": ("bf16", "mixed"), "documents": ("one",), "adapters": ("none",),
-    "data_parallel": ("ddp",), "peak": ("saved",),
+    "data_parallel": ("ddp", "deepspeed"), "peak": ("saved",),
 }
 
 

@@ -63,6 +63,8 @@ def of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"DeepSpeed with precision {precision}: choose precision = mixed or fp32",
          deepspeed and precision not in ("mixed", "fp32")),
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in IN_PARTS),
+        ("DeepSpeed with the linear layers of Falcon, whose saved tensors are views of weights that stage 3 gathers",
+         deepspeed and choices["value"] == "picked"),
         ("DeepSpeed with experts that are sent to other ranks",
          deepspeed and choices["layers"] != "dense" and choices["dispatch"] == "huggingface_sent"),
         *only("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved", choices, {

@@ -67,12 +67,17 @@ def run(rank: int, case: Case) -> dict[str, int]:
         gradients = sum(gradients_of(zero, parameters, stage))
         del loss
         engine.step()
+    return {**kept(zero, optimizer, parameters, stage), "gradients": gradients, "viewed": viewed}
+
+
+def kept(zero: Any, optimizer: torch.optim.Optimizer, parameters: list[Any], stage: int) -> dict[str, int]:
+    """Return elements of a model, and bytes of weights and states of the rank, after a step of its optimizer."""
     moments = [state for states in optimizer.state.values() for name, state in states.items() if name != "step"]
     masters = getattr(zero, MASTERS.get(stage, "single_partition_of_fp32_groups"))
     masters = [one for group in masters for one in group] if stage == 0 else masters
     return {"elements": sum(getattr(one, "ds_numel", one.numel()) for one in parameters),
             "weights": sum(map(_bytes, weights_of(zero, parameters, stage))),
-            "states": sum(map(_bytes, (*moments, *masters))), "gradients": gradients, "viewed": viewed}
+            "states": sum(map(_bytes, (*moments, *masters)))}
 
 
 def weights_of(zero: Any, parameters: list[Any], stage: int) -> Iterator[Tensor]:

@@ -24,6 +24,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from shardmath.configuration.choosing import choices_of
 from shardmath.input.parameters import model_values
+from shardmath.models.config_json import FAMILIES as READERS
 from shardmath.models.latent_families import LATENT
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
@@ -32,9 +33,6 @@ from shardmath.symbolic.parameters import BY_NAME
 EAGER_ALONE = ("bloom", "gemma2", "vaultgemma")
 #: Keys of Transformers for the number that norms add to the variance.
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
-
-#: Keys without which a family is not counted yet.
-NEEDED = {"gemma4_text": {"hidden_size_per_layer_input": 0}}
 
 
 def wider_scales(model: Any, config: dict[str, Any], checkpointing: bool) -> int:
@@ -131,7 +129,7 @@ def test_products(draw: Random, family: str, tmp_path: Path) -> None:
 def test_what_a_file_leaves_out_is_what_the_class_has(family: str, tmp_path: Path) -> None:
     """Sizes that a config.json need not state: the defaults of the reader are those of Transformers."""
     keys = {"hidden_size": 5120, "num_attention_heads": 160, "vocab_size": 100, "max_position_embeddings": 64,
-            "intermediate_size": 100, "num_hidden_layers": 12, **NEEDED.get(family, {})}
+            "intermediate_size": 100, "num_hidden_layers": 12, **READERS[family].counted_instead()}
     made, model = CONFIG_MAPPING[family](**keys), read_config(tmp_path, {"model_type": family, **keys})
     made.allow_global_per_layer_attribute_access = True
     one_key = getattr(made, "multi_query", False)

@@ -155,15 +155,13 @@ def _kind(annotation: Any, metadata: Iterable[Any] = ()) -> dict[str, Any]:
 
 
 def usual_config(model_type: str) -> dict[str, Any]:
-    """Return a small file of a family: the keys that it must have, heads that its defaults allow, and what is counted.
-
-    Gemma 4 has embeddings of each layer where its file says nothing of them.
-    """
+    """Return a small file of a family: keys that it must have, heads that its defaults allow, and what is counted."""
     family = FAMILIES[model_type]
     needed = [name for name, info in family.model_fields.items() if info.is_required()]
     config = {"model_type": model_type, **{family.keys(name)[0]: _NEEDED[name] for name in needed}}
-    usual = {"num_kv_heads": 8, "head_dim": 128, "tied_embeddings": False, "hidden_size_per_layer_input": 0}
-    return {**config, **{family.keys(name)[0]: size for name, size in usual.items() if name in family.model_fields}}
+    usual = {"num_kv_heads": 8, "head_dim": 128, "tied_embeddings": False}
+    config |= {family.keys(name)[0]: size for name, size in usual.items() if name in family.model_fields}
+    return {**config, **family.counted_instead()}
 
 
 def kernels_of(model: Model) -> str:
