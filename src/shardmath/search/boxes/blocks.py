@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-#: Instructions: each is a row of ``code``: operation, slot of the result, up to three arguments, and a number or flags.
+#: Instructions: each is a row of ``code``: operation, slot of the result, up to three arguments or flags, a number, and
+#: the ends of the result that are needed.
 FILL, LEND, ROWS, OUTER_ROWS, GATHER = 0, 1, 2, 3, 4
 ADD, ADD_NUMBER, MULTIPLY, SCALE, FLIP, TIMES_POSITIVE, TIMES, TIMES_UNBOUNDED = 5, 6, 7, 8, 9, 10, 11, 12
 DIVIDE, DIVIDE_NUMBER, DIVIDE_ANY, CEIL, FLOOR, MAXIMUM, MINIMUM = 13, 14, 15, 16, 17, 18, 19
 SELECT, MULTIPLE, EQUAL, DIVIDES, AT_MOST, LESS, NOT = 20, 21, 22, 23, 24, 25, 26
+#: Ends of a result that are needed: the least values, the largest, or both.
+LOWER, UPPER, BOTH = 1, 2, 3
 #: The place of a free axis.
 FREE = -1
 #: Flags of DIVIDE_ANY: the dividend may be without an end, is nowhere below 0, the divisor is above 0.
@@ -70,7 +73,8 @@ def run(  # noqa: PLR0915
     ``at`` says for each table where it has each box. Parents of boxes are at ``rows`` of ``outer_low``,
     ``outer_high`` and ``outer_at``; in them ``axis`` is free, on which boxes have ``places``. For parents themselves,
     ``chosen`` are rows of ``parents``. Behind the row of a free axis a table has that of its first place by ``firsts``,
-    and all others by ``steps`` more.
+    and all others by ``steps`` more; GATHER says how many numbers further the next row begins. An end that is not
+    needed may be left as it was.
     """
     for step in range(start, stop):
         op = code[step, 0]
@@ -79,54 +83,94 @@ def run(  # noqa: PLR0915
         b = code[step, 3]
         c = code[step, 4]
         number = numbers[code[step, 5]]
+        lower = code[step, 6] != UPPER
+        upper = code[step, 6] != LOWER
         if op == ADD:
-            for j in range(n):
-                low[o, j] = low[a, j] + low[b, j]
-                high[o, j] = high[a, j] + high[b, j]
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j] + low[b, j]
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j] + high[b, j]
         elif op == ADD_NUMBER:
-            for j in range(n):
-                low[o, j] = low[a, j] + number
-                high[o, j] = high[a, j] + number
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j] + number
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j] + number
         elif op == MULTIPLY:
-            for j in range(n):
-                low[o, j] = low[a, j]*low[b, j]
-                high[o, j] = high[a, j]*high[b, j]
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j]*low[b, j]
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j]*high[b, j]
         elif op == SCALE:
-            for j in range(n):
-                low[o, j] = low[a, j]*number
-                high[o, j] = high[a, j]*number
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j]*number
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j]*number
         elif op == FLIP:
-            for j in range(n):
-                low[o, j] = high[a, j]*number
-                high[o, j] = low[a, j]*number
+            if lower:
+                for j in range(n):
+                    low[o, j] = high[a, j]*number
+            if upper:
+                for j in range(n):
+                    high[o, j] = low[a, j]*number
         elif op == TIMES_POSITIVE:
-            for j in range(n):
-                low[o, j] = smaller(low[a, j]*low[b, j], low[a, j]*high[b, j])
-                high[o, j] = larger(high[a, j]*low[b, j], high[a, j]*high[b, j])
+            if lower:
+                for j in range(n):
+                    low[o, j] = smaller(low[a, j]*low[b, j], low[a, j]*high[b, j])
+            if upper:
+                for j in range(n):
+                    high[o, j] = larger(high[a, j]*low[b, j], high[a, j]*high[b, j])
         elif op == TIMES:
-            for j in range(n):
-                p = low[a, j]*low[b, j]
-                q = low[a, j]*high[b, j]
-                r = high[a, j]*low[b, j]
-                s = high[a, j]*high[b, j]
-                low[o, j] = smaller(smaller(smaller(p, q), r), s)
-                high[o, j] = larger(larger(larger(p, q), r), s)
+            if lower:
+                for j in range(n):
+                    p = low[a, j]*low[b, j]
+                    q = low[a, j]*high[b, j]
+                    r = high[a, j]*low[b, j]
+                    s = high[a, j]*high[b, j]
+                    low[o, j] = smaller(smaller(smaller(p, q), r), s)
+            if upper:
+                for j in range(n):
+                    p = low[a, j]*low[b, j]
+                    q = low[a, j]*high[b, j]
+                    r = high[a, j]*low[b, j]
+                    s = high[a, j]*high[b, j]
+                    high[o, j] = larger(larger(larger(p, q), r), s)
         elif op == TIMES_UNBOUNDED:
-            for j in range(n):
-                p = finite_times(low[a, j], low[b, j])
-                q = finite_times(low[a, j], high[b, j])
-                r = finite_times(high[a, j], low[b, j])
-                s = finite_times(high[a, j], high[b, j])
-                low[o, j] = smaller(smaller(smaller(p, q), r), s)
-                high[o, j] = larger(larger(larger(p, q), r), s)
+            if lower:
+                for j in range(n):
+                    p = finite_times(low[a, j], low[b, j])
+                    q = finite_times(low[a, j], high[b, j])
+                    r = finite_times(high[a, j], low[b, j])
+                    s = finite_times(high[a, j], high[b, j])
+                    low[o, j] = smaller(smaller(smaller(p, q), r), s)
+            if upper:
+                for j in range(n):
+                    p = finite_times(low[a, j], low[b, j])
+                    q = finite_times(low[a, j], high[b, j])
+                    r = finite_times(high[a, j], low[b, j])
+                    s = finite_times(high[a, j], high[b, j])
+                    high[o, j] = larger(larger(larger(p, q), r), s)
         elif op == LEND:
-            for j in range(n):
-                low[o, j] = outer_low[a, rows[j]]
-                high[o, j] = outer_high[a, rows[j]]
+            if lower:
+                for j in range(n):
+                    low[o, j] = outer_low[a, rows[j]]
+            if upper:
+                for j in range(n):
+                    high[o, j] = outer_high[a, rows[j]]
         elif op == GATHER:
-            for j in range(n):
-                low[o, j] = table_low[a + at[b, j]]
-                high[o, j] = table_high[a + at[b, j]]
+            if lower:
+                for j in range(n):
+                    low[o, j] = table_low[a + at[b, j]*c]
+            if upper:
+                for j in range(n):
+                    high[o, j] = table_high[a + at[b, j]*c]
         elif op == ROWS:
             first = firsts[a, axis]
             further = steps[a, axis]
@@ -147,37 +191,58 @@ def run(  # noqa: PLR0915
                 low[o, j] = number
                 high[o, j] = number
         elif op == MAXIMUM:
-            for j in range(n):
-                low[o, j] = larger(low[a, j], low[b, j])
-                high[o, j] = larger(high[a, j], high[b, j])
+            if lower:
+                for j in range(n):
+                    low[o, j] = larger(low[a, j], low[b, j])
+            if upper:
+                for j in range(n):
+                    high[o, j] = larger(high[a, j], high[b, j])
         elif op == MINIMUM:
-            for j in range(n):
-                low[o, j] = smaller(low[a, j], low[b, j])
-                high[o, j] = smaller(high[a, j], high[b, j])
+            if lower:
+                for j in range(n):
+                    low[o, j] = smaller(low[a, j], low[b, j])
+            if upper:
+                for j in range(n):
+                    high[o, j] = smaller(high[a, j], high[b, j])
         elif op == DIVIDE:
-            for j in range(n):
-                low[o, j] = low[a, j]/high[b, j]
-                high[o, j] = high[a, j]/low[b, j]
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j]/high[b, j]
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j]/low[b, j]
         elif op == DIVIDE_NUMBER:
-            for j in range(n):
-                low[o, j] = low[a, j]/number
-                high[o, j] = high[a, j]/number
+            if lower:
+                for j in range(n):
+                    low[o, j] = low[a, j]/number
+            if upper:
+                for j in range(n):
+                    high[o, j] = high[a, j]/number
         elif op == DIVIDE_ANY:
             divide_any(n, low, high, o, a, b, c)
         elif op == CEIL:
-            for j in range(n):
-                low[o, j] = np.ceil(low[a, j])
-                high[o, j] = np.ceil(high[a, j])
+            if lower:
+                for j in range(n):
+                    low[o, j] = np.ceil(low[a, j])
+            if upper:
+                for j in range(n):
+                    high[o, j] = np.ceil(high[a, j])
         elif op == FLOOR:
-            for j in range(n):
-                low[o, j] = np.floor(low[a, j])
-                high[o, j] = np.floor(high[a, j])
+            if lower:
+                for j in range(n):
+                    low[o, j] = np.floor(low[a, j])
+            if upper:
+                for j in range(n):
+                    high[o, j] = np.floor(high[a, j])
         elif op == SELECT:
-            for j in range(n):
-                least = low[c, j] if high[a, j] == 0.0 else smaller(low[b, j], low[c, j])
-                most = high[c, j] if high[a, j] == 0.0 else larger(high[b, j], high[c, j])
-                low[o, j] = low[b, j] if low[a, j] != 0.0 else least
-                high[o, j] = high[b, j] if low[a, j] != 0.0 else most
+            if lower:
+                for j in range(n):
+                    least = low[c, j] if high[a, j] == 0.0 else smaller(low[b, j], low[c, j])
+                    low[o, j] = low[b, j] if low[a, j] != 0.0 else least
+            if upper:
+                for j in range(n):
+                    most = high[c, j] if high[a, j] == 0.0 else larger(high[b, j], high[c, j])
+                    high[o, j] = high[b, j] if low[a, j] != 0.0 else most
         elif op == MULTIPLE:
             for j in range(n):
                 if (low[a, j] == high[a, j]) & (low[b, j] == high[b, j]):
@@ -239,11 +304,32 @@ def divide_any(n: int, low: Any, high: Any, o: int, a: int, b: int, flags: int) 
         high[o, j] = last
 
 
+def counted(n: int, low: Any, high: Any, counting: Any, kept: Any, rows: Any, places: Any, still: Any) -> int:
+    """Move boxes that may count to the front, and return how many these are."""
+    left = 0
+    for j in range(n):
+        counts = 0.0
+        for question in range(counting.shape[0]):
+            counts = larger(counts, high[counting[question], j])
+        if counts > 0.0:
+            rows[left] = rows[j]
+            places[left] = places[j]
+            still[left] = j
+            left += 1
+    if left < n:
+        for k in range(kept.shape[0]):
+            slot = kept[k]
+            for j in range(left):
+                low[slot, j] = low[slot, still[j]]
+                high[slot, j] = high[slot, still[j]]
+    return left
+
+
 def children(
     parents: Any, axis: int, size: int, idle: Any, checked: Any, starts: Any, members: Any, firsts: Any, steps: Any,
     legal: Any, code: Any, stages: Any, numbers: Any, table_low: Any, table_high: Any, low: Any, high: Any,
-    outer_low: Any, outer_high: Any, at: Any, outer_at: Any, chosen: Any, rows: Any, places: Any, counting: Any,
-    kept: Any, keys: Any,
+    outer_low: Any, outer_high: Any, at: Any, outer_at: Any, chosen: Any, rows: Any, places: Any, still: Any,
+    counting: Any, kept: Any, keys: Any, every: int,
     result_rows: Any, result_places: Any, result_low: Any, result_high: Any, result_may: Any, result_sure: Any,
 ) -> int:
     """Bound the children along an axis that may have a configuration that counts, and return their number.
@@ -252,7 +338,8 @@ def children(
     ``legal`` rows, from ``starts`` on, say which children have a legal configuration; ``members`` are the number of
     axes of each table, and these. ``stages`` are four places in
     ``code``: of instructions for parents, for children, and for those that count. ``counting``, ``kept`` and ``keys``
-    are slots: of what counts for each question, of all that later stages need of earlier ones, and of the keys.
+    are slots: of what counts for each question, of all that later stages need of earlier ones, and of the keys. Without
+    ``every`` end nothing is known of the largest values of keys, and of what surely counts.
     """
     done = 0
     parent = 0
@@ -291,18 +378,7 @@ def children(
             steps, axis, parents, chosen, rows, places, low, high)
         run(code, stages[1], stages[2], n, low, high, numbers, table_low, table_high, at, outer_at, firsts, steps,
             axis, parents, chosen, rows, places, outer_low, outer_high)
-        left = 0
-        for j in range(n):
-            counts = 0.0
-            for question in range(counting.shape[0]):
-                counts = larger(counts, high[counting[question], j])
-            if counts > 0.0:
-                rows[left] = rows[j]
-                places[left] = places[j]
-                for k in range(kept.shape[0]):
-                    low[kept[k], left] = low[kept[k], j]
-                    high[kept[k], left] = high[kept[k], j]
-                left += 1
+        left = counted(n, low, high, counting, kept, rows, places, still)
         if left == 0:
             continue
         run(code, stages[2], stages[3], left, low, high, numbers, table_low, table_high, at, outer_at, firsts, steps,
@@ -312,10 +388,10 @@ def children(
             result_places[done] = places[j]
             for key in range(keys.shape[0]):
                 result_low[done, key] = low[keys[key], j]
-                result_high[done, key] = high[keys[key], j]
+                result_high[done, key] = high[keys[key], j] if every != 0 else INFINITE
             for question in range(counting.shape[0]):
                 result_may[done, question] = 1 if high[counting[question], j] > 0.0 else 0
-                result_sure[done, question] = 1 if low[counting[question], j] > 0.0 else 0
+                result_sure[done, question] = 1 if (every != 0) & (low[counting[question], j] > 0.0) else 0
             done += 1
     return done
 

@@ -70,7 +70,7 @@ class _Room:
         self._width = width
         self._slots = [np.empty((0, width)) for _ in range(4)]
         self.scratch = (*(np.empty((tables, width), np.int64) for _ in "co"),
-                        *(np.empty(width, np.int64) for _ in range(3)))
+                        *(np.empty(width, np.int64) for _ in range(4)))
 
     def slots_for(self, stages: Stages) -> list[NDArray[np.float64]]:
         """Return the slots of children and of parents, least and largest values."""
@@ -142,8 +142,8 @@ class Bounds:
         done = self._children_of(
             narrow, axis, size, known.idle[axis], known.checked[axis], known.starts, known.members,
             known.firsts, known.steps, known.legal, stages.code, stages.stages, stages.numbers, known.low, known.high,
-            *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, rows, places, low, high,
-            may, surely,
+            *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, stages.every, rows,
+            places, low, high, may, surely,
         )
         self._rooms.put(room)
         boxes = parents[rows[:done]]

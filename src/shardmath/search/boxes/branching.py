@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardmath.search.boxes.bounds import BATCH, Bounds, Boxes, sharing
-from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for
-from shardmath.search.boxes.order import begin_again, opened
+from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for, opened
+from shardmath.search.boxes.order import begin_again
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.preparing import prepared_for
 from shardmath.search.spaces import Best, Front, Part, Question
@@ -116,12 +116,10 @@ def _cut(
 def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, answers: Sequence[Kept]) -> None:
     """Take the answers among children, and put the others onto their level, the best bound first."""
     boxes = opened(boxes, answers)
-    decided = (boxes.low == boxes.high).all(axis=1) & (boxes.surely | ~boxes.may).all(axis=1)
-    decided &= (boxes.places < bounds.sizes).all(axis=1)  # of the places of a free axis some may be illegal
-    if decided.any():
-        some = bounds.exact(boxes.taken(np.flatnonzero(decided)))
+    if level == len(levels) - 1:  # before it some of the places of a free axis may be illegal
+        assert (boxes.surely | ~boxes.may).all()
+        some = bounds.exact(boxes)
         for answer in answers:
             answer.take(bounds, some)
-        boxes = opened(boxes.taken(np.flatnonzero(~decided)), answers)
-    if len(boxes):
+    elif len(boxes):
         levels[level].append(boxes.taken(np.argsort(boxes.low[:, 0], kind="stable")))

@@ -190,6 +190,14 @@ def _near(low: Floats, best: Floats, within: float) -> Truths:
     return near
 
 
+def opened(boxes: Boxes, answers: Sequence[Kept]) -> Boxes:
+    """Return the boxes that may hold something better for some question."""
+    rows = np.zeros(len(boxes), np.bool_)
+    for answer in answers:
+        rows |= answer.open(boxes)
+    return boxes.taken(np.flatnonzero(rows))
+
+
 def shares(keys: Floats, low: Floats) -> Floats:
     """Return by which shares of themselves keys are above bounds, 0 where they are not."""
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.search.boxes.bounds import Bounds, Boxes, Places, sharing
-from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for
+from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for, opened
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.spaces import Part, Question
 
@@ -62,9 +62,9 @@ def settled(
 
 def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
     """Take the first answers of a part that were found when it was prepared."""
-    places = bounds.at(bounds.prepared.first)
-    places[:, 0] = bounds.sizes[0]
-    _take(bounds, bounds.children(np.unique(places, axis=0), 0), answers)
+    places, last = bounds.at(bounds.prepared.first), int(bounds.prepared.order[-1])
+    places[:, last] = bounds.sizes[last]
+    _take(bounds, bounds.children(np.unique(places, axis=0), last), answers)
 
 
 def order_of(bounds: Bounds, answers: Sequence[Kept], size: int, first: int | None = None) -> list[int]:
@@ -160,14 +160,6 @@ def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -
     share = len(children) / (len(sample) * size)
     growth = log(max(share * size, 1e-9)) / log(size) if size > 1 else -1.0
     return (growth, -float(children.low[:, 0].mean()) if len(children) else 0.0), children.places
-
-
-def opened(boxes: Boxes, answers: Sequence[Kept]) -> Boxes:
-    """Return the boxes that may hold something better for some question."""
-    rows = np.zeros(len(boxes), np.bool_)
-    for answer in answers:
-        rows |= answer.open(boxes)
-    return boxes.taken(np.flatnonzero(rows))
 
 
 def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int) -> None:

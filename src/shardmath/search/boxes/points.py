@@ -45,7 +45,7 @@ class Points:
         ends = {names[name]: (float(own.min()), float(own.max()))
                 for (name, _), own in columns.items() if name in names}
         program, slots = writing_of_keys(nodes, Known(common, places, least_anywhere(nodes, common, ends)), keys)
-        return cls(np.asarray(program.code, np.int64).reshape(-1, 6), program.numbers,
+        return cls(np.asarray(program.code, np.int64).reshape(-1, 7), program.numbers,
                    np.concatenate([*columns.values(), np.empty(0)]), np.asarray(slots, np.int64), program.slots)
 
     def keys_of(self, places: NDArray[np.int16]) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from shardmath.files.cached import keep, kept, key_of, making, source_of
 from shardmath.search.boxes import (
     blocks,
     bounds,
+    closing,
     idle,
     live,
     order,
@@ -50,7 +51,7 @@ from shardmath.search.spaces import Part, Question
 
 #: Modules that decide what is prepared.
 _MODULES = (
-    blocks, bounds, idle, kept_answers, live, order, packing, points, prepared, programs, rounded, stages,
+    blocks, bounds, closing, idle, kept_answers, live, order, packing, points, prepared, programs, rounded, stages,
     switched_sums, tables,
 )
 

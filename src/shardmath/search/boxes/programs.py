@@ -34,7 +34,7 @@ class Program:
 
     def __init__(self, numbers: dict[float, int]) -> None:
         """Begin without instructions; ``numbers`` are those of all programs, with their places."""
-        self.code: list[tuple[int, int, int, int, int, int]] = []
+        self.code: list[tuple[int, int, int, int, int, int, int]] = []
         self._numbers = numbers
         self.slots = 0
         self._unused: list[int] = []
@@ -151,7 +151,7 @@ class Program:
     def _add(self, operation: int, slot: int, args: Sequence[int], number: float) -> None:
         place = self._numbers.setdefault(number, len(self._numbers))
         first, second, third, *_ = (*args, 0, 0, 0)
-        self.code.append((operation, slot, first, second, third, place))
+        self.code.append((operation, slot, first, second, third, place, blocks.BOTH))
 
 
 def least_anywhere(
@@ -217,7 +217,7 @@ class _Machine:
     def run(self) -> None:
         """Run the instructions that were written since."""
         self._grow()
-        code = np.asarray(self._program.code[self._done:], np.int64).reshape(-1, 6)
+        code = np.asarray(self._program.code[self._done:], np.int64).reshape(-1, 7)
         self._done += len(code)
         none, table, ends = self._none, self._table, np.empty(0)
         self._run(code, 0, len(code), self._low.shape[1], self._low, self._high, self._program.numbers, ends, ends,

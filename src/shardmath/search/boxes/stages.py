@@ -42,7 +42,10 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Stages:
-    """The instructions of an axis, as the machine takes them: see ``blocks.children``."""
+    """The instructions of an axis, as the machine takes them: see ``blocks.children``.
+
+    Without ``every`` end they say what closes boxes, and no more: see ``closing``.
+    """
 
     code: Integers
     stages: Integers
@@ -52,6 +55,7 @@ class Stages:
     keys: Integers
     slots: int
     outer_slots: int
+    every: int = 1
 
     @classmethod
     def of(
@@ -79,7 +83,7 @@ class Stages:
         code = [*outer.program.code, *inner.program.code]
         before = len(outer.program.code)
         return cls(
-            np.asarray(code, np.int64).reshape(-1, 6), np.asarray([0, before, before + stop, len(code)]),
+            np.asarray(code, np.int64).reshape(-1, 7), np.asarray([0, before, before + stop, len(code)]),
             np.asarray(list(numbers)),
             np.asarray(counts, np.int64), np.asarray([*kept, *counts], np.int64), np.asarray(slots, np.int64),
             inner.program.slots, outer.program.slots,
@@ -118,7 +122,7 @@ class _Writing:
                 continue
             table, start = column
             self.find({table})
-            self.slots[node] = self.program.emit(blocks.GATHER, start, table)
+            self.slots[node] = self.program.emit(blocks.GATHER, start, table, 1)
 
     def find(self, tables: set[int]) -> None:
         """Add instructions that find the rows of tables, once each in what is written together."""

@@ -28,7 +28,9 @@ def unbeaten(keys: NDArray[Any], numbers: NDArray[np.int64] | None = None) -> ND
     """
     ties = () if numbers is None else (numbers,)
     left, kept = np.lexsort((*ties, *keys.T[::-1])), list[int]()
+    columns = keys[left].T.copy()
     while len(left):  # sorted by all keys: nothing behind the first row beats it
         kept.append(int(left[0]))
-        left = left[~(keys[left] >= keys[left[0]]).all(axis=1)]
+        still = ~(columns >= columns[:, :1]).all(axis=0)
+        left, columns = left[still], columns[:, still]
     return np.asarray(kept, np.int64)
