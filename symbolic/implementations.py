@@ -198,7 +198,7 @@ MEGATRON = Implementation(
         "norms": ("pre",), "capping": ("none",),
         "dropout": ("none",), "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp", "megatron_fsdp"),
-        "documents": ("one",), "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
+        "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),
         "optimizer": tuple(name for name in optimizers_of("megatron") if name not in DEALT),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },
@@ -249,7 +249,7 @@ HUGGINGFACE = Implementation(
              "fp8": ("none",), "fp8_weights": ("copy",)},
     replayed={
         "peak": ("torch",), "loss": ("huggingface", "huggingface_freed"), "precision": ("bf16", "mixed"),
-        "attention": ("sdpa", "flash", "eager"), "documents": ("one",), "optimizer": ("adamw", "sgd_momentum", "sgd"),
+        "attention": ("sdpa", "flash", "eager"), "optimizer": ("adamw", "sgd_momentum", "sgd"),
         "data_parallel": ("ddp", "fsdp", "deepspeed"), "base_weights": ("full",),
         **{system.axis.name: (system.absent,) for system in SYSTEMS if _OF_MEMORY.intersection(system.changes)},
     },

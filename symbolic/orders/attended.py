@@ -83,7 +83,7 @@ class Kernel:
 
     values = "save:attention.v"
     turned: Mapping[str, str] = {name: f"save:attention.{name}" for name in "qk"}
-    forward = "save:attention.context save:attention.logsumexp drop:attention.logsumexp"
+    forward = "save:document_bounds save:attention.context save:attention.logsumexp drop:attention.logsumexp"
     left, dropped, ended = "drop:all", "drop:all", ""
     mask = unmask = values_joined = ""
     backward = ("+q.gradient +k.gradient +v.gradient {freed} free:attention.k free:attention.q free:attention.v"

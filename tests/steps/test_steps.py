@@ -115,6 +115,24 @@ def test_peak_of_the_trace_is_the_ledgers(implementation: str) -> None:
             assert {*freed} < {*allocated}
 
 
+def test_peak_of_the_trace_with_packed_documents() -> None:
+    """The same with several documents in each sequence, whose bounds all layers of Megatron-Core share."""
+    layouts, compared = drawn("megatron", Random(5)), 0
+    while compared < CASES // 3:
+        asked = next(layouts)
+        sequences = asked["global_batch_size"] // asked["micro_batch_size"]
+        asked |= {"context_parallel": 1, "micro_batch_size": 1, "global_batch_size": sequences, "document_length": 512}
+        try:
+            refuse_unreplayed((job := configured(**asked).job).evaluator.choices, job.values)
+        except InputError:
+            continue
+        compared += 1
+        for rank in {0, asked["pipeline_parallel"] - 1}:
+            steps, peak = traced(rank, **asked)
+            assert steps.trace.peak == peak, (asked, rank)
+            assert job.evaluator.choices["documents"] == "packed"
+
+
 def test_embedding_goes_backward_when_other_chunks_are_done() -> None:
     """The peak of a first rank with a large vocabulary, several chunks, and as few micro-batches as stages, or more."""
     described = Model.named("llama-3.2-1b").model_dump() | {"vocab_size": 2_000_000, "tied_embeddings": False}
@@ -339,6 +357,7 @@ def test_steps_that_are_in_no_script_are_refused() -> None:
                                                  "pipeline_parallel": 4, "virtual_pipeline": 2}),
                            ("layers", {"model": mixed, "kernels": {"weight_gradient": "separate"}}),
                            ("heads", {"model": latent, "kernels": LOCAL}),
+                           ("documents", {"document_length": 512, "kernels": LOCAL}),
                            ("recompute_mla_up_proj", {"model": latent, "recompute": "mla_up_proj"})):
         account = replayed(configured(**{"model": "llama-3.1-8b", "gpu": "h100-80gb", "num_gpus": 8, **options}))
         assert account.replay is None

@@ -49,6 +49,8 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["mlp"] != "swiglu" and (choices["layers"] == "experts" or choices["peak"] == "megatron_local"):
         rule = f"must be swiglu with experts, and without Transformer Engine: {_MORE}"
         raise InputError("mlp", choices["mlp"], rule, "swiglu")
+    if choices["documents"] == "packed" and choices["peak"] == "megatron_local":
+        raise InputError("documents", "packed", f"must be one without Transformer Engine: {_MORE}", "one")
     if choices["heads"] == "latent" and choices["peak"] != "megatron_te":
         rule = f"must be grouped without Transformer Engine: {_MORE}"
         raise InputError("heads", "latent", rule, "grouped")

@@ -125,7 +125,6 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("packed documents with learned positions", packed and learned),
         (f"packed documents with loss = {choices['loss']}: its answers are sequences of their own",
          packed and choices["loss"] in ("reward", "scores", *PREFERENCES)),
-        (f"packed documents with peak = {choices['peak']}: choose peak = saved", packed and choices["peak"] == "torch"),
         ("sinks of attention with this kernel of it: choose attention = eager in Transformers, flash or unfused in"
          " Megatron-Core", choices["sinks"] == "trained" and choices["attention"] not in (
              ("eager",) if choices["router"] in TRANSFORMERS_ROUTERS else ("flash", "unfused"))),

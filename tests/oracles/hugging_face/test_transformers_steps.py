@@ -59,7 +59,7 @@ def units_of(sharding: Sharding) -> dict[str, str]:
 def run_of(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, ranks: int = 1,
     sharding: Sharding | None = None, lora_rank: int = 0, kernels: dict[str, str] | None = None,
-    attention: str = "sdpa",
+    attention: str = "sdpa", documents: int = 1,
 ) -> Configuration:
     kernels = kernels or {} if sharding is None else {
         "data_parallel": "fsdp", "precision": {2: "bf16", 4: "mixed"}[sharding.weight],
@@ -72,7 +72,8 @@ def run_of(
         gradients=None if sharding is None else {2: "bf16", 4: "fp32"}[sharding.reduced], torch_workspace_bytes=0,
         kernels={"peak": "torch", "loss": "huggingface" if holds else "huggingface_freed", "attention": attention,
                  **kernels},
-        **({"lora_rank": lora_rank} if lora_rank else {}))
+        **({"lora_rank": lora_rank} if lora_rank else {}),
+        **({"document_length": shape["s"] // documents} if documents > 1 else {}))
 
 
 def steps_of(run: Configuration) -> Steps:
@@ -99,17 +100,33 @@ def test_allocated_bytes_are_those_of_transformers(draws: list[Random]) -> None:
         assert ours(family, shape, **run).allocated_bytes == theirs, (family, shape, run)
 
 
+def assert_order(family: str, shape: Shape, run: dict[str, Any]) -> None:
+    """Compare what is made and freed, to the end of the second step."""
+    smallest = least(shape)
+    mine = words(last_passes(steps_of(run_of(family, shape, **run)).trace.events), smallest)
+    events = recorded(family, shape, **run, kind=InPlace).events
+    made = [place for place, event in enumerate(events)
+            if event.action is Action.ALLOCATE and event.size >= smallest]
+    assert mine == words(events[made[-len(mine)]:], smallest), (family, shape, run)
+
+
 @pytest.mark.cases(6, 100)
 def test_order_is_that_of_transformers(draws: list[Random]) -> None:
-    """Of every tensor that is larger than the numbers of a micro-batch's tokens, to the end of the second step."""
+    """Of every tensor that is larger than the numbers of a micro-batch's tokens."""
     for draw in draws:
         family, shape, run = drawn(draw)
-        smallest = least(shape)
-        mine = words(last_passes(steps_of(run_of(family, shape, **run)).trace.events), smallest)
-        events = recorded(family, shape, **run, kind=InPlace).events
-        made = [place for place, event in enumerate(events)
-                if event.action is Action.ALLOCATE and event.size >= smallest]
-        assert mine == words(events[made[-len(mine)]:], smallest), (family, shape, run)
+        assert_order(family, shape, run)
+
+
+@pytest.mark.cases(2, 30)
+def test_steps_of_packed_documents(draws: list[Random]) -> None:
+    """Peak and order of flash-attn within documents of one sequence, whose bounds each layer keeps."""
+    for draw in draws:
+        family, shape, run = drawn(draw)
+        shape, documents = shape | {"b": 1}, draw.choice((2, 8, 64))
+        run |= {"attention": "flash", "documents": documents}
+        assert ours(family, shape, **run).allocated_bytes == recorded(family, shape, **run).peak, (family, shape, run)
+        assert_order(family, shape, run)
 
 
 #: Sizes from which a tensor is a bucket or a piece of the model here, not a buffer, a map or their exchange.

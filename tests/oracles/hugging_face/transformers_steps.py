@@ -34,22 +34,22 @@ def one_rank() -> Iterator[None]:
 @one_rank()
 def recorded(
     family: str, shape: Shape, *, full: bool, holds: bool, microbatches: int = 1, steps: int = 2,
-    attention: str = "sdpa", is_shared: bool = False, adapted: Callable[[Any], Any] = lambda model: model,
-    kind: Callable[..., Recorder] = Recorder,
+    attention: str = "sdpa", documents: int = 1, is_shared: bool = False,
+    adapted: Callable[[Any], Any] = lambda model: model, kind: Callable[..., Recorder] = Recorder,
 ) -> Recorder:
     """Record training steps in bf16 with fused AdamW; ``holds`` keeps what the model returns until the end.
 
     ``full`` recomputes every layer. Peaks begin when the model is there. ``is_shared``: in DistributedDataParallel as
     Transformers' trainer makes it, on tensors with memory in a group of one rank. ``adapted`` adds adapters to a
-    model; ``kind`` of a recorder.
+    model; ``kind`` of a recorder. With flash-attn a sequence may have several ``documents``.
     """
     recorder = kind(are_fake=not is_shared)
-    with _recording(recorder, family, attention):
+    with _recording(recorder, family, attention, documents):
         model = _attending(family, shape, attention)
         _recompute(model, full)
         model = adapted(model)
         whole = _shared(model, seeks_unused=not full) if is_shared else model
-        _train(recorder, whole, shape, holds, microbatches, steps)
+        _train(recorder, whole, shape, holds, microbatches, steps, documents)
     return recorder
 
 
@@ -101,9 +101,9 @@ def sharded(
 
 
 @contextmanager
-def _recording(recorder: Recorder, family: str, attention: str) -> Iterator[None]:
+def _recording(recorder: Recorder, family: str, attention: str, documents: int = 1) -> Iterator[None]:
     """Record. The causal kernel needs no mask; Transformers makes one for tensors that it takes for traced."""
-    kernels = flash.installed() if attention == "flash" else nullcontext()
+    kernels = flash.installed(documents) if attention == "flash" else nullcontext()
     with kernels, pytest.MonkeyPatch.context() as patched, recorder.mode or nullcontext(), recorder:
         module = FAMILIES[family][1].__module__
         if attention == "sdpa":
@@ -124,7 +124,9 @@ def _recompute(model: Any, full: bool) -> None:
         model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
 
 
-def _train(recorder: Recorder, whole: Any, shape: Shape, holds: bool, microbatches: int, steps: int) -> None:
+def _train(
+    recorder: Recorder, whole: Any, shape: Shape, holds: bool, microbatches: int, steps: int, documents: int = 1,
+) -> None:
     optimizer = torch.optim.AdamW([one for one in whole.parameters() if one.requires_grad], fused=True)
     recorder.peak = recorder.now
     for _ in range(steps):
@@ -132,12 +134,15 @@ def _train(recorder: Recorder, whole: Any, shape: Shape, holds: bool, microbatch
             is_shared = isinstance(whole, DistributedDataParallel) and place < microbatches - 1
             with whole.no_sync() if is_shared else nullcontext():
                 tokens = token_ids(shape)
-                output = whole(input_ids=tokens, labels=tokens)
+                batch = {"input_ids": tokens, "labels": tokens}
+                if documents > 1:
+                    batch["position_ids"] = token_ids(shape)
+                output = whole(**batch)
                 loss = output.loss
                 if not holds:
                     del output
                 loss.backward()
-                output = loss = tokens = None
+                output = loss = tokens = batch = None
         optimizer.step()
         optimizer.zero_grad()
 
