@@ -305,6 +305,8 @@ def test_packed_sequences_of_earlier_releases_need_no_switch(size: str, length: 
     assert run(tmp_path, body).arguments["seq_length"] == length
     asked = run(tmp_path, body, dataset__packed_sequence_specs__packed_sequence_size="2048")
     assert asked.arguments["seq_length"] == 2048
+    said = [text.startswith("packed documents are counted as full") for text in run(tmp_path, body).warnings]
+    assert sum(said) == (length == 8192)
     exaone = f"{body}\ncfg.model.hf_model_id = 'LGAI-EXAONE/EXAONE-4.0-1.2B'"
     if length == 8192:
         with pytest.raises(InputError, match=r"EXAONE 4.* takes no packed sequences"):

@@ -52,6 +52,9 @@ _PACKED = f"dataset.{_SPECS}.{_PACKED_SIZE}"
 _OLDER_SPECS = "packed_sequence_specs"
 _OLDER_PACKED = f"dataset.{_OLDER_SPECS}.{_PACKED_SIZE}"
 _LENGTHS = ("dataset.seq_length", "model.seq_length")
+#: Said of packed data sets, none of which says how long their documents are.
+_DOCUMENTS = ("packed documents are counted as full sequences: --document-length TOKENS, the mean of one, counts"
+              " attention within each")
 _RECIPE = "recipe"
 #: Field of a model with the name of that which it was converted from.
 _CONVERTED = "hf_model_id"
@@ -169,6 +172,8 @@ def ofwords_from(
         options.warnings.append(f"{_FLEX} = {' '.join(whole[_FLEX])}: where the GPU has it, the recipe changes to it"
                                 " when it starts; tokens are counted as sent by all-to-all; with"
                                 " model.moe_token_dispatcher_type=flex it is counted")
+    if any(words.get(setting) == ("true",) for setting in PACKING):
+        options.warnings.append(_DOCUMENTS)
     run = with_own_layers(nemo.read(path, name, options, unknown), converted)
     mine = {*recipe, *settings}
     return Run("bridge", path, run.model, run.arguments,
