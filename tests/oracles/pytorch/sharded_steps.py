@@ -236,8 +236,10 @@ class _Llama(nn.Module):
 
 def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: bool = False,
              shards: torch.dtype = torch.float32, reduced: torch.dtype = torch.float32, *,
-             stays: bool = False) -> Recorder:
+             stays: bool = False, passes: int = 1) -> Recorder:
     """Record training steps with fused AdamW and nothing recomputed; ``shards`` are those of weights and gradients.
+
+    A step has ``passes`` of a micro-batch each, all of which reduce their gradients.
 
     ``sizes`` are L, h, a, k, d, f, v, s and b; with qkn = 1 the model is a Qwen3. ``stays``: parameters stay gathered
     behind the forward pass. ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the
@@ -264,7 +266,7 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
                 model.to_empty(device="cpu")
                 optimizers = _in_backward(model) if in_backward else [torch.optim.AdamW(model.parameters(), fused=True)]
                 for _ in range(steps):
-                    _step(model, [] if in_backward else optimizers, sizes)
+                    _step(model, [] if in_backward else optimizers, sizes, passes)
     dist.destroy_process_group()
     return recorder
 
@@ -282,17 +284,22 @@ def _in_backward(model: Any) -> list[torch.optim.Optimizer]:
     return [*optimizers.values()]
 
 
-def _step(model: Any, optimizers: list[Any], sizes: dict[str, int]) -> None:
+def _step(model: Any, optimizers: list[Any], sizes: dict[str, int], passes: int) -> None:
     for optimizer in optimizers:
         optimizer.zero_grad()
+    for _ in range(passes):
+        _pass(model, sizes)
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def _pass(model: Any, sizes: dict[str, int]) -> None:
     tokens = torch.zeros(sizes["b"], sizes["s"], dtype=torch.int64)
     labels = torch.zeros_like(tokens)
     logits = model(tokens)
     loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
     del logits
     loss.backward()
-    for optimizer in optimizers:
-        optimizer.step()
 
 
 def shard_outside(model: Any, norm: Any, units: dict[str, Any], is_accelerates: bool) -> None:
