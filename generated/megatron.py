@@ -516,6 +516,8 @@ TERMS = {
     "process.most": ("bytes", "the most that the peak may be so that the processes of all ranks fit"),
     "stage.joined": ("bytes", "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host"),
     "stage.loading": ("bytes", "rank r while a sharded checkpoint is loaded"),
+    "stage.saving": ("bytes", "rank r while a sharded checkpoint is saved"),
+    "stage.host_saved": ("bytes", "the host, for what rank r writes into a sharded checkpoint, at most"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -1027,6 +1029,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     process_most = process_fits
     stage_joined = dense_layers*hidden_size*local_gate_up_features*(14 - 12*distributed_optimizer)
     stage_loading = stage_gradient + stage_joined + stage_optimizer + stage_weight
+    stage_saving = stage_gradient + stage_optimizer + stage_weight
+    stage_host_saved = ceil_div(12*stage_buffer_elements*distributed_optimizer + stage_parameters*(14 - 12*distributed_optimizer), data_parallel*context_parallel) + max(2, 4 - 4*distributed_optimizer)*max(hidden_size*local_ffn, hidden_size*local_gate_up_features, hidden_size*local_qkv_features, hidden_size*local_query_features, hidden_size*local_vocab)
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1491,6 +1495,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "process.most": process_most,
         "stage.joined": stage_joined,
         "stage.loading": stage_loading,
+        "stage.saving": stage_saving,
+        "stage.host_saved": stage_host_saved,
     }
 
 

@@ -584,6 +584,8 @@ TERMS = {
     "last.beyond_streams": ("bytes", "rank r: largest moments of all streams, less the largest moment of their sum, last stage"),
     "process.peak": ("bytes", "the rank whose process takes most of its GPU"),
     "process.most": ("bytes", "the most that the peak may be so that the processes of all ranks fit"),
+    "stage.loading": ("bytes", "rank r behind a step with gradients of zero, before its checkpoint is loaded, at most"),
+    "stage.saving": ("bytes", "rank r while its shards are saved, behind a step"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -1171,6 +1173,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_beyond_streams = last_default_stream + last_gather_stream - last_moment + last_reduce_stream
     process_peak = max(process_beside + max(unexplained_bytes + first_total, ceil_div(reserved_per_mille*ceil_div(first_beyond_streams*process_share + 830*first_last_steps_head_backward + 830*first_reduced_last_last_reduce + process_share*(unexplained_bytes + first_total), 1000), 1000)), process_beside + max(unexplained_bytes + last_total, ceil_div(reserved_per_mille*ceil_div(last_beyond_streams*process_share + 830*last_last_steps_head_backward + 830*last_reduced_last_last_reduce + process_share*(unexplained_bytes + last_total), 1000), 1000)), process_beside + max(unexplained_bytes + penultimate_total, ceil_div(reserved_per_mille*ceil_div(penultimate_beyond_streams*process_share + 830*penultimate_last_steps_head_backward + 830*penultimate_reduced_last_last_reduce + process_share*(unexplained_bytes + penultimate_total), 1000), 1000)), process_beside + max(unexplained_bytes + second_total, ceil_div(reserved_per_mille*ceil_div(process_share*second_beyond_streams + process_share*(unexplained_bytes + second_total) + 830*second_last_steps_head_backward + 830*second_reduced_last_last_reduce, 1000), 1000)))
     process_most = peak + min(-unexplained_bytes - first_total + min(process_left, floor_div(-first_beyond_streams*process_share - 830*first_last_steps_head_backward - 830*first_reduced_last_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - last_total + min(process_left, floor_div(-last_beyond_streams*process_share - 830*last_last_steps_head_backward - 830*last_reduced_last_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - penultimate_total + min(process_left, floor_div(-penultimate_beyond_streams*process_share - 830*penultimate_last_steps_head_backward - 830*penultimate_reduced_last_last_reduce + 1000*process_usual_left, process_share)), -unexplained_bytes - second_total + min(process_left, floor_div(-process_share*second_beyond_streams + 1000*process_usual_left - 830*second_last_steps_head_backward - 830*second_reduced_last_last_reduce, process_share)))
+    stage_loading = stage_gradient + stage_optimizer + stage_weight
+    stage_saving = stage_gradient + stage_optimizer + stage_weight
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1706,6 +1710,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.beyond_streams": last_beyond_streams,
         "process.peak": process_peak,
         "process.most": process_most,
+        "stage.loading": stage_loading,
+        "stage.saving": stage_saving,
     }
 
 

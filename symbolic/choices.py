@@ -409,13 +409,15 @@ AXES: tuple[Axis, ...] = (
         "torch": "PyTorch's own training step: gathered parameters, gradients while they are made, temporaries",
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
     }),
-    Axis("loading", "how a trainer brings weights onto the GPUs", {
+    Axis("loading", "how a trainer brings weights onto the GPUs, and from there into a checkpoint", {
         "none": "left out",
         "trainer": "from the first rank, one parameter after another, where ranks have shards; else whole (Accelerate)",
         "fsdp1": "FSDP1: every layer is flattened and cut, and at last all outside of the layers",
         "fsdp1_whole": "FSDP1 without an automatic wrapping of layers: the whole model is flattened at once (NO_WRAP)",
         "sharded": "from Megatron-Core's sharded checkpoint, whose gate and up projections are joined anew",
-    }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole", "sharded"),
+        "distributed": "PyTorch's distributed checkpoint, behind a step with gradients of zero (torchtitan)",
+        "distributed_copied": "the same, copied to the host before it is written (async_mode of torchtitan)",
+    }, rowless=("none", "trainer", "fsdp1", "fsdp1_whole", "sharded", "distributed", "distributed_copied"),
          needs={option: {"data_parallel": "fsdp"} for option in ("fsdp1", "fsdp1_whole")}),
     Axis("collectives", "stream of collectives that a program waits for", {
         "current": "that of the computation: freed tensors come back at once (PyTorch from 2.8 on)",

@@ -302,7 +302,7 @@ TORCHTITAN = Implementation(
         "loss": "dtensor", "precision": "mixed", "data_parallel": "fsdp", "peak": "torch",
         "projections": "separate", "gathered_input": "kept", "token_ids": "whole", "units": "apart",
         "reshard": "default", "router": "torchtitan", "dispatch": "torchtitan", "weighting": "results",
-        "balance": "bias",
+        "balance": "bias", "loading": "distributed",
     },
     Reserved((Share(1016, 890, 1164), Share(1018, 839, 1028), Share(1022, 893, 1078)),
              "torchtitan", ("last_steps.head_backward", "reduced_last.last_reduce"), 830,
@@ -320,7 +320,7 @@ TORCHTITAN = Implementation(
         "heads": ("grouped", "latent"), "layers": ("dense", "experts"), "router": ("torchtitan",),
         "router_precision": ("fp32",), "dispatch": ("torchtitan",), "weighting": ("results", "input"),
         "permute": ("fused",), "balance": ("none", "bias"), "expert_products": ("grouped",),
-        "collectives": ("current",),
+        "collectives": ("current",), "loading": ("none", "distributed", "distributed_copied"),
     },
     replayed={"optimizer_step": ("after",)},
 )

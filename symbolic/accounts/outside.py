@@ -4,13 +4,17 @@ FSDP1 flattens one unit after another: all its parameters lie twice beside the s
 FSDP2 each parameter whole from the first rank, and a full state dict gathers one after another: two of them live at a
 time. Both are exact where the ranks divide the rows of all matrices, and parameters are multiples of 16 bytes.
 Megatron-Core reads a sharded checkpoint into the tensors of the rank. It has gate and up projections apart, which are
-joined in new tensors before any of them is copied. An evaluation computes logits of all tokens with any loss; those of
-earlier batches stay if they are asked for, of all ranks together, and lie twice while the next ones are appended.
+joined in new tensors before any of them is copied. To save, each rank copies its shards of states to the host, and of
+the weights that ranks have alike those that fall to it: every weight, the largest first, falls to the rank that has
+least so far. torchtitan loads into states that a step with gradients of zero has made, one chunk of layers after
+another, and saves while the gradients of the step are still there. An evaluation computes logits of all tokens with any
+loss; those of earlier batches stay if they are asked for, of all ranks together, and lie twice while the next ones are
+appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sympy import Expr, Integer, Symbol
 
@@ -19,11 +23,12 @@ from ..dimensions import EXPERT_GATE_UP, GATE_UP_FEATURES, SHARED_GATE_UP
 from ..functions import CeilDiv, Iverson, Max, pad_to
 from ..implementations import Implementation
 from ..ledger import Lifetime, Role
-from ..parallel.data import bytes_per_element, share_on_gpu, states
+from ..parallel.data import bytes_per_element, gradients_are_freed, share_on_gpu, states
 from ..parallel.deepspeed import compute_bytes
-from ..parallel.groups import group_of
+from ..parallel.groups import GROUPS, group_of
 from ..parallel.optimizers import DEALT
 from ..parallel.pipeline import instances
+from ..parallel.weights import State
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .moments import deepspeed as deepspeed_moments
@@ -31,7 +36,7 @@ from .moments import frozen as frozen_moments
 from .moments.frozen import units_of, weight_rows
 from .rows import is_expert, kept_rows
 
-b, eb, ek, s, h, L, D, shards, zero1, zero3 = symbols("b eb ek s h L D shards zero1 zero3")
+b, c, eb, ek, s, h, L, D, De, shards, zero1, zero3 = symbols("b c eb ek s h L D De shards zero1 zero3")
 _BF16 = Integer(2)
 #: Bytes of an element of a matrix that are on the GPU while it is quantised: bitsandbytes brings it there in 16 bits,
 #: of 8-bit ones beside the loaded matrix.
@@ -46,13 +51,10 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
     """Add the peaks of rank r outside of a step, and what the host then keeps for the first rank."""
     if implementation.choices["loading"] == "none":
         return
-    if implementation.choices["loading"] == "sharded":
-        if not _is_counted(implementation.choices):
-            return
-        joined = terms.add("stage.joined", _joined(implementation), "bytes",
-                           "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host")
-        kept = (terms[f"stage.{name}"].symbol for name in ("weight", "gradient", "optimizer"))
-        terms.add("stage.loading", total(*kept, joined), "bytes", "rank r while a sharded checkpoint is loaded")
+    add_own = _OWN.get(implementation.choices["loading"])
+    if add_own is not None:
+        if _is_counted(implementation.choices):
+            add_own(terms, implementation)
         return
     width = next(state.bytes for state in states(implementation.choices) if state.role is Role.WEIGHT)
     whole = product(width, terms["stage.all_parameters"].symbol)
@@ -69,9 +71,61 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _is_counted(choices: Mapping[str, str]) -> bool:
-    """Return True where loading a sharded checkpoint is counted: what adapters, shares and FP8 weights load is not."""
-    return (choices["data_parallel"] == "ddp" and choices["adapters"] == "none" and choices["fp8_weights"] == "copy"
-            and choices["optimizer"] not in DEALT)
+    """Return True where sharded checkpoints are counted: those of adapters, Megatron-FSDP and FP8 weights are not."""
+    return (choices["data_parallel"] != "megatron_fsdp" and choices["adapters"] == "none"
+            and choices["fp8_weights"] == "copy" and choices["optimizer"] not in DEALT
+            and choices["optimizer_kernel"] == "fused" and not gradients_are_freed(choices))
+
+
+def _kept(terms: TermSet) -> Expr:
+    """Weights, gradients and optimizer states of the rank."""
+    return total(*(terms[f"stage.{name}"].symbol for name in ("weight", "gradient", "optimizer")))
+
+
+def _add_sharded(terms: TermSet, implementation: Implementation) -> None:
+    """Add what Megatron-Core's sharded checkpoint needs."""
+    joined = terms.add("stage.joined", _joined(implementation), "bytes",
+                       "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host")
+    terms.add("stage.loading", total(_kept(terms), joined), "bytes", "rank r while a sharded checkpoint is loaded")
+    terms.add("stage.saving", _kept(terms), "bytes", "rank r while a sharded checkpoint is saved")
+    if implementation.choices["optimizer_offload"] == "none":
+        terms.add("stage.host_saved", _written(terms, implementation), "bytes",
+                  "the host, for what rank r writes into a sharded checkpoint, at most")
+
+
+def _written(terms: TermSet, implementation: Implementation) -> Expr:
+    """Return the rank's states with gaps between them, its part of what ranks have alike, and the largest of that."""
+    choices, parts = implementation.choices, []
+    for group in GROUPS:
+        if f"stage.{group.prefix}parameters" in terms:
+            kept, ranks = states(choices, group), De if group.expert else c * D
+            own = product(bytes_per_element(kept, Role.OPTIMIZER), terms[f"stage.{group.prefix}buffer_elements"].symbol)
+            alike = product(_alike(kept), terms[f"stage.{group.prefix}parameters"].symbol)
+            parts.append(CeilDiv(total(zero1 * own, alike), ranks))
+    roles = {Role.WEIGHT: Integer(1), Role.OPTIMIZER: 1 - zero1}
+    widest = Max(*(roles[state.role] * state.bytes for state in states(choices) if state.role in roles))
+    return total(*parts, widest * Max(*(_largest(implementation, inside) for inside in (True, False))))
+
+
+def _alike(kept: tuple[State, ...]) -> Expr:
+    """Bytes of an element that data-parallel ranks have alike: of its weight, and of states that are not shared out."""
+    return bytes_per_element(kept, Role.WEIGHT) + (1 - zero1) * bytes_per_element(kept, Role.OPTIMIZER)
+
+
+def _add_distributed(terms: TermSet, implementation: Implementation) -> None:
+    """Add what PyTorch's distributed checkpoint needs as torchtitan uses it."""
+    terms.add("stage.loading", _kept(terms), "bytes",
+              "rank r behind a step with gradients of zero, before its checkpoint is loaded, at most")
+    terms.add("stage.saving", _kept(terms), "bytes", "rank r while its shards are saved, behind a step")
+    if implementation.choices["loading"] == "distributed_copied":
+        shards = total(*(terms[f"stage.{name}"].symbol for name in ("weight", "optimizer")))
+        terms.add("stage.host_saved", shards, "bytes", "the host, for the copy of rank r's shards that is written")
+
+
+#: How checkpoints of the programs that have own ones are loaded and saved.
+_OWN: dict[str, Callable[[TermSet, Implementation], None]] = {
+    "sharded": _add_sharded, "distributed": _add_distributed, "distributed_copied": _add_distributed,
+}
 
 
 def _largest(implementation: Implementation, inside: bool) -> Expr:

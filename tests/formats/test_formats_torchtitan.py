@@ -93,3 +93,16 @@ def test_groups_of_parameters_and_cuda_graphs(tmp_path: Path) -> None:
     assert any(text.startswith("model.tp_gemm_backend is not counted yet") for text in run.warnings)
     plain = made(tmp_path, training="num_tokens_per_microbatch_per_dp_rank=8192, disable_cuda_graphs=True")
     assert not any("CUDA graphs" in text for text in plain.warnings)
+
+
+@pytest.mark.parametrize(("lines", "loading"), [
+    ("enable = true\nasync_mode = 'async'", "distributed_copied"),
+    ("enable_checkpoint = true\nasync_mode = 'async_with_pinned_mem'", "distributed_copied"),
+    ("enable = true", "distributed"), ("async_mode = 'async'", "distributed"),
+])
+def test_checkpoints_that_are_copied_to_the_host(lines: str, loading: str, tmp_path: Path) -> None:
+    model = "[model]\nname = 'llama3'\nflavor = '8B'\n[parallelism]\n[training]\n"
+    (tmp_path / "job.toml").write_text(f"{model}[checkpoint]\n{lines}\n", encoding="utf-8")
+    run = read(tmp_path / "job.toml")
+    assert run.arguments["kernels"].get("loading", "distributed") == loading
+    assert run.unknown == ()

@@ -39,13 +39,24 @@ def test_megatron_joins_projections_of_a_sharded_checkpoint() -> None:
     """Weights and gradients are in 2 and 4 bytes, states in 12 of which a rank has an eighth."""
     joined = 2 * 32 * 2 * 4096 * 11008
     account = explain("llama-7b", "h100-80gb", num_gpus=8)
-    loading, = account.outside
+    loading, saving = account.outside
     assert (loading.moment, loading.bytes, loading.joined) == ("loading", 6 * P + 12 * P // 8 + joined, joined)
     assert (loading.host, loading.verdict) == (0, account.verdict)
+    assert (saving.moment, saving.bytes) == ("saving", 6 * P + 12 * P // 8)
+    assert saving.shards == 12 * P // 8 + 2 * P // 8 + 2 * WORDS  # and the largest weight once more, at most
     assert not explain("llama-7b", "h100-80gb", num_gpus=8, kernels={"loading": "none"}).outside
 
 
+@pytest.mark.slow
+def test_torchtitan_copies_shards_to_the_host_where_it_saves_beside_training() -> None:
+    kept = {"loading": (16 * P // 8, 0), "saving": (16 * P // 8, 0)}
+    for way, host in (("distributed", 0), ("distributed_copied", 12 * P // 8)):
+        account = explain("llama-7b", "h100-80gb", num_gpus=8, implementation="torchtitan", kernels={"loading": way})
+        sizes = {item.moment: (item.bytes, item.shards) for item in account.outside}
+        assert sizes == {**kept, "saving": (16 * P // 8, host)}
+
+
 def test_other_programs_have_none() -> None:
-    assert not explain("llama-7b", "h100-80gb", implementation="torchtitan").outside
+    assert not explain("llama-7b", "h100-80gb", implementation="nanotron").outside
     with pytest.raises(InputError, match="loading"):
         explain("llama-7b", "h100-80gb", kernels={"loading": "trainer"})

@@ -28,6 +28,8 @@ class Outside(Answer):
     """fits, uncertain or out of memory, for these bytes or for a step, where the joined ones can lie on the host."""
     host: int
     """Bytes of whole weights on the host; for the first rank alone where ranks have shards."""
+    shards: int
+    """Bytes on the host of what the rank itself writes into a sharded checkpoint, copied before it is written."""
 
 
 def outside_of_a_step(numbers: Mapping[str, int | Fraction], step: str) -> tuple[Outside, ...]:
@@ -40,9 +42,10 @@ def outside_of_a_step(numbers: Mapping[str, int | Fraction], step: str) -> tuple
              if f"stage.{moment}" in numbers}
     joined = {"loading": int(numbers.get("stage.joined", 0))}
     host = int(numbers.get("stage.host_whole", 0))
+    shards = {"saving": int(numbers.get("stage.host_saved", 0))}
     return tuple(
         Outside(moment, size, joined.get(moment, 0),
                 step if joined.get(moment) else verdict_of(size, numbers, RANK_LIMITS),
-                host if moment in _WHOLE else 0)
+                host if moment in _WHOLE else 0, shards.get(moment, 0))
         for moment, size in sizes.items()
     )

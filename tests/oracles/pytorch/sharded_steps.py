@@ -224,7 +224,7 @@ class _Llama(nn.Module):
         h, v = sizes["h"], sizes["v"]
         self.embedding, self.norm, self.output = nn.Embedding(v, h), _Norm(h), _linear(h, v)
         angles = (2 * sizes["d"], torch.float32) if sizes.get("qkn") else (sizes["d"] // 2, torch.complex64)
-        self.register_buffer("rotation", torch.zeros(sizes["s"], angles[0], dtype=angles[1]))
+        self.register_buffer("rotation", torch.zeros(sizes["s"], angles[0], dtype=angles[1]), persistent=False)
         self.layers = nn.ModuleList(_Layer(sizes) for _ in range(sizes["L"]))
 
     def forward(self, tokens: Any) -> Any:
@@ -245,6 +245,20 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
     behind the forward pass. ``in_backward``: every parameter has an optimizer of its own, which its hook runs in the
     backward pass, as in torchtitan's ``OptimizersInBackwardContainer``.
     """
+    with sharded_model(sizes, ranks, shards, reduced, stays=stays) as (recorder, model), recorder:
+        model.to_empty(device="cpu")
+        optimizers = _in_backward(model) if in_backward else [torch.optim.AdamW(model.parameters(), fused=True)]
+        for _ in range(steps):
+            _step(model, [] if in_backward else optimizers, sizes, passes)
+    return recorder
+
+
+@contextmanager
+def sharded_model(
+    sizes: dict[str, int], ranks: int, shards: torch.dtype = torch.float32, reduced: torch.dtype = torch.float32, *,
+    stays: bool = False,
+) -> Iterator[tuple[Recorder, Any]]:
+    """Yield a recorder of fake tensors, and a model in FSDP2's units on the meta device, as torchtitan makes them."""
     recorder = Recorder()
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     with pytest.MonkeyPatch.context() as patched:
@@ -262,13 +276,8 @@ def recorded(sizes: dict[str, int], ranks: int, steps: int = 2, in_backward: boo
             fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=not stays)
             for module in (model.embedding, *model.layers, model.norm, model):
                 module.set_gradient_divide_factor(1.0)
-            with recorder:
-                model.to_empty(device="cpu")
-                optimizers = _in_backward(model) if in_backward else [torch.optim.AdamW(model.parameters(), fused=True)]
-                for _ in range(steps):
-                    _step(model, [] if in_backward else optimizers, sizes, passes)
+            yield recorder, model
     dist.destroy_process_group()
-    return recorder
 
 
 def _in_backward(model: Any) -> list[torch.optim.Optimizer]:

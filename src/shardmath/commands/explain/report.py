@@ -25,6 +25,8 @@ _NARROW = 100
 _WHOLE = 3
 #: Share of a rank's memory below which tensors stand together.
 _SMALL = 0.01
+#: Share of a host's memory from which on the shards of its GPUs are worth a line while they are saved.
+_MUCH = 0.25
 
 
 def show(explanation: Explanation, all_ranks: bool = False, full: bool = False) -> None:
@@ -66,10 +68,13 @@ def _show_verdict(out: Console, explanation: Explanation) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
+    server = explanation.gpu.servers
     for outside in explanation.outside:
-        if not outside.host and outside.bytes <= peak.total:
+        is_much = outside.shards * server["server_gpus"] > _MUCH * server["host_memory"] > 0
+        on_host = outside.shards if is_much else outside.host
+        if not on_host and outside.bytes <= peak.total:
             continue  # the step needs more
-        beside = f", {gib(outside.host)} GiB on a host" if outside.host else ""
+        beside = f", {gib(on_host)} GiB on a host" if on_host else ""
         if outside.joined:
             beside = f", {gib(outside.joined)} of which come to be on the host where they do not fit"
         line = f"While {outside.moment}: {gib(outside.bytes)} GiB{beside}: {outside.verdict}."

@@ -237,4 +237,12 @@ def _kernels(options: Options) -> dict[str, str]:
     step = {"optimizer_step": "backward"} if options.is_on("optimizer.early_step_in_backward") else {}
     weights = options.word("training.dtype", "float32", PRECISIONS)
     precision = {} if weights == "float32" else {"precision": PRECISIONS[weights]}
-    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard, **step, **precision}
+    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard, **step, **precision,
+            **_checkpoint(options)}
+
+
+def _checkpoint(options: Options) -> dict[str, str]:
+    """Return how shards are saved, if not one after another."""
+    mode = options.word("checkpoint.async_mode", "disabled", ("disabled", "async", "async_with_pinned_mem"))
+    is_saved = any(options.is_on(f"checkpoint.{key}") for key in ("enable", "enable_checkpoint"))
+    return {"loading": "distributed_copied"} if is_saved and mode != "disabled" else {}

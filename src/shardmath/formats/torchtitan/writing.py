@@ -43,6 +43,8 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
         "parallelism": list(_parallel(explanation, layout)),
         "activation_checkpoint": list(_recompute(explanation)),
         **({"compile": [("enable", True), ("components", parts)]} if (parts := _compiled(explanation)) else {}),
+        **({"checkpoint": [("enable", True), ("async_mode", "async")]}
+           if explanation.choices["loading"] == "distributed_copied" else {}),
     }
     return "\n".join((title(explanation), *_started(explanation), "")) + "".join(
         f"\n[{table}]\n" + "".join(f"{_line(key, value)}\n" for key, value in keys) for table, keys in tables.items()
