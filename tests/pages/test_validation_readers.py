@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -184,6 +185,25 @@ def test_vocabulary_and_batch_of_hagemann_follow_from_the_table() -> None:
     for sizes in found.values():
         assert min(sizes) == pytest.approx(model.vocab_size, rel=1e-4)
         assert sorted(sizes)[len(sizes) // 2] == pytest.approx(model.vocab_size, rel=0.005)
+
+
+def test_stages_of_hagemann_have_the_least_heaviest_one() -> None:
+    """Against every way to cut the modules into four stages, and into two."""
+    model = hagemann.MODEL
+    h = model.hidden_size
+    layer = 4 * h * h + 3 * h * model.ffn_hidden_size + 2 * h
+
+    def heaviest(layers: tuple[int, ...]) -> int:
+        ends = {0: model.vocab_size * h, len(layers) - 1: model.vocab_size * h + h}
+        return max(layer * number + ends.get(place, 0) for place, number in enumerate(layers))
+
+    cuts = {stages: [(0, *inner, model.num_layers) for inner in combinations(range(1, model.num_layers), stages - 1)]
+            for stages in (2, 4)}
+    for stages, ways in cuts.items():
+        own = hagemann.stage_layers(stages)
+        assert (len(own), sum(own)) == (stages, model.num_layers)
+        assert heaviest(own) == min(heaviest(tuple(last - first for first, last in pairwise(way))) for way in ways)
+    assert [hagemann.stage_layers(stages) for stages in (1, 2, 4)] == [(40,), (20, 20), (9, 11, 11, 9)]
 
 
 def test_known_layouts() -> None:

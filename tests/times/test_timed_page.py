@@ -18,10 +18,6 @@ from validation.timed.results import CALIBRATED, CONSTANTS, RANDOM, RULE, TIES, 
 
 pytestmark = pytest.mark.slow
 
-#: Targets that are missed; the page says by how much, and why.
-MISSED = [
-    "Hagemann et al. 2023 on A100-80GB: pairs ordered rightly",
-]
 PART = PAGE.read_text().split("\n## Step time\n")[1].split("\n## ")[0]
 SECTIONS = {part.split("\n")[0]: part for part in PART.split("\n### ")}
 
@@ -112,7 +108,7 @@ def test_targets_are_reached() -> None:
         assert mean < spread(list(ranking(table, RULE).regret.values()))[0]
         assert spread(list(usual.regret.values()))[0] <= 0.02
         assert spread(list(ranking(table, TIES).regret.values()))[0] <= 0.005
-        assert calibrated.ordered >= 0.938
+        assert calibrated.ordered >= 0.94
         assert calibrated.error <= 0.04
         assert calibrated.high <= 0.11
     calibrated = ranking(nanotron, CALIBRATED)
@@ -120,8 +116,8 @@ def test_targets_are_reached() -> None:
     assert spread(list(calibrated.best_of_few.values()))[2] <= 0.01
     assert calibrated.ordered >= 0.84
     assert calibrated.error <= 0.15
-    missed = [line.split(" | ")[0].removeprefix("| ") for line in PART.splitlines() if line.endswith("| **no** |")]
-    assert missed == MISSED
+    missed = [line for line in PART.splitlines() if line.endswith("| **no** |")]
+    assert not missed
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
@@ -54,8 +54,11 @@ def fujii2024(place: int = 2) -> Table:
 
 
 @cache
-def hagemann2023() -> Table:
-    """Hagemann et al. 2023: gradients in bf16, made apart and added; FlashAttention 1 in some of the runs."""
+def hagemann2023(balanced: bool = True) -> Table:
+    """Hagemann et al. 2023: gradients in bf16, made apart and added; FlashAttention 1 in some of the runs.
+
+    ``balanced``: stages hold about as many parameters each, not as many layers.
+    """
     cells = rows(hagemann.TABLE)
     cases = [
         (case, cell["kernel"]) for case, cell in zip(hagemann.read(), cells, strict=True) if case.seconds is not None
@@ -68,6 +71,9 @@ def hagemann2023() -> Table:
         assert peak is not None
         slower = {"attention_flops": peak * 10**9 * 100 // FLASH_1} if kernel == _FLASH_1 else {}
         group = f"{case.arguments['seq_length']} tokens, {_gpus(case)} GPUs"
+        layers = hagemann.stage_layers(case.arguments["pipeline_parallel"])
+        if balanced and len(set(layers)) > 1:
+            case = replace(case, arguments={**case.arguments, "pipeline_layout": layers})
         return _timed(case, group, own, {**NO_OVERLAPS, **slower})
 
     return Table(

@@ -110,7 +110,7 @@ def _all() -> list[Run]:
     tables = [
         Run(f"{table.name}/{place}", f"{table.name}, {run.group}", is_shown(f"{table.name}/{place}"), table.cluster,
              run)
-        for table in (fujii2024(), hagemann2023()) for place, run in enumerate(table.runs)
+        for table in (fujii2024(), hagemann2023(balanced=False)) for place, run in enumerate(table.runs)
     ]
     return tables + [_named(item) for item in (*public_runs(), *simumax_runs()) if item.run and not item.has_experts]
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from shardmath.commands.calibrate.fitting import FURTHER
 from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
 from validation.timed.alone import section as alone
-from validation.timed.cases import fujii2024, tables, torchtitan_runs
+from validation.timed.cases import Table, fujii2024, hagemann2023, tables, torchtitan_runs
 from validation.timed.generations import section as generations
 from validation.timed.metrics import Ranking, spread
 from validation.timed.results import CALIBRATED, RANDOM, RULE, TIMES, USUAL, Result, result
 from validation.timed.targets import targets
 from validation.timed.words import ABOUT, ASSUMED, CAVEATS, INTRODUCTION, TITAN, misses
+
+#: By table, the other reading of what its source does not say.
+_OTHERWISE: Mapping[str, tuple[str, Callable[[], Table]]] = {
+    "fujii2024": ("With the pipeline as the last dimension of the mesh, Megatron-Core's own order:",
+                  partial(fujii2024, 0)),
+    "hagemann2023": ("With as many layers on every stage:", partial(hagemann2023, balanced=False)),
+}
 
 
 def section() -> str:
@@ -39,10 +47,10 @@ def _table(outcome: Result) -> list[str]:
         "The constants of each group: [`time_constants.csv`](validation/time_constants.csv).",
         *map(paragraph, misses(outcome)),
     ]
-    if table.name == "fujii2024":
-        default = result(fujii2024(0))
-        parts += ["With the pipeline as the last dimension of the mesh, Megatron-Core's own order:",
-                  ways({name: default.rankings[name] for name in (USUAL, CALIBRATED)})]
+    if table.name in _OTHERWISE:
+        words, other = _OTHERWISE[table.name]
+        rankings = result(other()).rankings
+        parts += [words, ways({name: rankings[name] for name in (USUAL, CALIBRATED)})]
     return parts
 
 

@@ -24,6 +24,32 @@ RMS_KERNEL = "flash_attention2 + RMS kernel"
 RECOMPUTED, PRODUCTS = "full recompute", "attention by matrix products"
 
 
+def stage_layers(stages: int) -> tuple[int, ...]:
+    """Return the layers of every stage as the authors' program balances them: the most parameters of a stage are least.
+
+    Their library of 2024 (Aleph-Alpha/scaling, commit 737f855) has this way, which its example asks for, beside as many
+    modules on each stage. Modules are the embedding, every layer, the last norm and the head; earlier stages are filled
+    first.
+    """
+    h, layers = MODEL.hidden_size, MODEL.num_layers
+    table, layer = MODEL.vocab_size * h, 4 * h * h + 3 * h * MODEL.ffn_hidden_size + 2 * h
+    modules = [table, *[layer] * layers, h, table]
+    sums = (sum(modules[first:last]) for last in range(len(modules) + 1) for first in range(last))
+    starts = next(starts for most in sorted(sums) if len(starts := _starts(modules, most)) == stages)
+    ends = [*starts[1:], len(modules)]
+    return tuple(min(end, layers + 1) - max(start, 1) for start, end in zip(starts, ends, strict=True))
+
+
+def _starts(modules: list[int], most: int) -> list[int]:
+    """Return the first module of every stage, where a stage has at most so many parameters."""
+    starts, size = [0], 0
+    for place, own in enumerate(modules):
+        if place and size + own > most:
+            starts, size = [*starts, place], 0
+        size += own
+    return starts
+
+
 def read(table: str = TABLE) -> tuple[Case, ...]:
     """Return one case for every row. Raises ValueError for another length, recompute or status."""
     return tuple(_case(number, row) for number, row in enumerate(rows(table), start=2))
