@@ -96,6 +96,13 @@ AXES: tuple[Axis, ...] = (
         "liger": "Liger's fused linear cross entropy: logits of some tokens, gradients made in the forward pass",
         "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
         "cut": "cut cross entropy: logits in registers alone, made again in the backward pass",
+        "torchtune": "torch cross entropy on fp32 logits that the model returns and the recipe frees (torchtune)",
+        "torchtune_compiled": "the same compiled: fp32 logits, read again",
+        "torchtune_shifted": "the same of logits less the last token's, which the recipe holds (torchtune up to 0.2)",
+        "torchtune_chunks": "logits in 8 chunks, of which one at a time is in fp32 (CEWithChunkedOutputLoss)",
+        "torchtune_chunks_compiled": "the same compiled: 16-bit logits, read again",
+        "torchtune_linear": "logits of 8 chunks made by the loss, kept as fp32 log-softmax (LinearCrossEntropyLoss)",
+        "torchtune_linear_compiled": "the same compiled: 16-bit logits, overwritten by their gradient",
         "log_probs_sft": "log-probabilities of labels from fp32 logits, beside the model's own loss (LLaMA-Factory 1)",
         "log_probs": "log-probabilities of labels from fp32 logits, which the trainer holds (LLaMA-Factory's DPO)",
         "log_probs_kto": "the same beside copies of the logits, and those of other answers (LLaMA-Factory's KTO)",
@@ -446,8 +453,12 @@ ARCHITECTURE: tuple[str, ...] = (
     "embedding_norm", "window", "sinks", "capping", "scores",
 )
 
-#: Losses that never have the logits of all tokens, and all others.
-FUSED_HEADS: tuple[str, ...] = ("liger", "trl", "cut")
+#: Losses of torchtune on chunks of logits that the model makes, and on those that the loss makes itself.
+TORCHTUNE_CHUNKS: tuple[str, ...] = ("torchtune_chunks", "torchtune_chunks_compiled")
+TORCHTUNE_LINEAR: tuple[str, ...] = ("torchtune_linear", "torchtune_linear_compiled")
+TORCHTUNE: tuple[str, ...] = ("torchtune", "torchtune_compiled", "torchtune_shifted", *TORCHTUNE_CHUNKS)
+#: Losses that make logits themselves from the head's input, and all others.
+FUSED_HEADS: tuple[str, ...] = ("liger", "trl", "cut", *TORCHTUNE_LINEAR)
 #: Those that make the logits once more in the backward pass.
 RECOMPUTED_LOGITS: tuple[str, ...] = ("trl", "cut")
 WITH_LOGITS: tuple[str, ...] = tuple(

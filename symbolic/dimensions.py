@@ -10,7 +10,7 @@ from sympy import Integer
 
 from .dimension import Dimension
 from .expert_layers import experts_before
-from .functions import CeilDiv, Max, Min, pad_to, power_of_two_from
+from .functions import CeilDiv, FloorDiv, Max, Min, pad_to, power_of_two_from
 from .parameters import symbols
 
 s, doc, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s doc b h a k d f v A K E pos t")
@@ -29,6 +29,35 @@ CHUNK_TOKENS = Dimension("chunk_tokens", Min(s * b, power_of_two_from(CeilDiv(s 
                          "tokens whose logits Liger has at a time, for as many elements as hidden states have")
 TILE_TOKENS = Dimension("tile_tokens", Min((s - 1) * b, 4096), "tokens of a tile of TRL's fused head")
 TILE_VOCAB = Dimension("tile_vocab", Integer(32768), "part of the vocabulary in a tile of TRL's fused head")
+_part = CeilDiv(s, 8)
+_parts = CeilDiv(s, _part)
+_rest = s - _part * (_parts - 1)
+TUNE_CHUNKS = Dimension("tune_chunks", _parts, "chunks of torchtune's loss: of each sequence an eighth, rounded up")
+TUNE_CHUNK_TOKENS = Dimension("tune_chunk_tokens", _part * b, "tokens of such a chunk, the last of which may be less")
+TUNE_CAST_ROWS = Dimension("tune_cast_rows", Max(_rest, _part - _rest) * b,
+                           "tokens in fp32 beside log-softmaxes of all tokens: of the last chunk, or less before it")
+TUNE_GRADIENT_ROWS = Dimension("tune_gradient_rows", Max(4 * _rest, 4 * _part - _rest) * b,
+                               "16-bit numbers of a word: two fp32 gradients of a chunk, less what is rounded by then")
+_ends = _rest * b, (_rest + _part) * b
+TUNE_HEAD_GRADIENTS = Dimension(
+    "tune_head_gradients",
+    Max(v * (s * b + h) + h * _ends[0],
+        Min(_parts - 1, 1) * Max(v * (s * b - _ends[0] + 2 * h), v * (s * b - _ends[1] + 3 * h)) + h * _ends[1]),
+    "numbers of gradients in the head's backward pass: of logits, of its input, and of its matrix from two chunks",
+)
+_scored = (s - 1) * b
+_eighth = FloorDiv(_scored, 8)
+_two = _eighth + FloorDiv(_scored + 1, 8)
+TUNE_SCORED = Dimension("tune_scored", _eighth, "scored tokens of the smallest of eight chunks, which is the last")
+TUNE_LINEAR_GRADIENTS = Dimension(
+    "tune_linear_gradients",
+    Max(4 * v * _eighth, v * (4 * _two - 6 * _eighth + h) + h * _eighth, v * (3 * h - 2 * _two) + h * _two),
+    "numbers of gradients of a chunk's logits, and of the head's input and matrix, less log-softmaxes that are freed",
+)
+TUNE_COMPILED_GRADIENTS = Dimension(
+    "tune_compiled_gradients", Max(h * (v + _eighth), v * (2 * h - _eighth) + h * _two),
+    "numbers of gradients of the head's input, and of its matrix from two chunks, less logits that are freed",
+)
 _tokens, _chunk = s * b, Min(s * b, 2048)
 _last = _tokens - _chunk * (CeilDiv(_tokens, _chunk) - 1)
 ENTROPY_PRODUCTS = Dimension("entropy_products", Max(_last, _chunk - 2 * _last),
@@ -171,6 +200,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, EXPERT_MAGNITUDES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     HIDDEN_SCALES_PADDED, FFN_SCALES_PADDED, EXPERT_FFN_SCALES_PADDED, SHARED_FFN_SCALES_PADDED,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPE, SLOPES,
+    TUNE_CHUNKS, TUNE_CHUNK_TOKENS, TUNE_CAST_ROWS, TUNE_GRADIENT_ROWS, TUNE_HEAD_GRADIENTS, TUNE_SCORED,
+    TUNE_LINEAR_GRADIENTS, TUNE_COMPILED_GRADIENTS,
     ENTROPY_PRODUCTS, ENTROPY_GRADIENTS, ENTROPY_ROWS, REFERENCE_ROWS, KTO_ROWS, CHOSEN_ROWS, CAST_ROWS,
     SUM_GRADIENTS, ALL_SUM_GRADIENTS, SLICE_GRADIENTS, SEQUENCE_GRADIENTS, PAIR_GRADIENTS,
     PAIRS, SCORE, DOCUMENT, DOCUMENT_BOUNDS, HALF_HEAD, KEYS_AND_SINK,

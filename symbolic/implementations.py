@@ -17,6 +17,8 @@ from .choices import (
     MEGATRON_ROPE,
     PREFERENCES,
     SCORES,
+    TORCHTUNE,
+    TORCHTUNE_LINEAR,
     TRANSFORMERS_ROUTERS,
     VOCAB_ACTORS,
 )
@@ -142,7 +144,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "precision": ("autocast", "fp32"),
     "softmax": ("low",), "gelu": ("new", "fast", "python"),
     "loss": ("float", "bf16", "huggingface", "huggingface_freed", "dtensor", "dtensor_compiled", "nanotron", "liger",
-             "trl", "cut", "log_probs_sft", *PREFERENCES, *SCORES, *ACTORS),
+             "trl", "cut", *TORCHTUNE, *TORCHTUNE_LINEAR, "log_probs_sft", *PREFERENCES, *SCORES, *ACTORS),
     "router": (*TRANSFORMERS_ROUTERS, "torchtitan"),
     "dispatch": ("huggingface", "huggingface_sent", "torchtitan"),
     "weighting": ("results", "input"), "balance": ("loss_one_hot",),

@@ -184,6 +184,10 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/linkedin/Liger-Kernel",
     ),
     Source(
+        "torchtune", "PyTorch", "torchtune 0.6.1, losses on chunks, bytes counted with PyTorch 2.13", 2025, "program",
+        "https://github.com/meta-pytorch/torchtune",
+    ),
+    Source(
         "cut_cross_entropy", "Apple", "cut-cross-entropy 25.1.1, bytes counted with PyTorch 2.13",
         2025, "program", "https://github.com/apple/ml-cross-entropy",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Integer
 
-from ..choices import ADAPTED, ENDS, TRANSFORMERS_ROUTERS
+from ..choices import ADAPTED, BY_NAME, ENDS, TORCHTUNE_CHUNKS, TRANSFORMERS_ROUTERS
 from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HEADS, HIDDEN, KV_HEADS, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
@@ -30,6 +30,8 @@ _HUGGINGFACE = ("huggingface", "huggingface_freed")
 _AFTER_LOSS = ("head_backward", "layer_backward", "embedding_backward")
 _START = ("backward_start",)
 _GRADIENT = ("head_backward",)
+#: Losses whose backward pass goes through the head once, for all tokens.
+_AT_ONCE: Any = {**_TORCH, "loss": BY_NAME["loss"].without(*TORCHTUNE_CHUNKS)}
 
 
 def _steps(
@@ -183,13 +185,13 @@ COMPONENTS = (
                       "int64 labels with one more, of which the shifted ones are a view",
                       _START, when=Iverson(b <= 1), loss=_HUGGINGFACE, data_parallel=("fsdp",)),
             transient("logits_gradient", "head", (SEQUENCE, BATCH, VOCAB), 2, "pytorch", "bf16 gradient of the logits",
-                      _GRADIENT, **_TORCH),
+                      _GRADIENT, **_AT_ONCE),
             transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, "pytorch", "bf16 gradient of the head's weight",
-                      _GRADIENT, **_TORCH, **_TRAINED),
+                      _GRADIENT, **_AT_ONCE, **_TRAINED),
             transient("bias_gradient", "head", (VOCAB,), 2, "pytorch", "bf16 gradient of the bias of the logits",
                       _GRADIENT, when=hbias, **_TORCH, **_TRAINED),
             transient("input_gradient", "head", (SEQUENCE, BATCH, HIDDEN), 2, "pytorch",
-                      "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
+                      "bf16 gradient of the head's input", _GRADIENT, **_AT_ONCE),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the final norm's input", ("head_reduce",),
                       data_parallel=("fsdp",), units=ENDS, pipeline=("own",)),

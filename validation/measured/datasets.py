@@ -192,13 +192,14 @@ DATASETS: tuple[Dataset, ...] = (
         "torchtune", "torchtune's README and tutorials", torchtune.TABLE,
         """Peaks that torchtune's README has had since May 2024, those of its tutorials, and two of a pull request, with
         the settings of the recipes at the commit that first stated each, as shardmath's own reader takes them: modules
-        of Transformers, and every loss as a whole one. That is more than torchtune needs, whose losses work on chunks.
-        Its code differs further (read at those commits): keys and values are repeated for all query heads and kept so,
-        and the rotary embedding is in fp32. Units are those of its log, 10⁹ bytes until
-        [August 2024](https://github.com/meta-pytorch/torchtune/commit/d0b89e206) and GiB from then on, whatever a table
-        calls them; of the three numbers of a log they are taken as what is allocated. A figure counts where all that
-        decides is said: most recipes train on sequences of unstated lengths. Nothing is fitted, and there is no
-        target.""",
+        of Transformers, and the loss that each recipe names, compiled or not. Rows before September 2024 have the loss
+        of their releases, which cut off the last token's logits and held the rest. States of paged optimizers lie in
+        managed memory, which PyTorch's allocator does not count, so they are left out. torchtune's code differs further
+        (read at those commits): keys and values are repeated for all query heads and kept so. Units are those of its
+        log, 10⁹ bytes until [August 2024](https://github.com/meta-pytorch/torchtune/commit/d0b89e206) and GiB from then
+        on, whatever a table calls them; of the three numbers of a log they are taken as what is allocated. A figure
+        counts where all that decides is said: most recipes train on sequences of unstated lengths. Nothing is fitted,
+        and there is no target.""",
         torchtune.read, (PEAK,), True, NO_TARGETS,
     ),
     Dataset(

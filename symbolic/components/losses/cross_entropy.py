@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Integer
 
-from ...choices import BY_NAME, MEGATRON_PEAKS, OF_WORDS, VOCAB_ACTORS
+from ...choices import MEGATRON_PEAKS, OF_WORDS, VOCAB_ACTORS
 from ...dimensions import (
     BATCH,
     PAIRS,
@@ -24,10 +24,12 @@ from ...work import NONE, Ranks, Stream, Transfer, Work
 from ...work_rows import over_vocabulary
 from .compiled import compiled_rows, compiled_work
 from .entropies import entropy_rows, entropy_work
+from .held import held_rows
 from .openrlhf import openrlhf_rows, openrlhf_work
 from .policies import policy_rows, policy_work
 from .preference import preference_rows, preference_work
 from .supervised import supervised_rows, supervised_work
+from .torchtune import torchtune_rows, torchtune_work
 from .vocab_parallel_policies import vocab_policy_rows, vocab_policy_work
 
 b, t, lcap = symbols("b t lcap")
@@ -38,13 +40,9 @@ _AFTER, _FORWARD, _BACKWARD = ("after_forward",), ("loss_forward",), ("loss_back
 _ALL = (*_AFTER, *_FORWARD, *_BACKWARD)
 _HUGGINGFACE = ("huggingface", "huggingface_freed")
 _HEAD = ("head_backward",)
-#: Moments of PyTorch's own step behind the loss, and those of FSDP2 by its units.
-_BEHIND = (*_HEAD, "layer_backward", "embedding_backward")
-_NORM = ("norm_backward",)
 #: The loss frees it before the backward pass of the head.
 _BOUNDED = saved("logits_bounded", "loss", _LOGITS, 2, "transformers", "bf16 tanh of the logits",
                  lifetime=Lifetime.ONCE, when=lcap, loss=OF_WORDS)
-_OF_UNITS = {"root": ("backward_start", *_NORM, "last_reduce"), "ends": (*_NORM, "head_reduce", "last_reduce")}
 
 
 def _vocab_parallel() -> tuple[Tensor, ...]:
@@ -120,26 +118,9 @@ def _gathered() -> tuple[Tensor, ...]:
     )
 
 
-def _returned() -> tuple[Tensor, ...]:
-    """Return the logits of the object that the caller holds until its backward pass is over."""
-    def row(name: str, sites: tuple[str, ...], **on: tuple[str, ...]) -> Tensor:
-        return transient(name, "loss", _LOGITS, 2, "transformers", "bf16 logits in the returned object",
-                         (*_ALL, *sites), loss=("huggingface",), **on)
-
-    return (
-        row("returned_logits", (), peak=BY_NAME["peak"].without("torch")),
-        row("held_by_caller", (*_BEHIND, *_NORM), peak=("torch",),
-            data_parallel=BY_NAME["data_parallel"].without("fsdp")),
-        transient("held_while_reduced", "loss", _LOGITS, 2, "transformers", "bf16 logits in the returned object",
-                  ("last_reduce",), loss=("huggingface",), peak=("torch",), data_parallel=("deepspeed",)),
-        *(row(f"held_by_caller_{units}", (*_BEHIND, *sites), peak=("torch",), data_parallel=("fsdp",), units=(units,))
-          for units, sites in _OF_UNITS.items()),
-    )
-
-
 def _torch_float() -> tuple[Tensor, ...]:
     """fp32 logits; the Hugging Face loss is the same with labels and logits of its own."""
-    on: Any = {"loss": ("float", *_HUGGINGFACE)}
+    on: Any = {"loss": ("float", "torchtune", *_HUGGINGFACE)}
     own: Any = {"loss": _HUGGINGFACE}
     src, hf = "pytorch", "transformers"
     return (
@@ -147,7 +128,7 @@ def _torch_float() -> tuple[Tensor, ...]:
         saved("total_weight", "loss", (), 4, src, "fp32 number of counted labels",
               lifetime=Lifetime.ONCE, **on),
         Tensor("labels", "loss", Role.INPUT, _TOKENS, 8, Lifetime.ONCE, src, "int64 labels, an input",
-               options={"loss": ("float", "bf16")}),
+               options={"loss": ("float", "bf16", "torchtune", "torchtune_compiled")}),
         # At b = 1 the shifted labels are contiguous already, so they keep the padded ones alive instead.
         saved("shifted_labels", "loss", _TOKENS, 8, hf, "int64 labels shifted by one token",
               lifetime=Lifetime.SITE, sites=(*_AFTER, *_FORWARD), when=Iverson(b > 1), **own),
@@ -156,7 +137,7 @@ def _torch_float() -> tuple[Tensor, ...]:
               lifetime=Lifetime.SITE, sites=(*_AFTER, *_FORWARD), when=Iverson(b <= 1), **own),
         transient("padded_labels", "loss", (SHIFTED_SEQUENCE, BATCH), 8, hf,
                   "int64 labels with one more, about to be shifted", _FORWARD, when=Iverson(b > 1), **own),
-        *_returned(),
+        *held_rows("", _LOGITS, 2, hf, "bf16 logits in the returned object", "huggingface"),
         transient("logits_in_model", "loss", _LOGITS, 2, hf, "bf16 logits, about to be returned", _FORWARD,
                   loss=("huggingface_freed",)),
         transient("held_logits", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD,
@@ -289,14 +270,15 @@ def _exchanges() -> tuple[Work, ...]:
 def loss_work() -> tuple[Work, ...]:
     """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
     of_policies = policy_work() + entropy_work() + openrlhf_work() + vocab_policy_work()
-    return _exchanges() + compiled_work() + supervised_work() + preference_work() + of_policies + tuple(
+    of_others = compiled_work() + supervised_work() + preference_work() + torchtune_work()
+    return _exchanges() + of_others + of_policies + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
             (("vocab_parallel",), _LOGITS, 38, 14, 8, "megatron_core", "fp32 copy, maximum, exponentials, quotients"),
             (("native_fused",), _LOGITS, 20, 14, 4, "megatron_training", "the same in compiled kernels"),
             (("te_fused", "te_fused_fp32"), _LOGITS, 6, 4, 2, "transformer_engine", "statistics, then the gradient"),
-            (("float", "huggingface", "huggingface_freed"), _LOGITS, 14, 22, 3, "pytorch",
+            (("float", "torchtune", *_HUGGINGFACE), _LOGITS, 14, 22, 3, "pytorch",
              "fp32 copy and log-softmax; gradients of both, and a cast"),
             (("bf16",), _LOGITS, 4, 8, 2, "pytorch", "bf16 log-softmax and its gradient"),
             (("dtensor",), _LOGITS, 26, 34, 6, "torchtitan", "fp32 copy and sharded log-softmax; its gradient, a cast"),
@@ -311,7 +293,7 @@ COMPONENTS = (
         "loss", "Cross entropy loss", 90, Place.LAST,
         (_BOUNDED, *_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
          *_gathered(), *preference_rows(), *supervised_rows(), *_scores(), *policy_rows(), *entropy_rows(),
-         *openrlhf_rows(), *vocab_policy_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
+         *openrlhf_rows(), *vocab_policy_rows(), *torchtune_rows(), *_dtensor(), *compiled_rows(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
         work=loss_work(),
     ),

@@ -1,4 +1,4 @@
-"""Losses that never have all logits: Liger's fused linear cross entropy, TRL's head, cut cross entropy.
+"""Losses that make logits of the head's input: of Liger, TRL and torchtune, and cut cross entropy.
 
 Liger makes the gradients of the head's input and of its matrix in the forward pass and keeps them. TRL keeps the scored
 tokens' hidden states and computes the logits again in the backward pass, whose gradients it sums in fp32. Cut cross
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...choices import FUSED_HEADS, TRAINED_HEADS
+from ...choices import FUSED_HEADS, TORCHTUNE_LINEAR, TRAINED_HEADS
 from ...dimensions import (
     BATCH,
     CHUNK_TOKENS,
@@ -27,6 +27,7 @@ from ...functions import Iverson
 from ...ledger import Component, Lifetime, Place, Tensor, saved, transient
 from ...parameters import symbols
 from ...work import Stream
+from .torchtune import linear_rows, linear_work
 
 (b,) = symbols("b")
 
@@ -129,10 +130,11 @@ COMPONENTS = (
         "fused_head", "Head and loss in one function", 91, Place.LAST,
         (
             transient("head_input", "loss", (SEQUENCE, BATCH, HIDDEN), 2, "transformers",
-                      "bf16 output of the final norm, held by the model", _FORWARD, loss=("liger", "trl")),
-            *_liger(), *_trl(), *_cut(),
+                      "bf16 output of the final norm, held by the model", _FORWARD,
+                      loss=("liger", "trl", *TORCHTUNE_LINEAR)),
+            *_liger(), *_trl(), *_cut(), *linear_rows(),
         ),
         options={"loss": FUSED_HEADS},
-        work=_work(),
+        work=_work() + linear_work(),
     ),
 )

@@ -13,6 +13,7 @@ from ...choices import (
     MEGATRON_ROPE,
     PREFERENCES,
     SCORES,
+    TORCHTUNE,
     TRANSFORMERS_ROUTERS,
     UNGATED,
 )
@@ -135,6 +136,8 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"loss = {choices['loss']} under autocast or with the moments of PyTorch's own step: choose precision = bf16"
          " or mixed, and peak = saved",
          plain_alone and (choices["precision"] == "autocast", choices["peak"]) != (False, "saved")),
+        (f"loss = {choices['loss']} under autocast: choose precision = bf16 or mixed",
+         choices["loss"] in TORCHTUNE and choices["precision"] == "autocast"),
         (f"loss = {choices['loss']} with LayerNorm",
          plain_alone and choices["normalisation"] != "rms" and choices["loss"] not in ACTORS),
         ("rope = joined with value = view without projections = fused, or the other way round",

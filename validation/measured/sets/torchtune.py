@@ -19,22 +19,19 @@ FULL, ADAPTERS = "full training", "adapters"
 GPU = "a100-80gb"
 #: The log divided by 1e9 until August 15, 2024 (d0b89e206), and by 2^30 since then.
 UNITS = {"GB": 10**9, "GiB": GIB}
-_NO_LOGITS, _SGD = {"loss": "liger"}, {"optimizer": "sgd"}
-_IN_16_BITS = {"loss": "bf16"}
+#: Recipes cut off the last token's logits until then (release 0.3), before the cross entropy.
+UNSHIFTED = "2024-09"
+#: States of a paged optimizer lie in managed memory, which PyTorch's allocator does not count.
+PAGED, _SGD = "bitsandbytes.optim.Paged", {"optimizer": "sgd"}
 #: Other readings of a row, as kernels that differ.
 OTHERS: dict[str, tuple[str, dict[str, str]]] = {
-    "float": ("fp32 logits that are not copied and shifted", {"loss": "float"}),
-    "bf16": ("a loss on 16-bit logits", _IN_16_BITS),
-    "some": ("logits of some tokens at a time", _NO_LOGITS),
-    "paged": ("no states in PyTorch's allocator", _SGD),
-    "paged_bf16": ("the same and a loss on 16-bit logits", {**_SGD, **_IN_16_BITS}),
+    "eager": ("the loss in single operations", {"loss": "torchtune_chunks"}),
+    "some": ("logits of some tokens at a time", {"loss": "liger"}),
 }
 #: Causes of gaps, by their names in the table: what torchtune's source does at the commit of a row, or what rows say
 #: of each other.
 CAUSES = {
-    "chunked": "its loss works on chunks of 16-bit logits, of which one at a time is in fp32; all are fp32 here",
-    "paged": "states of a paged optimizer lie in managed memory, which PyTorch's allocator does not count",
-    "compiled": "layers and loss are compiled, which is not counted there",
+    "compiled": "layers are compiled, which is counted in the loss alone",
     "apart": "the source has three figures of these settings, 20.2, 22.3 and 24.1 GB",
     "less": "the figure is less than shards of weights and inputs of all layers with the stated batch",
 }
@@ -62,8 +59,15 @@ def _case(row: dict[str, str]) -> Case:
         return Case(model=None, arguments={}, refusal=f"{error.field}: {error.rule}", **known)
     arguments = run.changed({})
     arguments["data_parallel"] = arguments.pop("num_gpus")
+    arguments["kernels"] |= _of_release(row)
     return Case(model=run.model, arguments=arguments, others=_readings(row["readings"].split(), arguments),
                 causes=tuple(CAUSES[name] for name in row["causes"].split()), **known)
+
+
+def _of_release(row: dict[str, str]) -> dict[str, str]:
+    """Return kernels of a row that no setting says: the loss of its release, and states where they are not counted."""
+    loss = {"loss": "torchtune_shifted"} if row["date"] < UNSHIFTED else {}
+    return loss | (_SGD if PAGED in row["settings"] else {})
 
 
 def _readings(names: list[str], arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:

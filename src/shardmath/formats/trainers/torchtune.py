@@ -29,6 +29,13 @@ OPTIMIZERS = {
     "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit", "torchao.prototype.low_bit_optim.AdamW8bit": "adamw_torch_8bit",
     "torchao.optim.AdamW8bit": "adamw_torch_8bit",
 }
+_CROSS_ENTROPY, _CHUNKED = "torch.nn.CrossEntropyLoss", "torchtune.modules.loss.CEWithChunkedOutputLoss"
+#: Classes of losses, and what they are as they stand and under ``compile``. Without one it is a recipe's usual one.
+LOSSES = {
+    _CROSS_ENTROPY: ("torchtune", "torchtune_compiled"),
+    _CHUNKED: ("torchtune_chunks", "torchtune_chunks_compiled"),
+    "torchtune.modules.loss.LinearCrossEntropyLoss": ("torchtune_linear", "torchtune_linear_compiled"),
+}
 #: Projections with an adapter in torchtune's names and in PEFT's.
 _PROJECTIONS = {"output_proj": "o_proj"}
 _MLP = ("gate_proj", "up_proj", "down_proj")
@@ -59,7 +66,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         if builder.startswith("qlora_") or options.is_on("model.quantize_base"):
             words["load_in_4bit"] = ("true",)
             options.warnings.append("NF4 of torchao is counted as that of bitsandbytes")
-    options.warnings.append("torchtune's modules are counted as those of Transformers, its chunked loss as a whole one")
+    options.warnings.append("torchtune's modules are counted as those of Transformers")
     for key, own in (("batch_size", "per_device_train_batch_size"), ("gradient_accumulation_steps",) * 2,
                      ("enable_activation_checkpointing", "gradient_checkpointing")):
         if key in options:
@@ -70,9 +77,21 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     inner = Options(words, shown=lambda own: _KEYS.get(own, own), source=options.source)
     model, arguments, replica = trainer.described(inner, name, num_gpus)
     options.warnings += inner.warnings
+    arguments["kernels"] |= {"loss": _loss_of(options)}
     if options.is_on("optimizer_in_bwd"):
         arguments["kernels"] |= {"optimizer_step": "backward"}
     return model, arguments, replica
+
+
+def _loss_of(options: Options) -> str:
+    """Return the loss that the file names, compiled or not. Raises InputError for one that is not counted."""
+    kind = options.word("loss._component_", _CHUNKED, LOSSES, ": others are not counted yet")
+    loss = LOSSES[kind][options.is_on("compile")]
+    if options.is_on("compile"):
+        options.warnings.append(f"{options.shown('compile')} is counted in the loss alone: what compilation changes in"
+                                " layers is not counted yet")
+    options.warnings.append(f"{options.shown('loss._component_')} is counted as loss = {loss}, in 8 chunks if in any")
+    return loss
 
 
 #: Keys of torchtune behind settings of the trainer, for errors.
