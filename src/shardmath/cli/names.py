@@ -80,8 +80,8 @@ def is_launch_file(word: str) -> bool:
 
 
 def _look_up_model(word: str) -> None:
-    """Raise InputError for a word that is neither a path nor a model; what a file holds is read later."""
-    if os.path.exists(word):
+    """Raise InputError for a word that is neither a file nor a model; what a file holds is read later."""
+    if os.path.isfile(word):
         return
     from shardmath.models.model import load_model
 

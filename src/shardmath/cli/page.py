@@ -7,6 +7,7 @@ import click
 from shardmath.cli.names import MODEL, kernel_names
 from shardmath.cli.options import kernel_options
 from shardmath.cli.titled import Titled
+from shardmath.reports.waiting import say
 
 
 @click.command(cls=Titled, short_help="Write one HTML page: memory, time, best layouts, formulas.", examples=(
@@ -34,3 +35,5 @@ def page(models: tuple[str, ...], output: str, only: bool, kernels: tuple[str, .
     with whole_file("output", output, "wb") as file, progress("sets of formulas") as bar:
         text = written(models, only, bar, kernel_options(kernels)).encode()  # UTF-8, on any terminal
         file.write(text)  # type: ignore[arg-type]
+    if output != "-":
+        say(f"{output}: {len(text) / 1e6:.2f} MB; open it in a browser")

@@ -11,6 +11,7 @@ from shardmath.cli.options import configuration_options
 from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
+from shardmath.reports.waiting import say
 
 
 @click.command(cls=Titled, short_help="Write a program that checks a prediction on one GPU or none.", examples=(
@@ -52,6 +53,8 @@ def verify(
     file: Any
     with whole_file("output", output or "-") as file:
         file.write(text)
+    if output not in (None, "-"):
+        say(f"{output}: writes {programs.RESULT}; then: shardmath verify --read {programs.RESULT}")
     return None
 
 
