@@ -16,10 +16,11 @@ from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import operated
 from shardmath.compiler.expressions.graph import Graph, Node
 from shardmath.compiler.nests.posing import posed
-from shardmath.search.boxes import order, programs
+from shardmath.search.boxes import improving, order, programs
 from shardmath.search.boxes.answered import Bounded, bounded
 from shardmath.search.boxes.bounds import Bounds
 from shardmath.search.boxes.branching import branched
+from shardmath.search.boxes.kept import kept_for, opened
 from shardmath.search.boxes.packing import packed
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.boxes.preparing import prepare
@@ -420,6 +421,26 @@ def test_programs_and_tables_for_one_order_have_what_those_for_any_order_have(ki
         boxes, same = every.children(places, last), own.children(places, last)
         for name in ("places", "low", "high", "may", "surely"):
             assert np.array_equal(getattr(boxes, name), getattr(same, name)), name
+
+
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_open_boxes_are_those_of_the_axes_that_are_cut_in_any_order(kind: str) -> None:
+    """Samples that hold all boxes count those of any order, though a set of axes is looked at once."""
+    part, *_ = drawn(kind, random.Random(f"sets {kind}")).parts()
+    problem, _ = posed(posing_of(part, QUESTIONS[:1], literal=True), evaluator_source(part), verdict_source())
+    made = order.settled(part, prepare(part, problem), QUESTIONS[:1])
+    bounds, answers = Bounds(part, made), kept_for(QUESTIONS[:1], made.whole)
+    order.begin_again(bounds, answers)
+    orders = improving._Orders(bounds, answers, part.size, np.random.default_rng(0))
+    draws = random.Random(0)
+    for _ in range(4):
+        axes = draws.sample(range(len(bounds.sizes)), len(bounds.sizes))
+        before, places = bounds.bounded, bounds.root
+        for axis in axes:
+            places = opened(bounds.children(places, axis), answers).places
+        own = bounds.bounded - before
+        assert orders.boxes(axes) == pytest.approx(own, rel=1e-6), axes
+    assert orders.boxes(made.order.tolist()) < orders.boxes(axes)
 
 
 def test_boxes_that_are_bounded_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

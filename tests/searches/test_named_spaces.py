@@ -16,7 +16,7 @@ SPACES = Path(__file__).parents[2] / "docs" / "spaces"
 #: Boxes of each space at most, twice those of the page. Looser bounds of a formula take more, and so do worse first
 #: answers or a worse order.
 CEILINGS = {
-    "llama-405b-16384": 500_000, "llama-70b-512": 900_000, "deepseek-v3-2048": 1_200_000, "shapes-70b-512": 8_000_000,
+    "llama-405b-16384": 220_000, "llama-70b-512": 700_000, "deepseek-v3-2048": 1_200_000, "shapes-70b-512": 4_000_000,
 }
 
 

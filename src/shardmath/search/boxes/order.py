@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import log
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.search.boxes.bounds import Bounds, Boxes, Places, sharing
+from shardmath.search.boxes.closing import for_closing
+from shardmath.search.boxes.improving import improved
 from shardmath.search.boxes.kept import ALL, Kept, Within, kept_for, opened
 from shardmath.search.boxes.prepared import Prepared
 from shardmath.search.spaces import Part, Question
@@ -18,13 +20,6 @@ from shardmath.search.spaces import Part, Question
 #: Boxes of a beam on each level, and of the sample that an order is then chosen on. Which axis closes most depends on
 #: answers, and a better order finds better ones: the first pair is small, as its order only serves the second.
 _TRIES = ((256, 64), (1024, 512))
-#: An order of more boxes than ``_LARGE`` is improved: up to ``_TOGETHER`` axes are moved at a time so that no more than
-#: the share ``_FEWER`` of its boxes is left, until looking took the share ``_SPENT`` of them, or ``_MOVES`` were tried.
-_LARGE, _TOGETHER, _FEWER, _SPENT, _MOVES = 2_000_000, 4, 0.97, 1.0, 256
-#: Boxes of each level that judge a move, and those that judge it again if it seems good: of many moves the one that
-#: looks best is one of which a small sample says too little.
-_JUDGING, _JUDGING_AGAIN = 256, 1024
-
 #: How often boxes are followed whatever their bounds are.
 _PROBES = 2
 #: Boxes of a beam inside of a box whose last axes have their first place, where that of the whole space finds nothing.
@@ -54,9 +49,7 @@ def settled(
             if not place and _lacks(answers):  # no order finds what is not legal, or does not fit
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
-        boxes, _ = _judged(bounds, answers, order, [_Level(bounds.root, 1.0, 0.0)], _JUDGING, chance)
-        if boxes > _LARGE:
-            order = _improved(bounds, answers, _begun_otherwise(bounds, answers, chance), chance)
+        order = improved(Bounds(part, for_closing(prepared), threads), answers, order, chance)
     return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
 
 
@@ -67,89 +60,23 @@ def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
     _take(bounds, bounds.children(np.unique(places, axis=0), last), answers)
 
 
-def order_of(bounds: Bounds, answers: Sequence[Kept], size: int, first: int | None = None) -> list[int]:
-    """Return the axes in the order in which boxes are to be cut, the ``first`` one first if it is given.
+def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
+    """Return the axes in an order in which boxes may be cut.
 
     On every level the axis comes next whose places close most of a sample of ``size`` boxes. What is closed depends on
     the answers so far.
     """
     left, order = list(range(len(bounds.sizes))), list[int]()
     sample, chance = bounds.root, np.random.default_rng(0)
-    if first is not None:
-        left.insert(0, left.pop(first))
     while left:
-        choice = left[:1] if first is not None and not order else left
-        tried = [_tried(bounds, answers, sample, axis) for axis in choice]
-        place = min(range(len(choice)), key=lambda place: tried[place][0])
+        tried = [_tried(bounds, answers, sample, axis) for axis in left]
+        place = min(range(len(left)), key=lambda place: tried[place][0])
         order.append(left.pop(place))
         boxes = tried[place][1]
         if not len(boxes):
             break
         sample = boxes[chance.choice(len(boxes), min(size, len(boxes)), replace=False)]
     return order + left
-
-
-@dataclass(frozen=True)
-class _Level:
-    """A sample of the boxes that are cut along an axis, how many there are, and how many were bounded before."""
-
-    sample: Places
-    count: float
-    before: float
-
-
-def _begun_otherwise(bounds: Bounds, answers: Sequence[Kept], chance: np.random.Generator) -> list[int]:
-    """Return the best of the orders that begin with each of the axes: the first step alone sees least."""
-    root = [_Level(bounds.root, 1.0, 0.0)]
-    orders = [order_of(bounds, answers, _TRIES[0][1], axis) for axis, live in enumerate(bounds.live) if live > 1]
-    return min(orders, key=lambda order: _judged(bounds, answers, order, root, _JUDGING, chance)[0])
-
-
-def _improved(
-    bounds: Bounds, answers: Sequence[Kept], order: list[int], chance: np.random.Generator,
-) -> list[int]:
-    """Return a better order than one that takes very many boxes, which each step alone does not see.
-
-    Some axes are moved to another level together, and stay there if fewer boxes are then to be bounded, as samples say:
-    a small one, a larger one, and one that has nothing of what judged the order before.
-    """
-    before, root = bounds.bounded, [_Level(bounds.root, 1.0, 0.0)]
-    boxes, levels = _judged(bounds, answers, order, root, _JUDGING_AGAIN, chance)
-    for _ in range(_MOVES):
-        if len(levels) == 1 or bounds.bounded - before > _SPENT * boxes:
-            break
-        count = int(chance.integers(min(_TOGETHER, len(levels) // 2))) + 1
-        old, new = chance.choice(len(levels) - count + 1, 2, replace=False).tolist()
-        moved = order[:old] + order[old + count:]
-        moved[new:new] = order[old: old + count]
-        same, judged = levels[: min(old, new) + 1], [0.0]
-        for known, size in ((same, _JUDGING), (same, _JUDGING_AGAIN), (root, _JUDGING_AGAIN)):
-            if judged[-1] < _FEWER * boxes:
-                fewer, others = _judged(bounds, answers, moved, known, size, chance, _FEWER * boxes)
-                judged.append(fewer)
-        if judged[-1] < _FEWER * boxes:
-            order, boxes, levels = moved, (judged[-2] + judged[-1]) / 2, others
-    return order
-
-
-def _judged(
-    bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], levels: Sequence[_Level], size: int,
-    chance: np.random.Generator, most: float = np.inf,
-) -> tuple[float, list[_Level]]:
-    """Return about how many boxes are bounded in an order, and its levels, of which the first are known.
-
-    Of each level ``size`` boxes are cut. No more is looked at once there are ``most`` boxes.
-    """
-    levels = [*levels]
-    while True:
-        level, axis = levels[-1], order[len(levels) - 1]
-        total = level.before + level.count * bounds.live[axis]
-        cut = level.sample[:size] if total < most else level.sample[:0]
-        left = opened(bounds.children(cut, axis), answers).places
-        if not len(left) or len(levels) == len(order):
-            return total, levels
-        sample = left[chance.choice(len(left), min(size, len(left)), replace=False)]
-        levels.append(_Level(sample, level.count * len(left) / len(cut), total))
 
 
 def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -> tuple[tuple[float, float], Places]:

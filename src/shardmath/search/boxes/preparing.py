@@ -23,6 +23,7 @@ from shardmath.search.boxes import (
     bounds,
     closing,
     idle,
+    improving,
     live,
     order,
     packing,
@@ -51,8 +52,8 @@ from shardmath.search.spaces import Part, Question
 
 #: Modules that decide what is prepared.
 _MODULES = (
-    blocks, bounds, closing, idle, kept_answers, live, order, packing, points, prepared, programs, rounded, stages,
-    switched_sums, tables,
+    blocks, bounds, closing, idle, improving, kept_answers, live, order, packing, points, prepared, programs, rounded,
+    stages, switched_sums, tables,
 )
 
 
