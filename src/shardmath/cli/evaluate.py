@@ -43,8 +43,8 @@ def evaluate(
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
-    Columns called like a parameter are its values; the others are passed through. TABLE may be what `shardmath sweep`
-    has written: its results are computed anew.
+    Columns called like a parameter are its values, `implementation` and `schedule` choose the formulas of a row, others
+    are passed through. TABLE may be what `shardmath sweep` has written: its results are computed anew.
     """
     from shardmath.commands.evaluate import SWEEP_TERMS
     from shardmath.commands.evaluate import evaluate as run

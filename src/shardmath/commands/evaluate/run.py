@@ -69,11 +69,13 @@ def evaluate(
 
     ``table`` is a path (Parquet, CSV, Arrow), a mapping of NumPy columns, a structured array, an Arrow table, reader
     or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
-    its values, ``recompute`` has names of recompute modes, and all others are passed through. Columns of
-    results, as ``sweep`` and this function write them, are left out and computed anew. A parameter without a
-    column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
-    are names of terms, or ``"all"`` for those that every row has; those of a stage are about ``pipeline_rank``, which
-    is 0 unless it is given. ``risk`` is the accepted probability of running out, as in ``explain``.
+    its values, ``recompute`` has names of recompute modes, and all others are passed through. Columns
+    ``implementation`` and ``schedule`` have names of the formulas of each row; a stream, which is read once, may have
+    one schedule alone. Columns of results, as ``sweep`` and this function write them, are left out and computed anew. A
+    parameter without a column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in
+    ``explain``. ``terms`` are names of terms, or ``"all"`` for those that every row has; those of a stage are about
+    ``pipeline_rank``, which is 0 unless it is given. ``risk`` is the accepted probability of running out, as in
+    ``explain``.
 
     The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
     sentence), ``verdict``, ``rule_80`` (that of the 80 % rule), and the terms in their units: those of memory as
