@@ -197,7 +197,7 @@ MEGATRON = Implementation(
     },
     replayed={
         "peak": MEGATRON_PEAKS, "heads": ("grouped", "latent"), "mlp": ("swiglu", "geglu", "gelu", "relu", "relu2"),
-        "norms": ("pre",), "capping": ("none",),
+        "norms": ("pre", "both"), "capping": ("none",),
         "dropout": ("none",), "dispatch": ("alltoall",),
         "adapters": ("none",), "fp8": ("none",), "data_parallel": ("ddp", "megatron_fsdp"),
         "loss": tuple(loss for loss in _MEGATRON_ONLY["loss"] if loss not in VOCAB_ACTORS),

@@ -7,6 +7,7 @@ is gathered again in the backward pass, and dummy gradients of weights are made 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sympy import Expr
 
@@ -143,9 +144,32 @@ _GATHERED_GRADIENT = (
 )
 
 
+class _Norms(NamedTuple):
+    """Words of norms behind attention and MLP, which read what these return, and whose result is added instead."""
+
+    attention: str = ""
+    mlp: str = ""
+
+    def forward(self, words: str) -> str:
+        """Return the words of attention's forward pass, with the norm's input where its output was."""
+        made = "+o_proj.output"
+        return f"{words.replace(made, f'save:{self.attention}')} {made}" if self.attention else words
+
+    def backward(self, name: str, words: str, last: str) -> str:
+        """Return the words of a backward pass behind that of a norm, whose gradient lives until the word ``last``."""
+        if not name:
+            return words
+        return (f"+norm.gradient +norm.scale_gradient +norm.shift_gradient free:{name} -norm.scale_gradient"
+                f" -norm.shift_gradient {words.replace(last, f'{last} -norm.gradient', 1)}")
+
+
+#: Such words by the norms of a layer.
+_NORMS: Mapping[str, _Norms] = {"pre": _Norms(), "both": _Norms("attention_post_norm", "ffn_post_norm")}
+
+
 def _layer_with(
     mlp: str, component: str, first: str, hidden: str, forward: str, backward: str,
-    options: Mapping[str, tuple[str, ...]],
+    options: Mapping[str, tuple[str, ...]], norms: _Norms,
 ) -> tuple[Script, ...]:
     """Return the scripts of a dense layer, whose MLP has a first projection and keeps its output as ``hidden``.
 
@@ -154,22 +178,30 @@ def _layer_with(
     """
     dummies, own = f"mlp_dummies.dummy.{options['heads'][0]}.{component}", {**options, "mlp": (mlp,)}
     kept, freed = (f"save:{component}.{hidden}", f" free:{component}.{hidden}") if hidden else ("", "")
-    read, made = f"free:{component}.down.input", f"+{first}.gradient"
-    activated = f"{read} {made}" if hidden else f"{made} {read}"
+    read, gradient = f"free:{component}.down.input", f"+{first}.gradient"
+    activated = f"{read} {gradient}" if hidden else f"{gradient} {read}"
     before, behind = "", ""
     if mlp in _UNFUSED["mlp"]:
         before, behind = "+up.output +up.unbiased -gathered +up.biased -up.unbiased ", " -up.output -up.biased"
     to_mlp = grouped.column_backward(first, component, "ffn_norm", f"{dummies}.{first}")
     inner = f"save:{component}.{first}.input +gathered {before}{kept} -gathered save:{component}{behind}"
-    again = f"save:ffn_norm {inner} +down.partial +down.remade -down.partial".replace("save:", "remake:").split()
+    down = "+down.partial {} -down.partial"
+    made, remade = down.format("=down.output"), down.format("+down.remade")
+    if norms.mlp:
+        kept = down.format(f"save:{norms.mlp}")
+        made, remade = f"{kept} end =down.output", f"{kept} +down.remade"
+    again = f"save:ffn_norm {inner} {remade}".replace("save:", "remake:").split()
+    to_inner = (f"+output_gradient +down.input_gradient +down.weight_gradient -output_gradient use:{dummies}.down"
+                " -down.weight_gradient")
     return (
         # The output of the layer before lives until it is added to that one's input.
-        Script("layer_forward", f"{forward} save:ffn_norm -o_proj.output {inner} end +down.partial =down.output"
-               " -down.partial", own),
-        Script("layer_backward", f"+* again {' '.join(f'if:down.remade:{word}' for word in again)} +output_gradient"
-               f" +down.input_gradient +down.weight_gradient -output_gradient use:{dummies}.down -down.weight_gradient"
+        Script("layer_forward", f"{norms.forward(forward)} save:ffn_norm -o_proj.output {inner}"
+               f"{' end' * (not norms.mlp)} {made}", own),
+        Script("layer_backward", f"+* again {' '.join(f'if:down.remade:{word}' for word in again)}"
+               f" {norms.backward(norms.mlp, to_inner, '-down.weight_gradient')}"
                f" {activated} -down.input_gradient{freed} {to_mlp} -down.remade"
-               f" {backward} bind free -recomputed.output -*", own),
+               f" {norms.backward(norms.attention, backward, '-o_proj.weight_gradient')}"
+               " bind free -recomputed.output -*", own),
     )
 
 
@@ -177,7 +209,8 @@ def _layers_with(forward: str, backward: str, options: Mapping[str, tuple[str, .
     """Return the scripts of both kinds of layers, of which attention has these words."""
     with_experts = {**options, "mlp": ("swiglu",), "layers": ("experts",)}
     return (
-        *(script for mlp in _MLPS for script in _layer_with(*mlp, forward, backward, options)),
+        *(script for norms, words in _NORMS.items() for mlp in _MLPS
+          for script in _layer_with(*mlp, forward, backward, {**options, "norms": (norms,)}, words)),
         # The block of experts binds tokens on their way until it returns; results are sent back when that of the
         # function that made them is gone.
         Script("expert_layer_forward", f"{forward} save:expert_norm -o_proj.output +shared.gathered"

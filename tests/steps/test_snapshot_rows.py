@@ -169,7 +169,7 @@ def test_what_needs_a_run_and_what_is_not_replayed(tmp_path: Path, capsys: pytes
     assert exit_code(["snapshot", str(path), "--tp", "2"]) == 2
     assert "--run MODEL" in capsys.readouterr().err
     with pytest.raises(InputError, match="not replayed yet"):
-        snapshot(path, configuration=configured("gemma-3-1b", "h100-80gb", num_gpus=8))
+        snapshot(path, configuration=configured("gemma-2-2b", "h100-80gb", num_gpus=8))
     with pytest.raises(InputError, match="a forward pass of layers or of the last norm is the peak"):
         snapshot(path, configuration=configured(few_words(), "h100-80gb", num_gpus=1, implementation="torchtitan",
                                                 kernels={"rope": "complex"}))

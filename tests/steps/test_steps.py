@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from random import Random
 from statistics import median
@@ -115,22 +115,41 @@ def test_peak_of_the_trace_is_the_ledgers(implementation: str) -> None:
             assert {*freed} < {*allocated}
 
 
-def test_peak_of_the_trace_with_packed_documents() -> None:
-    """The same with several documents in each sequence, whose bounds all layers of Megatron-Core share."""
-    layouts, compared = drawn("megatron", Random(5)), 0
-    while compared < CASES // 3:
-        asked = next(layouts)
-        sequences = asked["global_batch_size"] // asked["micro_batch_size"]
-        asked |= {"context_parallel": 1, "micro_batch_size": 1, "global_batch_size": sequences, "document_length": 512}
+def changed(random: Random, others: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Draw layouts of Megatron-Core without end, with ``others`` in place of what was drawn."""
+    for layout in drawn("megatron", random):
+        asked = layout | others(layout)
         try:
             refuse_unreplayed((job := configured(**asked).job).evaluator.choices, job.values)
         except InputError:
             continue
-        compared += 1
+        yield asked
+
+
+def packed(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return several documents in each sequence, whose bounds all layers share."""
+    sequences = asked["global_batch_size"] // asked["micro_batch_size"]
+    return {"context_parallel": 1, "micro_batch_size": 1, "global_batch_size": sequences, "document_length": 512}
+
+
+def normed_behind(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return a model with norms before and behind attention and MLP: Gemma 3, or another one with such."""
+    named = asked["model"]
+    if not isinstance(named, str):
+        return {"model": "gemma-3-1b"}
+    return {"model": Model(**{**Model.named(named).model_dump(), "name": "behind", "norms": "both"})}
+
+
+@pytest.mark.parametrize("others", [packed, normed_behind])
+def test_peak_of_the_trace_of_other_layers(others: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The same in Megatron-Core with packed documents, and with norms behind attention and MLP."""
+    layouts = changed(Random(5), others)
+    for _ in range(CASES // 2):
+        asked = next(layouts)
         for rank in {0, asked["pipeline_parallel"] - 1}:
             steps, peak = traced(rank, **asked)
             assert steps.trace.peak == peak, (asked, rank)
-            assert job.evaluator.choices["documents"] == "packed"
+            assert (steps.rows.choices["documents"], steps.rows.choices["norms"]) != ("one", "pre")
 
 
 def test_embedding_goes_backward_when_other_chunks_are_done() -> None:
@@ -351,7 +370,10 @@ def test_steps_that_are_in_no_script_are_refused() -> None:
     mixed = Model(**{**Model.named("qwen3-30b-a3b").model_dump(), "first_dense_layers": 1})
     latent = Model(**{**Model.named("deepseek-v2-lite").model_dump(), "name": "dense", **NO_EXPERTS,
                       "expert_scores": "softmax"})
-    for field, options in (("norms", {"model": "gemma-3-1b"}), ("mlp", {"model": "gpt-3-175b", "kernels": LOCAL}),
+    behind = {**Model.named("llama-3.2-1b").model_dump(), "name": "behind"}
+    for field, options in (("norms", {"model": Model(**{**behind, "norms": "post"})}),
+                           ("peak", {"model": Model(**{**behind, "norms": "both"}), "kernels": LOCAL}),
+                           ("mlp", {"model": "gpt-3-175b", "kernels": LOCAL}),
                            ("peak", {"kernels": {"peak": "saved"}}),
                            ("virtual_pipeline", {"model": "qwen3-30b-a3b", "recompute": "full", "num_gpus": 32,
                                                  "pipeline_parallel": 4, "virtual_pipeline": 2}),
@@ -423,7 +445,7 @@ def test_options_that_pytorch_refuses_are_refused(text: str, named: str, capsys:
 
 
 def test_options_without_a_replay_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["explain", "gemma-3-1b", "--gpu", "h100-80gb", "--num-gpus", "64",
+    command = ["explain", "gemma-2-2b", "--gpu", "h100-80gb", "--num-gpus", "64",
                "--alloc-conf", "expandable_segments:True"]
     assert exit_code(command) == 2
-    assert "nothing is replayed with norms = both" in capsys.readouterr().err
+    assert "nothing is replayed with capping = tanh" in capsys.readouterr().err

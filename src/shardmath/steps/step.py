@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardmath.allocator.trace import Event
 from shardmath.errors import InputError
-from shardmath.generated.definitions import SPLIT_BACKWARD, num_microbatches
+from shardmath.generated.definitions import IMPLEMENTATIONS, SPLIT_BACKWARD, num_microbatches
 from shardmath.steps.rows import LOSS, PARTS, Rows
 from shardmath.steps.script import Held, Player
 from shardmath.steps.states import States
@@ -56,10 +56,10 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         raise InputError("heads", "latent", rule, "grouped")
     if choices["adapters"] != "none" and choices["data_parallel"] == "fsdp":
         raise InputError("data_parallel", "fsdp", f"must be ddp with adapters: {_MORE}", "ddp")
-    if choices["attention"] == "eager":
-        for axis, option in _BESIDE_EAGER.items():
+    for chosen, words, others in _BESIDE:
+        for axis, option in others.items() if all(choices[axis] in options for axis, options in chosen.items()) else ():
             if choices[axis] != option:
-                raise InputError(axis, choices[axis], f"must be {option} with eager attention: {_MORE}", option)
+                raise InputError(axis, choices[axis], f"must be {option} with {words}: {_MORE}", option)
     if choices["schedule"] in SPLIT_BACKWARD:
         raise InputError("schedule", choices["schedule"], f"must not split the backward pass: {_MORE}", "1f1b")
     if choices["layers"] == "experts" and choices["stages"] == "listed":
@@ -97,8 +97,13 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
 
 
 _MORE = "steps of others are not replayed yet"
-#: Options of other axes with which the order of eager attention is known.
-_BESIDE_EAGER = {"adapters": "none", "capping": "none", "sinks": "none", "softmax": "fp32", "window": "none"}
+#: Options, words for them, and those of other axes with which their order is known.
+_BESIDE: tuple[tuple[Mapping[str, tuple[str, ...]], str, Mapping[str, str]], ...] = (
+    ({"attention": ("eager",)}, "eager attention",
+     {"adapters": "none", "capping": "none", "sinks": "none", "softmax": "fp32", "window": "none"}),
+    ({"norms": ("both",), "peak": IMPLEMENTATIONS["megatron"]["replayed"]["peak"]}, "norms behind attention and MLP",
+     {"layers": "dense", "peak": "megatron_te"}),
+)
 _NEAREST = {"recompute_method": "each", "stages": "even"}
 
 
