@@ -81,6 +81,7 @@ def test_the_terminal_shows_terms_tensors_and_causes() -> None:
     assert "swiglu.gate 1.75 3.50 +1.75 t 4 -> 2 2*s*b*f*H_d*(1 - μ)/(c*t)" in lines
     assert "embedding.weight 0.25 0.49 +0.24 t 4 -> 2 2*h*v*[r = 0]/t" in lines
     assert any(line.startswith("total ") for line in lines)
+    assert sum("nine were within" in line for line in lines) == 1, "once for sides on the same GPUs"
     assert "--all shows them" in shown
     everything = asked(*BASE, "--against", "--tp 2 --pp 4", "--all").stdout
     assert "--all shows them" not in everything

@@ -286,6 +286,7 @@ def test_the_command_prints_all_parts(capsys: pytest.CaptureFixture[str]) -> Non
     assert not data["fits"]
     assert data["peak_bytes"] > data["limit_bytes"] >= data["smallest"][0]["peak_bytes"]
     assert data["sensitivities"][0]["name"] in shown
+    assert f"nine were within {data['error']:.1%} of the predicted time" in shown
     assert exit_code([*asked, "--formula", "seq_length"]) == 0
     assert "2*b*H_d*(h/tₛ + 4*f*(1 - μ)/t)/c" in capsys.readouterr().out
     assert exit_code([*asked, "--formula", "seq_length", "--json"]) == 0

@@ -143,8 +143,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             f"[[phases]]\ntokens = 9\nseq_length = 1024\nglobal_batch_size = 8\nlayout = {{ tensor_parallel = {size} }}"
             for size in (1, 2)))), encoding="utf-8")
     assert exit_code(["phases", str(file), "--json"]) == 0
-    jsonschema.validate(json.loads(capsys.readouterr().out), schema("phases"))
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema("phases"))
     assert exit_code(["phases", str(file)]) == 0
-    assert "phase 2: TP 2, DP 4" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "phase 2: TP 2, DP 4" in text
+    assert f"nine were within {document['phases'][0]['error']:.1%} of the predicted time" in text
     assert exit_code(["phases", str(tmp_path)]) == 2
     assert exit_code(["phases", str(file), "--risk", "60%"]) == 2

@@ -24,8 +24,7 @@ def show_rates(out: Console, explanation: Explanation) -> None:
         out.print(f"Step time is not computed: {explanation.time_unknown}.", markup=False)
         return
     out.print(f"Step: {time.seconds:.3f} s; {rates(time)}.", markup=False)
-    if time.error is not None:
-        out.print(within(time.error, bool(explanation.inputs["num_experts"]), explanation.cluster), markup=False)
+    show_error(out, time.error, bool(explanation.inputs["num_experts"]), explanation.cluster)
     show_overlapped(out, time.machine, [explanation.inputs["data_parallel"] * explanation.inputs["context_parallel"]])
 
 
@@ -81,6 +80,12 @@ def show_overlapped(out: Console, values: Mapping[str, int], copies: Iterable[in
     """Print that sentence, if there is one, and if a layout has several ``copies`` of a weight."""
     if max(copies, default=1) > 1 and (line := overlapped(values)):
         out.print(line, markup=False)
+
+
+def show_error(out: Console, error: float | None, with_experts: bool, cluster: Cluster) -> None:
+    """Print how far predicted times err, where that is known."""
+    if error is not None:
+        out.print(within(error, with_experts, cluster), markup=False)
 
 
 def within(error: float, with_experts: bool, cluster: Cluster) -> str:

@@ -13,6 +13,7 @@ from shardmath.commands.compare.published import PublishedSide, PublishedTerm
 from shardmath.commands.explain.report import heading
 from shardmath.generated.definitions import ROLES, SPENT
 from shardmath.reports.tables import RULE, FittedTable, console, gib, table
+from shardmath.reports.time import within
 
 #: Tensors below this share of all differences are shown as one line.
 _SMALL = Fraction(1, 1000)
@@ -112,6 +113,10 @@ def _show_time(out: Console, comparison: Comparison) -> None:
     more = [f"{side.name} - {comparison.sides[0].name}" for side in comparison.sides[1:]]
     title = "Seconds of a step on its slowest rank" if first else "Seconds of a step, where it is known"
     out.print(table(["part", *_names(comparison), *more, ""], rows, right=range(1, 2 * len(times)), title=title))
+    bands = {within(time.error, bool(side.explanation.inputs["num_experts"]), side.explanation.cluster): None
+             for side, time in zip(comparison.sides, times, strict=True) if time is not None and time.error is not None}
+    for band in bands:
+        out.print(band, markup=False)
 
 
 def _show_tensors(out: Console, comparison: Comparison, difference: SideDifference, everything: bool) -> None:

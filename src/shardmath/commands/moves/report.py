@@ -10,6 +10,7 @@ from shardmath.commands.moves import Difference, Move, Moves, Sensitivity, Slope
 from shardmath.generated.definitions import SHORT, SITES
 from shardmath.reports.sizes import TITLES, in_words
 from shardmath.reports.tables import FittedTable, console, gib, table
+from shardmath.reports.time import show_error
 from shardmath.reports.untried import show_untried
 from shardmath.search.choosing import FASTER
 
@@ -25,6 +26,7 @@ def show(moves: Moves, everything: bool = False) -> None:
     out = console()
     out.print(heading(moves.explanation), markup=False)
     out.print(_peak(moves), markup=False)
+    show_error(out, moves.error, bool(moves.model.num_experts), moves.explanation.cluster)
     if moves.seconds is None:
         out.print(f"Step time is not computed: {moves.time_unknown}. Columns of time are left out, and the"
                   " fewest model-parallel ranks come first.", markup=False)

@@ -73,6 +73,8 @@ class Moves(Drawn, room="moves", table="differences"):
     """Time of a step; null where it is not known."""
     time_unknown: str
     """Why the time is not known; empty where it is."""
+    error: float | None
+    """Error of nine of ten predicted steps, as a share; null where nothing was measured on such GPUs."""
     sensitivities: tuple[Sensitivity, ...]
     """How the peak moves with every symbol."""
     differences: tuple[Move, ...]
@@ -163,6 +165,7 @@ def moves(
     return Moves(
         job.model, configuration.cluster, job.evaluator.title(), job.values, job.recompute, account.peak_rank,
         account.peak.site, total, limit_bytes, part, risk_of(job.values), fits, seconds, account.time_unknown,
+        None if account.time is None else account.time.error,
         sensitivities(peak, following(job.evaluator, arguments)),
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),
         () if fits else _ranked(fitting(around, made)),

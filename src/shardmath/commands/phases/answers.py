@@ -42,6 +42,8 @@ class Phase(Answer):
     """Tokens per second of all GPUs."""
     mfu: float
     """Model FLOPs utilisation."""
+    error: float | None
+    """Error of nine of ten predicted steps, as a share; null where nothing was measured on such GPUs."""
     seconds: float
     """Seconds of the phase."""
     gpu_hours: float

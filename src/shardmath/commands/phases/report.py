@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardmath.commands.phases.answers import Phase, Phases
 from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import RULE, console, gib, judged, table
+from shardmath.reports.time import show_error
 
 
 def show(answer: Phases) -> None:
@@ -36,6 +37,7 @@ def show(answer: Phases) -> None:
     changing = sum(item.seconds for item in answer.changes)
     out.print(f"In all {_hours(answer.seconds)} hours, {answer.gpu_hours:,.0f} GPU-hours; "
               f"changes take {changing:.3g} s.")
+    show_error(out, answer.phases[0].error, bool(answer.model.num_experts), answer.cluster)
     for kept in answer.kept:
         took = f"{_hours(kept.seconds)} hours, {kept.verdict}" if kept.seconds is not None else f"no ({kept.reason})"
         out.print(f"Layout of {kept.of} in all phases: {took}.")

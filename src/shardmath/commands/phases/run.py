@@ -95,8 +95,8 @@ def _phase(planned: PlannedPhase, layout: Mapping[str, Any], account: Explanatio
         {name: value if isinstance(value, str) else int(value) for name, value in layout.items()
          if isinstance(value, str | int)},
         account.inputs["data_parallel"], account.peak_bytes, account.peak.share, account.verdict,
-        account.rule_80, account.run_out_probability, account.time.tokens_per_second, account.time.mfu, seconds,
-        _gpu_hours(plan, seconds),
+        account.rule_80, account.run_out_probability, account.time.tokens_per_second, account.time.mfu,
+        account.time.error, seconds, _gpu_hours(plan, seconds),
     )
 
 

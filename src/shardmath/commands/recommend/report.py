@@ -25,7 +25,7 @@ from shardmath.reports.sizes import (
 from shardmath.reports.stopped import stopped
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, FittedTable, chance, console, gib, table
-from shardmath.reports.time import COST, cost, show_overlapped, within
+from shardmath.reports.time import COST, cost, show_error, show_overlapped
 from shardmath.reports.untried import show_untried
 from shardmath.search.sizes import programs_in
 
@@ -120,8 +120,7 @@ def _show_error(out: Console, advice: Advice) -> None:
     """Say how far times err, and which choices are as fast as the first."""
     choices = advice.choices
     first = choices[0].time
-    if first.error is not None:
-        out.print(within(first.error, bool(advice.model.num_experts), advice.cluster), markup=False)
+    show_error(out, first.error, bool(advice.model.num_experts), advice.cluster)
     show_overlapped(out, first.machine, (
         item.explanation.inputs["data_parallel"] * item.explanation.inputs["context_parallel"] for item in choices))
     equal = [place for place, item in enumerate(choices, 1)

@@ -11,7 +11,7 @@ from shardmath.commands.scale import Point, Scaling
 from shardmath.reports.sizes import in_words
 from shardmath.reports.stopped import stopped
 from shardmath.reports.tables import console, gib, table
-from shardmath.reports.time import COST, cost, show_overlapped, within
+from shardmath.reports.time import COST, cost, show_error, show_overlapped
 from shardmath.reports.untried import show_untried
 
 
@@ -58,8 +58,7 @@ def _show_best(out: Console, scaling: Scaling, fitting: Sequence[Point]) -> None
     others = f"; up to {max(alike):,} GPUs less than {EQUAL:.0%} fewer" if max(alike) > thrifty.num_gpus else ""
     out.print(f"Most for each GPU: {thrifty.num_gpus:,} GPUs, {thrifty.tokens_per_second_per_gpu:,.0f} tokens/s"
               f"{others}", markup=False)
-    if fastest.time.error is not None:
-        out.print(within(fastest.time.error, bool(scaling.model.num_experts), scaling.cluster), markup=False)
+    show_error(out, fastest.time.error, bool(scaling.model.num_experts), scaling.cluster)
 
 
 def _row(scaling: Scaling, point: Point, width: int) -> list[str]:

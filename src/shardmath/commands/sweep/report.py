@@ -17,7 +17,7 @@ from shardmath.reports.sizes import title as title_of
 from shardmath.reports.stopped import stopped
 from shardmath.reports.switches import show_switches
 from shardmath.reports.tables import RULE, RUNS_OUT, chance, console, gib, table
-from shardmath.reports.time import COST, cost, show_overlapped, within
+from shardmath.reports.time import COST, cost, show_error, show_overlapped
 from shardmath.reports.untried import show_untried
 from shardmath.search.layout import Layout
 from shardmath.search.sizes import programs_in
@@ -83,8 +83,7 @@ def _verdict(best: Layout) -> str:
 
 def _show_error(out: Console, result: SweepResult) -> None:
     """Say how far times err, and which of the best are as fast as the first."""
-    if result.error is not None:
-        out.print(within(result.error, bool(result.model.num_experts), result.cluster), markup=False)
+    show_error(out, result.error, bool(result.model.num_experts), result.cluster)
     show_overlapped(out, result.values, (item.data_parallel * item.context_parallel for item in result.best))
     if result.equally_fast > 1:
         simplest = min(map(_sizes, result.best[: result.equally_fast]), key=model_parallel)
