@@ -27,10 +27,14 @@ PAGED, _SGD = "bitsandbytes.optim.Paged", {"optimizer": "sgd"}
 OTHERS: dict[str, tuple[str, dict[str, str]]] = {
     "eager": ("the loss in single operations", {"loss": "torchtune_chunks"}),
     "some": ("logits of some tokens at a time", {"loss": "liger"}),
+    "freed": ("logits that the recipe frees", {"loss": "torchtune"}),
+    "foreach": ("an optimizer over all parameters at once", {"optimizer_kernel": "foreach"}),
+    "states": ("states in PyTorch's allocator", {"optimizer": "adamw"}),
 }
 #: Causes of gaps, by their names in the table: what torchtune's source does at the commit of a row, or what rows say
 #: of each other.
 CAUSES = {
+    "repeated": "keys and values are kept repeated for all query heads, 1.75 GiB here, which is not counted",
     "compiled": "layers are compiled, which is counted in the loss alone",
     "apart": "the source has three figures of these settings, 20.2, 22.3 and 24.1 GB",
     "less": "the figure is less than shards of weights and inputs of all layers with the stated batch",
