@@ -193,7 +193,7 @@ COMPONENTS = (
             *column_adapter("v", "qkv", KV_FEATURES, **_APART),
             *row_adapter("o_proj", "o_proj", QUERY_FEATURES, adapters=_ATTENTION),
         ),
-        options={"adapters": _ANY},
+        options={"adapters": _ANY, "heads": ("grouped", "latent")},
         work=(
             *column_work("qkv", "qkv", QKV_FEATURES, **_JOINED),
             *column_work("q", "qkv", QUERY_FEATURES, **_APART),

@@ -24,6 +24,7 @@ from ..ledger import Component, Lifetime, Place, Tensor, saved
 from ..parameters import symbols
 from ..work import Product, Work
 from ..work_rows import LAYERS_OF_STAGE, norm_work
+from .adapters import COMPONENTS as ADAPTERS
 from .attention import COMPONENTS as GROUPED
 from .attention import KEY, QUERY
 
@@ -34,8 +35,9 @@ _FULL: dict[Dimension, Dimension] = {
     HEAD_DIM: FULL_HEAD_DIM, KV_HEADS: FULL_KV_HEADS, QUERY_FEATURES: FULL_QUERY_FEATURES,
     KV_FEATURES: FULL_KV_FEATURES,
 }
-#: Rows of the projection of values, which is not there where values are keys.
-_OF_VALUES = ("v.weight", "v.bias", "v.weight_cast", "v.input_cast")
+#: Rows of the projection of values and of its adapter, which are not there where values are keys.
+_OF_VALUES = ("v.weight", "v.bias", "v.weight_cast", "v.input_cast", "v.casts")
+_ADAPTER_OF_VALUES = "v.adapter_"
 #: Rows of keys and values that Transformers repeats where no kernel of PyTorch shares so wide ones among queries.
 _SHARED = ("k", "v")
 _WIDEST = 256
@@ -78,10 +80,14 @@ def _full(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     return tuple(_FULL.get(dimension, dimension) for dimension in shape)
 
 
+def _is_of_values(name: str) -> bool:
+    return name in _OF_VALUES or name.startswith(_ADAPTER_OF_VALUES)
+
+
 def _full_row(row: Tensor) -> Tensor:
     """Return a row of a layer without a window for that of a layer with one."""
     when: Expr = row.when.xreplace({k: kg, kt: kg})
-    if row.name in _OF_VALUES:
+    if _is_of_values(row.name):
         when *= 1 - same
     elif row.name in _SHARED:
         when *= 1 - _REPEATED
@@ -93,7 +99,8 @@ def _full_work(item: Work) -> Work:
     """Return work of a layer without a window for that of a layer with one."""
     if isinstance(item, Product):
         return replace(item, rows=_full(item.rows), inner=_full(item.inner), columns=_full(item.columns))
-    return replace(item, shape=_full(item.shape))
+    when = item.when * (1 - same) if _is_of_values(item.name) else item.when
+    return replace(item, shape=_full(item.shape), when=when)
 
 
 def _of_windows(work: tuple[Work, ...], windowed: Expr) -> tuple[Work, ...]:
@@ -103,6 +110,7 @@ def _of_windows(work: tuple[Work, ...], windowed: Expr) -> tuple[Work, ...]:
 
 
 (_ATTENTION,) = GROUPED
+_ATTENTION_ADAPTERS, _ = ADAPTERS
 _ROWS = (*_ATTENTION.tensors, *_value_norm())
 _WORK = (*_ATTENTION.work, *norm_work("v_norm", "v_norm", KEY))
 
@@ -119,6 +127,13 @@ COMPONENTS = (
         " wider ones.",
         options={"heads": ("two_widths",)}, work=tuple(map(_full_work, _of_windows(_WORK, Integer(0)))),
     ),
+    *(Component(
+        f"{kind}_attention_adapters", f"Adapters of attention of layers {words} windows", order, place,
+        (*map(row, _ATTENTION_ADAPTERS.tensors),), work=(*map(item, _ATTENTION_ADAPTERS.work),),
+        options={**_ATTENTION_ADAPTERS.options, "heads": ("two_widths",)},
+    ) for kind, words, order, place, row, item in (
+        ("windowed", "with", 32, Place.WINDOWED, lambda row: row, lambda item: item),
+        ("whole", "without", 33, Place.WHOLE, _full_row, _full_work))),
     Component(
         "handed_on", "Keys and values offered to later layers", 60, Place.STAGE, _handed_on(),
         options={"heads": ("two_widths",)},

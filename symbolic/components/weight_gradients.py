@@ -130,10 +130,10 @@ def with_dummies(components: tuple[Component, ...]) -> tuple[Component, ...]:
 
     The head has a row for each kind of layers, as one of a layer may have the same shape.
     """
-    attentions, mlps = _by_option(components, "heads", Place.LAYER), _by_option(components, "mlp", Place.DENSE)
     # Adapters are counted without the moments of a step, at which alone there are dummies.
-    of_experts = [component for component in components
-                  if component.place is Place.EXPERTS and "adapters" not in component.options]
+    plain = tuple(component for component in components if "adapters" not in component.options)
+    attentions, mlps = _by_option(plain, "heads", Place.LAYER), _by_option(plain, "mlp", Place.DENSE)
+    of_experts = [component for component in plain if component.place is Place.EXPERTS]
     of_head = tuple(
         _dummy(f"{heads}.{mlp}", HEAD, (*attention.values(), *shapes.values()), heads=(heads,), mlp=(mlp,))
         for heads, attention in attentions.items() for mlp, shapes in mlps.items()

@@ -12,7 +12,7 @@ from oracles.instruments.times import work
 from oracles.instruments.traced import evaluated
 
 from shardmath import explain
-from shardmath.configuration.choosing import evaluator_for
+from shardmath.configuration.choosing import choices_of, evaluator_for
 from shardmath.errors import InputError
 from shardmath.input.parameters import model_values
 from shardmath.symbolic.accounts import build
@@ -258,6 +258,22 @@ def test_adapters_of_dense_families_are_counted_as_they_were_run(choices: dict[s
     refuse_impossible({**plain, "adapter_precision": "low"})
     with pytest.raises(ValueError, match=r"norms = both|8-bit|fp32|DeepSpeed"):
         refuse_impossible({**plain, **choices})
+
+
+@pytest.mark.slow
+def test_products_of_adapters_beside_heads_of_two_widths(tmp_path: Path) -> None:
+    """Every element of an adapter is multiplied once for each token; values that are keys have none."""
+    rows = [row for row in table("lora_dense_families") if row["family"] == "gemma4_text"
+            and (row["base_weights"], row["adapter_precision"]) == ("full", "low")]
+    assert {json.loads(row["config"])["attention_k_eq_v"] for row in rows} == {False, True}
+    for row in rows:
+        model = read_config(tmp_path, json.loads(row["config"]))
+        shape = {BY_NAME[name].letter: value for name, value in model_values(model).items()}
+        shape |= {letter: int(row[letter]) for letter in ("s", "b", "rl")}
+        chosen = {**choices_of("huggingface", model), "attention": "sdpa"}
+        without, beside = (work(HUGGINGFACE.with_choices(**chosen, adapters=adapters), "stage.forward_flops", **shape)
+                           for adapters in ("none", row["adapters"]))
+        assert beside[0] - without[0] == 2 * shape["s"] * shape["b"] * (int(row["adapter_weights"]) // 2), row
 
 
 def test_products_of_weights_with_adapters_added() -> None:

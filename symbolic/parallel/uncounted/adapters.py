@@ -43,7 +43,7 @@ def of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         *_of_copies(choices),
         ("adapters for latent attention or an MLP without a gate",
          frozen and (choices["heads"], choices["mlp"]) not in (("grouped", "swiglu"), ("grouped", "swiglu_clamped"))
-         and not (choices["mlp"] == "geglu" and choices["heads"] == "grouped"
+         and not (choices["mlp"] == "geglu" and choices["heads"] in ("grouped", "two_widths")
                   and (of_dense_adapters(choices) or choices["router"] not in TRANSFORMERS_ROUTERS))),
         (f"expert_adapters = {choices['expert_adapters']} without experts: choose expert_adapters = none",
          choices["expert_adapters"] in ADDED and choices["layers"] != "experts"),

@@ -157,7 +157,7 @@ _TWO_WIDTHS: Mapping[str, tuple[str, ...]] = {
     "norm": ("eager_power",), "normalisation": ("rms",), "qk_norms": ("head",), "projections": ("separate",),
     "rope": ("shared_twice",), "positions": ("rotary",), "window": ("sliding",), "sinks": ("none",),
     "attention": ("sdpa", "flash", "eager"), "layers": ("dense",), "residual": ("sequential",),
-    "precision": ("bf16", "mixed"), "documents": ("one",), "adapters": ("none",),
+    "precision": ("bf16", "mixed"), "documents": ("one",),
     "data_parallel": ("ddp", "deepspeed"), "peak": ("saved",),
 }
 

@@ -34,7 +34,7 @@ WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
 DENSE_WITH_ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "normalisation": ("layer_plain",), "norms": ("post", "both"), "qk_norms": ("width",),
     "capping": ("tanh", "logits"),
-    "mlp": ("geglu",), "norm": ("eager_fp32", "eager_scale"),
+    "mlp": ("geglu",), "norm": ("eager_fp32", "eager_scale", "eager_power"), "heads": ("two_widths",),
     "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32"),
 }
 
