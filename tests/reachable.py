@@ -27,6 +27,7 @@ from shardmath.symbolic.choices import AXES, BY_NAME, absent_values, values_with
 from shardmath.symbolic.documents.formulas import options_with
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.ledger import Component, Tensor
+from shardmath.symbolic.parallel.derived import definitions
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parallel.pipeline import instances
 from shardmath.symbolic.parallel.uncounted import uncounted_in
@@ -76,7 +77,10 @@ def only_values(implementation: Implementation) -> dict[Expr, Integer]:
     conditions = [rule.condition for rule in rules_for(implementation)]
     left = {each.lhs: each.rhs for each in conditions
             if isinstance(each, Eq) and isinstance(each.lhs, Symbol) and isinstance(each.rhs, Integer)}
-    return {**left, **{symbol(letter): Integer(value) for letter, value in fixed_values(implementation).items()}}
+    only = {**left, **{symbol(letter): Integer(value) for letter, value in fixed_values(implementation).items()}}
+    derived = {symbol(letter): formula.xreplace(only).doit()
+               for letter, formula in definitions(implementation.choices, implementation.framework).items()}
+    return {**{letter: value for letter, value in derived.items() if isinstance(value, Integer)}, **only}
 
 
 def _found(
@@ -102,14 +106,16 @@ def programs(name: str) -> tuple[Domain, ...]:
 def alike(name: str) -> tuple[Mapping[Expr, Expr], ...]:
     """Return by program what all of its models have alike; flags of Megatron-LM set any.
 
-    These are switches that none has on, and as many heads of keys as of queries.
+    These are switches that none has on, windows in all layers, and as many heads of keys as of queries.
     """
     return tuple(_alike(answered) if answered else {} for _, answered in _answered(name))
 
 
 def _alike(answered: tuple[Model, ...]) -> dict[Expr, Expr]:
-    known: dict[Expr, Expr] = {symbol(letter): Integer(0) for letter in SWITCHES
+    known: dict[Expr, Expr] = {symbol(letter): Integer(0) for letter in (*SWITCHES, "wstep")
                                if not any(getattr(model, BY_LETTER[letter].name) for model in answered)}
+    if all(model.attention_window for model in answered):
+        known[symbol("win")] = Integer(max(model.attention_window for model in answered))
     if all(model.num_kv_heads == model.num_attention_heads for model in answered):
         known[symbol("k")] = symbol("a")
     return known
@@ -134,7 +140,9 @@ def _answered(name: str) -> tuple[tuple[Domain, tuple[Model, ...]], ...]:
         own = {axis: chosen.get(axis, implementation.choices[axis])
                for axis in {*chosen, *of_classes}.difference(_TRAINERS)}
         if fits(allowed, {**implementation.choices, **own}):
-            kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option)))) for axis, option in own.items()}
+            lacking = set() if own.get("normalisation") == "rms" else {"norm"}  # Liger has no other norm
+            kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option) if axis not in lacking else option)))
+                       for axis, option in own.items()}
             domains.setdefault(tuple((allowed | kernels).items()), []).append(model)
     return tuple((dict(domain), tuple(answered)) for domain, answered in domains.items())
 

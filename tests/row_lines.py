@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain
 
 from reachable import is_reachable, only_values
@@ -14,6 +15,8 @@ from shardmath.symbolic.documents.formulas import counted_by, made_by
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.ledger import Component, Tensor
 from shardmath.symbolic.parallel.pipeline import instances
+
+Links = Callable[[Component, Tensor], Iterable[str]]
 
 
 def ledgers() -> Iterator[tuple[str, Implementation]]:
@@ -51,21 +54,28 @@ def table() -> str:
         in_others = [row for row in every if shared_with(implementation.framework, row)]
         lines.append(f"| {title} | {len(every)} | {len(every) - len(no_line)} | {len(every) - len(no_test)} |"
                      f" {len(in_others)} | {_shortened(no_line)} | {_shortened(no_test)} |")
-    of_all = {name: [row for row in _every() if is_reachable(implementation, *row)]
-              for name, implementation in IMPLEMENTATIONS.items()}
+    of_all = {name: of_all_kernels(name) for name in IMPLEMENTATIONS}
     lines += [_of_all(f"{name}, all kernels", every, name) for name, every in of_all.items()]
-    lines.append(_of_all("all frameworks, all kernels", list(dict.fromkeys(chain(*of_all.values())))))
+    lines.append(_of_all("all frameworks, all kernels", tuple(dict.fromkeys(chain(*of_all.values())))))
     return "\n".join(lines)
 
 
-def _every() -> list[tuple[Component, Tensor]]:
-    return [(component, tensor) for component in all_components() for tensor in component.tensors]
+@cache
+def of_all_kernels(name: str) -> tuple[tuple[Component, Tensor], ...]:
+    """Return the rows that some program of a framework keeps."""
+    return tuple((component, tensor) for component in all_components() for tensor in component.tensors
+                 if is_reachable(IMPLEMENTATIONS[name], component, tensor))
 
 
-def _of_all(title: str, every: list[tuple[Component, Tensor]], name: str = "") -> str:
+def linked(every: Iterable[tuple[Component, Tensor]], links: Links, name: str) -> list[str]:
+    """Return the rows that ``made_by`` or ``counted_by`` links for a framework, or for any without a name."""
+    return [f"{component.name}.{tensor.name}" for component, tensor in every
+            if any(link.startswith(f"[{name}") for link in links(component, tensor))]
+
+
+def _of_all(title: str, every: tuple[tuple[Component, Tensor], ...], name: str = "") -> str:
     """Return the line for rows of all kernels: how many have a line and a test of the framework, or of any."""
-    known = [sum(any(link.startswith(f"[{name}") for link in links(*row)) for row in every)
-             for links in (made_by, counted_by)]
+    known = [len(linked(every, links, name)) for links in (made_by, counted_by)]
     frameworks = [name] if name else list(IMPLEMENTATIONS)
     in_others = sum(_is_in_another(f"{component.name}.{tensor.name}", frameworks) for component, tensor in every)
     return (f"| {title} | {len(every)} | {known[0]} | {known[1]} | {in_others} | {len(every) - known[0]} |"

@@ -83,8 +83,8 @@ _OWN = 1 - _GATHERED
 _UNREPEATED = _GATHERED * Iverson(Eq(a, t))
 #: It copies queries, unless one sequence or one head lets them stay views.
 _QUERY_VIEW = _GATHERED * (1 - Iverson(b > 1) * (1 - Iverson(Eq(a, t))))
-#: Transformers' eager attention repeats a single key and value head by a view, which a batch of one sequence keeps.
-ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
+#: Eager attention repeats a rank's single key and value head by a view, which a batch of one sequence keeps.
+ONE_HEAD = Iverson(Eq(k, t)) * Iverson(b <= 1)
 #: Where queries, keys and values come out of one projection, and where each has its own.
 _JOINT, _APART = ("fused", "qkv"), ("separate", "gate_up")
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)

@@ -117,12 +117,14 @@ def oracles() -> dict[str, tuple[Oracle, ...]]:
                 "dispatch.combine_backward")),
             Oracle(test_megatron_expert_steps, (experts,), sums=_tokens),
             Oracle(test_megatron_flex, tuple(
-                MEGATRON_CPU.with_choices(permute="unfused", dispatch=dispatch, mlp=mlp, **EXPERTS)
-                for dispatch in FLEX for mlp in ("swiglu", "gelu")), sums=_flex),
+                MEGATRON_CPU.with_choices(permute=permute, dispatch=dispatch, mlp=mlp, **EXPERTS)
+                for permute in ("unfused", "fused") for dispatch in FLEX for mlp in ("swiglu", "gelu")), sums=_flex),
             Oracle(test_counted_values, _own(MEGATRON_VARIANTS.values(), "megatron"), ("layer.saved",)),
             Oracle(test_counted_coefficients, _own([*MEGATRON_VARIANTS.values(), HEAD_VARIANTS.values()], "megatron"),
                    sums=_coefficients),
-            Oracle(test_experts_counted, _own(test_experts_counted.VARIANTS.values(), "megatron"), sums=_blocks),
+            Oracle(test_experts_counted,
+                   _own([*test_experts_counted.VARIANTS.values(), test_experts_counted.LAYERS.values()], "megatron"),
+                   sums=_blocks),
             Oracle(test_latent_counted, _own(test_latent_counted.VARIANTS.values(), "megatron"), sums=_latent),
             Oracle(test_mtp_counted, (test_mtp_counted.MTP,), sums=_predictions),
             Oracle(test_peak_simumax, (MEGATRON, experts), sums=_measured),

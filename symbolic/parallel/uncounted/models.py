@@ -110,6 +110,9 @@ def of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("latent attention in single operations of PyTorch in other programs than Transformers: choose"
          " attention = flash", choices["router"] not in TRANSFORMERS_ROUTERS
          and (choices["heads"], choices["attention"]) == ("latent", "eager")),
+        ("latent attention in FlashAttention in Transformers, which pads values to the width of keys: choose"
+         " attention = sdpa", choices["router"] in TRANSFORMERS_ROUTERS
+         and (choices["heads"], choices["attention"]) == ("latent", "flash")),
         ("predictions = dense without experts, or with their bounded gate: choose predictions = experts",
          choices["predictions"] == "dense" and (choices["layers"], choices["mlp"] == "swiglu_clamped") != (
              "experts", False)),

@@ -132,9 +132,15 @@ def evaluated(implementation: Implementation, names: Iterable[str], letters: Map
     return {**results, **traced(implementation, there, letters, results)} if ON else dict(results)
 
 
-def summed(implementation: Implementation, rows: Iterable[Contribution], letters: Mapping[str, int]) -> int:
-    """Return the bytes of some rows together, which know them where a run notes them; of weights the elements."""
-    sizes = {f"{row.component.name}.{row.tensor.name}": int(value(inline(implementation, row.expression), letters))
+def summed(
+    implementation: Implementation, rows: Iterable[Contribution], letters: Mapping[str, int],
+    own: tuple[str, ...] = ("v",),
+) -> int:
+    """Return the bytes of some rows together, which know them where a run notes them; of weights the elements.
+
+    ``own``: derived letters that have values of their own.
+    """
+    sizes = {f"{row.component.name}.{row.tensor.name}": int(value(inline(implementation, row.expression, own), letters))
              for row in rows}
     whole = sum(sizes.values())
     kept = {row: size for row, size in sizes.items() if size}

@@ -10,6 +10,7 @@ from oracles.hugging_face.huggingface import causal_lm, random_shape, token_ids,
 from oracles.instruments.ledger import ledger
 from oracles.instruments.live import Live
 from oracles.instruments.saved import Saved
+from oracles.instruments.traced import summed_rows
 from oracles.losses.test_log_probs import stop_at_the_head, until_the_head
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -46,6 +47,7 @@ def test_peaks_and_what_is_kept(draw: Random, sequences: int) -> None:
     with Saved() as saved:
         loss = loss_of(model, ids, weights)
         kept = saved.bytes(model, ids, weights)
+    assert summed_rows(LOSS, ["loss.weighted_value"], shape) == loss.untyped_storage().nbytes()
     del loss
     handle = model.lm_head.register_full_backward_pre_hook(stop_at_the_head)
     with Live(model, ids, weights) as live:

@@ -141,17 +141,17 @@ def forward_step(batches: Any, chunk: Any, return_schedule_plan: bool = False) -
 
 def run_step(
     shape: Shape, draw: Random, watch: Callable[[str, Alive], None], combined: bool = True, steps: int = 1,
-    recipe: str | None = None, **settings: Any,
+    recipe: str | None = None, router: str | None = "fp32", **settings: Any,
 ) -> None:
     """Run steps; ``watch`` is called with the name of each part of a layer and its way when it is done.
 
     It is called with ``loss`` when the forward pass of a micro-batch has returned, and with ``step`` after a step. With
-    an FP8 ``recipe`` products of experts are quantised.
+    an FP8 ``recipe`` products of experts are quantised. ``router``: precision of its scores, or that of all others.
     """
     with streams_of_a_gpu(), one_rank(shape, draw), pytest.MonkeyPatch.context() as patched:
         configured = config(
             shape, num_moe_experts=shape["E"], moe_router_topk=shape["q"], moe_ffn_hidden_size=shape["fe"],
-            moe_token_dispatcher_type="alltoall", moe_router_load_balancing_type="none", moe_router_dtype="fp32",
+            moe_token_dispatcher_type="alltoall", moe_router_load_balancing_type="none", moe_router_dtype=router,
             moe_permute_fusion=True, moe_router_pre_softmax=shape["q"] == 1,
             moe_shared_expert_intermediate_size=shape["fs"] or None, expert_model_parallel_size=shape["e"],
             moe_layer_freq=[int((layer + 1) % shape.get("step", 1) == 0) for layer in range(shape["L"])],

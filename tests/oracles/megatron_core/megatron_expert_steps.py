@@ -166,6 +166,16 @@ def _of_all_ranks(tensor: Tensor, group: Any, **sizes: Any) -> Tensor:
     return torch.cat([tensor] * group.size())
 
 
+#: Kernels that sort tokens by expert, and sum them up again.
+SORTING = (
+    (moe_utils, "HAVE_TE", True), (moe_utils, "fused_permute", NotImplemented),
+    (moe_utils, "fused_permute_with_probs",
+     lambda tokens, weights, _, num_out_tokens: _Permute.apply(tokens, weights, int(num_out_tokens))),
+    (moe_utils, "fused_unpermute",
+     lambda tokens, row_map, merging_probs, restore_shape: _Unpermute.apply(tokens, row_map, restore_shape)),
+)
+
+
 @contextmanager
 def kernels_of_a_gpu() -> Iterator[None]:
     """Put stand-ins in the places of kernels and streams that no CPU has."""
@@ -174,12 +184,7 @@ def kernels_of_a_gpu() -> Iterator[None]:
             (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
             (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
             (token_dispatcher, "gather_from_sequence_parallel_region", _of_all_ranks), (TopKRouter, "gating", _evenly),
-            (moe_utils, "te_general_gemm", None), (moe_utils, "HAVE_TE", True),
-            (moe_utils, "fused_permute_with_probs",
-             lambda tokens, weights, _, num_out_tokens: _Permute.apply(tokens, weights, int(num_out_tokens))),
-            (moe_utils, "fused_permute", NotImplemented),
-            (moe_utils, "fused_unpermute",
-             lambda tokens, row_map, merging_probs, restore_shape: _Unpermute.apply(tokens, row_map, restore_shape)),
+            (moe_utils, "te_general_gemm", None), *SORTING,
             (moe_utils, "fused_sort_chunks_by_index", lambda tokens, *_: _Sort.apply(tokens)[0]),
             (moe_utils, "fused_sort_chunks_by_index_with_probs",
              lambda tokens, weights, *_: _Sort.apply(tokens, weights)),

@@ -29,17 +29,19 @@ from torch.nn.functional import silu
 
 #: Groups of the ledger, and how many ranks each has.
 GROUPS = {"tensor": ("t",), "expert": ("e",), "expert_tensor": ("et",), "expert_all": ("e", "et")}
-#: Products of experts, their adapters, and recipes of FP8, with which frozen experts keep no input either.
+#: Products of experts, their adapters, recipes of FP8, with which frozen experts keep no input either, and ranks.
 _FP8 = ("current", "block", "mx", "nvfp4")
-KINDS = (("grouped", "shared", ("none",)), ("grouped", "none", ("none",)), ("sequential", "each", ("none",)),
-         ("sequential", "none", ("none",)), ("grouped", "shared", _FP8), ("grouped", "none", _FP8))
+KINDS = (("grouped", "shared", ("none",), 1), ("grouped", "none", ("none",), 1), ("sequential", "each", ("none",), 1),
+         ("sequential", "none", ("none",), 1), ("grouped", "shared", _FP8, 1), ("grouped", "none", _FP8, 1),
+         ("sequential", "none", ("none",), 2))
 
 
 @pytest.mark.cases(4, 100)
-@pytest.mark.parametrize(("products", "adapters", "recipes"), KINDS)
+@pytest.mark.parametrize(("products", "adapters", "recipes", "t"), KINDS)
 def test_block_of_experts(
-    draw: Random, products: str, adapters: str, recipes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+    draw: Random, products: str, adapters: str, recipes: tuple[str, ...], t: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """On several ranks shared experts have parts of the tokens and of their width."""
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
@@ -54,6 +56,9 @@ def test_block_of_experts(
         "d": 2, "rl": draw.randint(1, 9), "sgate": draw.randint(0, 1) if fs else 0,
     }
     dispatch, fused, recipe = draw.choice(("alltoall", "allgather")), bool(draw.randint(0, 1)), draw.choice(recipes)
+    if t > 1:
+        shape |= {letter: t * shape[letter] for letter in ("a", "k", "f", "h", "fe", "fs", "s", "rl")}
+        shape |= {"t": t, "et": t, "sp": 1, "sgate": 0}
     if recipe != "none":
         shape |= {"h": 128 * draw.randint(1, 2), "fe": 128 * draw.randint(1, 2), "fs": 0, "sgate": 0}
     with one_rank(shape, draw):
@@ -80,7 +85,7 @@ def test_block_of_experts(
         else:
             adapt(block, shape["rl"], "all_linear", apart=False)
         settings.fp8 = "hybrid" if recipe != "none" else None
-        hidden = torch.randn(shape["s"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
+        hidden = torch.randn(shape["s"] // t, shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         with Saved(block) as saved:
             output, _ = block(hidden)
         kept = saved.bytes(block)

@@ -19,6 +19,7 @@ from oracles.megatron_core import deep_ep
 from oracles.megatron_core.deep_ep import PEERS
 from oracles.megatron_core.grouped_linear import GroupedLinear
 from oracles.megatron_core.megatron_cpu import BF16, Shape, config, one_rank
+from oracles.megatron_core.megatron_expert_steps import SORTING
 from oracles.megatron_core.megatron_experts import Nothing
 from sympy import Expr
 from torch import Tensor
@@ -56,7 +57,7 @@ def random_block(draw: Random) -> tuple[Shape, dict[str, str]]:
     }, kernels
 
 
-def block_of(shape: Shape, kernels: dict[str, str]) -> Any:
+def block_of(shape: Shape, kernels: dict[str, str], permute: str) -> Any:
     """Make one layer's router and grouped experts, with a router that tells tokens apart."""
     gated = kernels["mlp"] in GATED
     settings = config(
@@ -71,6 +72,7 @@ def block_of(shape: Shape, kernels: dict[str, str]) -> Any:
         gated_linear_unit=gated, activation_func=torch.nn.functional.silu if gated else torch.nn.functional.gelu,
         bias_activation_fusion=gated,
     )
+    settings.moe_permute_fusion = permute == "fused"  # behind the checks of Transformer Engine
     spec = get_moe_module_spec(use_te=False, num_experts=shape["E"])
     spec.submodules.experts = ModuleSpec(
         TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedLinear, linear_fc2=GroupedLinear))
@@ -99,17 +101,19 @@ def by_moment(implementation: Implementation) -> dict[str, list[Contribution]]:
 
 
 @pytest.mark.cases(12, 300)
-def test_alive_after_and_during_a_block(draw: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("permute", ["unfused", "fused"])
+def test_alive_after_and_during_a_block(draw: Random, permute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every byte that lives after the forward pass is a row, and so is what lives at the moments of the block."""
     shape, kernels = random_block(draw)
     deep_ep.install(monkeypatch)
     for module, name, stand_in in (
         (torch.cuda, "Stream", Nothing), (torch.cuda, "current_stream", Nothing),
         (torch.cuda, "stream", lambda _: Nothing()), (moe_utils, "te_general_gemm", None),
+        *(SORTING if permute == "fused" else ()),
     ):
-        monkeypatch.setattr(module, name, stand_in)
+        monkeypatch.setattr(module, name, stand_in, raising=False)
     with one_rank(shape, draw):
-        block = block_of(shape, kernels)
+        block = block_of(shape, kernels, permute)
         hidden = torch.randn(shape["s"] // shape["t"], shape["b"], shape["h"], dtype=BF16, requires_grad=True)
         with Live(block, hidden) as live:
             output, _ = block(hidden)
@@ -119,7 +123,7 @@ def test_alive_after_and_during_a_block(draw: Random, monkeypatch: pytest.Monkey
             gradient: Tensor = torch.zeros_like(output)
             output.backward(gradient)
             backward = live.peak - before - gradient.nbytes
-    of_dispatch = formulas("unfused", **kernels)
+    of_dispatch = formulas(permute, **kernels)
     known = {**DEFAULTS, **shape, "B": shape["b"] * shape["D"], "xn": deep_ep.LAST.sorted, "xr": deep_ep.LAST.arrived}
     expected = {name: value(formula, known) for name, formula in of_dispatch.items()}
     on_host = 8 * shape["E"] // shape["e"] + 8 * (kernels["dispatch"] == "hybridep")  # numbers of tokens

@@ -90,7 +90,29 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     assert output is not None
     assert sum(one.numel() for one in model.parameters()) == parameters
     switched = {**switches, **{letter: shape[letter] for letter in ("lbias", "drop", "adrop")}}
-    assert found == activation + value(total(chosen, saved_tables(chosen, switches), switched), known)
+    assert found == activation + int(value(total(chosen, saved_tables(chosen, switches), switched), known))
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_views_of_one_head_without_angles(t: int) -> None:
+    """Queries of one sequence stay a view of the fused projection, which they keep with the keys and values in it."""
+    kernels, implementation = VARIANTS["local"]
+    draw = Random(t)
+    shape = random_layout(draw, "local") | {
+        "t": t, "p": 1, "r": 0, "k": t, "a": 3 * t, "h": 8 * t, "f": 8 * t, "u": 8 * t, "s": 6, "b": 1, "L": 2,
+        "pos": 6, "sp": 0, "lbias": 0, "drop": 0, "adrop": 0}
+    with one_rank(shape, draw):
+        settings = config(shape, normalization="LayerNorm", gated_linear_unit=False, activation_func=gelu,
+                          bias_activation_fusion=False)
+        model, batch = gpt_model(shape, settings, kernels, positions="learned_absolute"), Batch.of(shape)
+        with Saved() as saved:
+            output = forward(model, shape, batch)
+        found = saved.bytes(model, batch.ids, batch.labels, batch.positions)
+    chosen = implementation.with_choices(mlp="gelu", positions="learned", swiglu="unfused")
+    known = values({}, "", **shape) | {"B": 1}
+    activation, = ledger(chosen, "stage.activation", **known)
+    assert output.requires_grad
+    assert found == activation + int(value(total(chosen, saved_tables(chosen, {}), {}), known))
 
 
 @pytest.mark.cases(5, 50)

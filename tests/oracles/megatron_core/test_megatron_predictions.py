@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 import torch
-from counted import MEGATRON_CPU
+from counted import DEFAULTS, MEGATRON_CPU
 from megatron.core.models.common.language_module import language_module
 from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.moe import token_dispatcher
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from oracles.instruments.ledger import ledger
 from oracles.instruments.saved import Saved
+from oracles.instruments.traced import summed_rows
 from oracles.megatron_core.megatron_cpu import Batch, forward, one_rank
 from oracles.megatron_core.megatron_experts import Nothing, model_of, on_host, settings_of
 from oracles.megatron_core.megatron_lora import adapt
@@ -125,9 +126,13 @@ def test_kept_with_each_loss(draw: Random, monkeypatch: pytest.MonkeyPatch) -> N
     shape = shape_of(draw)
     beside_the_losses = {}
     for loss, kind in LOSSES.items():
-        kernel = Beside if loss.endswith("fp32") else Overwritten
-        monkeypatch.setattr(language_module, "te_parallel_cross_entropy",
-                            lambda logits, *_, run=kernel: run.apply(logits))
+        kernel, held = Beside if loss.endswith("fp32") else Overwritten, [0]
+
+        def run(logits: Tensor, *_: Any, kernel: Any = kernel, held: list[int] = held) -> Tensor:
+            held.append(logits.untyped_storage().nbytes())
+            return kernel.apply(logits)
+
+        monkeypatch.setattr(language_module, "te_parallel_cross_entropy", run)
         with one_rank(shape, draw):
             settings = settings_of(shape, "alltoall")
             settings.cross_entropy_loss_fusion = bool(kind)
@@ -140,6 +145,9 @@ def test_kept_with_each_loss(draw: Random, monkeypatch: pytest.MonkeyPatch) -> N
         implementation = MEGATRON_CPU.with_choices(layers="experts", permute="unfused", peak="saved", loss=loss)
         of_last, of_further = ledger(implementation, "loss.saved", "mtp.saved", **shape, B=1)
         beside_the_losses[loss] = kept - of_last - shape["mtp"] * of_further
+        if kernel is Beside:
+            known = {**DEFAULTS, **shape, "v": shape["u"]}
+            assert summed_rows(implementation, ["loss.held_logits_bf16"], known) == held[-1]
     assert len({*beside_the_losses.values()}) == 1, (shape, beside_the_losses)
 
 

@@ -23,6 +23,7 @@ from oracles.instruments.ledger import ledger
 from oracles.instruments.live import Live
 from oracles.instruments.saved import Saved
 from oracles.instruments.storages import storages_in
+from oracles.instruments.traced import summed_rows
 from oracles.megatron_core.megatron_cpu import Batch, config, forward, gpt_model, one_rank
 from oracles.megatron_core.megatron_layouts import VARIANTS, random_layout, tables
 
@@ -54,13 +55,14 @@ def when_recomputed(look: Callable[[], None]) -> Iterator[None]:
 def random_job(draw: Random, variant: str, method: str) -> dict[str, int]:
     """Draw a layout, layers of its stages, and how many of them are recomputed, or from one input.
 
-    Matrices are not tied: on one stage autograd would hold the head's gradient until the embedding has its own.
+    Tied matrices are on one stage, where autograd holds the head's gradient until the embedding has its own.
     """
     shape = random_layout(draw, variant) | {"rfull": 1}
     layers = draw.randint(1, 4)
     counts = {"each": [1], "block": range(1, layers + 2),
               "uniform": [group for group in range(1, layers + 1) if layers % group == 0]}
-    return shape | {"tied": 0, "L": layers * shape["p"], "rn": draw.choice(list(counts[method]))}
+    tied = shape["tied"] * (shape["p"] == 1)
+    return shape | {"tied": tied, "L": layers * shape["p"], "rn": draw.choice(list(counts[method]))}
 
 
 @pytest.mark.cases(10, 150)
@@ -105,5 +107,8 @@ def test_layers_that_are_recomputed(draw: Random, variant: str, method: str) -> 
         again = shape["rn"] if method == "uniform" else 1
         held = first_input * (counted == "megatron_te") - first_input * (variant == "fused")
         beside = (again - passed) * layer + held
-        assert bytes_found == inner + gradient + beside + tables(chosen, {"rfull": 1}, known)
+        of_head = summed_rows(
+            chosen.with_choices(peak=counted, weight_gradient="separate"), ["head.tied_gradient"],
+            known | {"v": shape["u"]})
+        assert bytes_found == inner + gradient + of_head + beside + tables(chosen, {"rfull": 1}, known)
         assert recomputed + group == max(0, beside)
