@@ -175,7 +175,7 @@ def test_the_certificate_of_a_stopped_search_proves_its_gap(
     certificate: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It holds with the gap that the search gives, and not with a smaller one, nor as a proof of the best."""
-    path, turns = tmp_path / "proof.json", iter([False] * 4)
+    path, turns = tmp_path / "proof.json", iter([False] * 3)
     answer = explore(read_space(SPACE), method="bounds", certificate=path, stopped=lambda: next(turns, True))
     assert not answer.complete
     part, = answer.bounds
