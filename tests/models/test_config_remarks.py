@@ -16,6 +16,7 @@ from shardmath.account.anchor import anchored
 from shardmath.cli.main import exit_code
 from shardmath.files.arrays import read_arrays, write_arrays
 from shardmath.models.config_json import FAMILIES
+from shardmath.models.dense_families import counted_instead
 from shardmath.models.model import Model
 from shardmath.search.nests.checkpoint import Checkpoint
 from shardmath.search.nests.compiled import CompiledNest
@@ -114,7 +115,7 @@ def test_every_key_that_transformers_writes_is_known(name: str, tmp_path: Path) 
         "deepseek_v2": {"num_experts_per_tok": 2}, "glm4_moe": {"head_dim": 128},
         "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True},
     }
-    added = {**FAMILIES[name].counted_instead(), **lacking.get(name, {})}
+    added = {**counted_instead(FAMILIES[name]), **lacking.get(name, {})}
     with pytest.warns(InputWarning) as caught:
         Model.from_config(written(tmp_path, {**made, **added, "unheard_of": 1}))
     assert [str(item.message) for item in caught if "what these keys change" in str(item.message)] == [

@@ -123,17 +123,6 @@ class Family(BaseModel):
         return (cls.derived_from.get(field, field),)
 
     @classmethod
-    def counted_instead(cls) -> dict[str, Any]:
-        """Return keys that a file must state because their defaults are not counted, each with a value that is."""
-        stated = {}
-        for field, info in cls.model_fields.items():
-            for item in info.metadata if info.validate_default else ():
-                options = getattr(item.func, "__self__", None) if isinstance(item, BeforeValidator) else None
-                if isinstance(options, Only) and info.default not in options.values:
-                    stated[cls.keys(field)[0]] = options.values[0]
-        return stated
-
-    @classmethod
     def read(cls, config: Mapping[str, Any]) -> Self:
         """Read the keys of the family. Raises InputError, with keys of the file."""
         try:
@@ -158,6 +147,17 @@ class Family(BaseModel):
             rule = f"must be a multiple of {self.keys('num_attention_heads')[0]} = {heads}{when}"
             raise InputError("hidden_size", hidden, rule, f"{below} or {above}" if below else str(above))
         return hidden // heads
+
+
+def counted_instead(family: type[Family]) -> dict[str, Any]:
+    """Return keys that a file must state because their defaults are not counted, each with a value that is."""
+    stated = {}
+    for field, info in family.model_fields.items():
+        for item in info.metadata if info.validate_default else ():
+            options = getattr(item.func, "__self__", None) if isinstance(item, BeforeValidator) else None
+            if isinstance(options, Only) and info.default not in options.values:
+                stated[family.keys(field)[0]] = options.values[0]
+    return stated
 
 
 class GatedFamily(Family):

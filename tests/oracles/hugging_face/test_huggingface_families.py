@@ -25,6 +25,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from shardmath.configuration.choosing import choices_of
 from shardmath.input.parameters import model_values
 from shardmath.models.config_json import FAMILIES as READERS
+from shardmath.models.dense_families import counted_instead
 from shardmath.models.latent_families import LATENT
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
@@ -129,7 +130,7 @@ def test_products(draw: Random, family: str, tmp_path: Path) -> None:
 def test_what_a_file_leaves_out_is_what_the_class_has(family: str, tmp_path: Path) -> None:
     """Sizes that a config.json need not state: the defaults of the reader are those of Transformers."""
     keys = {"hidden_size": 5120, "num_attention_heads": 160, "vocab_size": 100, "max_position_embeddings": 64,
-            "intermediate_size": 100, "num_hidden_layers": 12, **READERS[family].counted_instead()}
+            "intermediate_size": 100, "num_hidden_layers": 12, **counted_instead(READERS[family])}
     made, model = CONFIG_MAPPING[family](**keys), read_config(tmp_path, {"model_type": family, **keys})
     made.allow_global_per_layer_attribute_access = True
     one_key = getattr(made, "multi_query", False)

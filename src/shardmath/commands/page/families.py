@@ -17,7 +17,7 @@ from shardmath.configuration.choosing import answered_choices
 from shardmath.errors import InputError, inside, nearest_names, shortened
 from shardmath.generated.definitions import IMPLEMENTATIONS, PARAMETERS
 from shardmath.models.config_json import FAMILIES, family_of, model_of
-from shardmath.models.dense_families import Family
+from shardmath.models.dense_families import Family, counted_instead
 from shardmath.models.model import Model
 from shardmath.models.remarks import WITHOUT_EFFECT
 from shardmath.models.rules import refuse_contradictions
@@ -161,7 +161,7 @@ def usual_config(model_type: str) -> dict[str, Any]:
     config = {"model_type": model_type, **{family.keys(name)[0]: _NEEDED[name] for name in needed}}
     usual = {"num_kv_heads": 8, "head_dim": 128, "tied_embeddings": False}
     config |= {family.keys(name)[0]: size for name, size in usual.items() if name in family.model_fields}
-    return {**config, **family.counted_instead()}
+    return {**config, **counted_instead(family)}
 
 
 def kernels_of(model: Model) -> str:
