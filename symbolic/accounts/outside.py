@@ -88,7 +88,7 @@ def _add_sharded(terms: TermSet, implementation: Implementation) -> None:
                        "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host")
     terms.add("stage.loading", total(_kept(terms), joined), "bytes", "rank r while a sharded checkpoint is loaded")
     terms.add("stage.saving", _kept(terms), "bytes", "rank r while a sharded checkpoint is saved")
-    if implementation.choices["optimizer_offload"] == "none":
+    if share_on_gpu(Role.OPTIMIZER, implementation.choices) == 1:
         terms.add("stage.host_saved", _written(terms, implementation), "bytes",
                   "the host, for what rank r writes into a sharded checkpoint, at most")
 

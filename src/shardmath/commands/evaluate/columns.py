@@ -177,7 +177,7 @@ class Columns:
         """The columns of names that group rows."""
         return tuple(name for name in GROUPING if name in self.passed)
 
-    def kinds(self, implementation: str | None, kernels: Mapping[str, str] | None) -> dict[Names, Kind]:
+    def by_names(self, implementation: str | None, kernels: Mapping[str, str] | None) -> dict[Names, Kind]:
         """Return the kinds of rows by their names in the columns that group them. See ``kinds_of``."""
         return kinds_of(self.rows, self.grouping, implementation, kernels)
 

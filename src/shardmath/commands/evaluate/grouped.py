@@ -61,11 +61,11 @@ class Work(Protocol):
 class Grouped:
     """Function on one batch and the number of its first row: rows of each kind go to the work of that kind.
 
-    ``kinds`` has the kind of every combination of names that the table has in ``columns``.
+    ``asked`` has the kind of every combination of names that the table has in ``columns``.
     """
 
     columns: Sequence[str]
-    kinds: Mapping[Names, Kind]
+    asked: Mapping[Names, Kind]
     works: Mapping[Kind, Work]
 
     @property
@@ -82,7 +82,7 @@ class Grouped:
             return work(rows, batch)
         places: dict[Kind, list[RowNumbers]] = {}
         for names, own in grouped(batch, self.columns):
-            places.setdefault(self.kinds[names], []).append(own)
+            places.setdefault(self.asked[names], []).append(own)
         order, answers = [], []
         for kind, parts in places.items():
             own = np.sort(np.concatenate(parts))

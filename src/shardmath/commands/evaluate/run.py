@@ -96,7 +96,7 @@ def evaluate(
     columns = columns_of(table)
     stream = columns.stream
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
-    kinds, of_all_rows = columns.kinds(implementation, kernels), {**values, RISK: risk}
+    kinds, of_all_rows = columns.by_names(implementation, kernels), {**values, RISK: risk}
     own = {kind: columns.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
     asked = {kind: programs(some.parameters, model, gpu, *kind.choices(kernels), some.with_values(of_all_rows), network)
              for kind, some in own.items()}

@@ -74,7 +74,7 @@ def fit_rows(
         raise InputError(solve, values[solve], "must not be given: it is solved for")
     if solve == "data_parallel" and "global_batch_size" not in {*read.parameters, *values}:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
-    kinds, of_all_rows = read.kinds(implementation, kernels), {**values, RISK: risk}
+    kinds, of_all_rows = read.by_names(implementation, kernels), {**values, RISK: risk}
     own = {kind: read.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
     works = {kind: _Work(
         inputs([*some.parameters, solve], model, gpu, *kind.choices(kernels), some.with_values(of_all_rows)), solve,
