@@ -40,6 +40,8 @@ Domain = Mapping[str, tuple[str, ...]]
 _TRAINERS = ("attention", "peak", "router_weights", "router_precision", "gelu")
 #: Axes that decide which layouts are counted: with moments of a step and in a program's own pipeline fewer are.
 _OF_LAYOUTS = ("peak", "pipeline")
+#: Models with a file of their own for text, published without the biases of attention that their classes may have.
+MAY_HAVE_BIASES = ("gemma4",)
 #: Letters of switches that a model has on or off.
 SWITCHES = tuple(letter for letter, parameter in BY_LETTER.items()
                  if parameter.is_switch and parameter.name in Model.model_fields)
@@ -140,20 +142,20 @@ def _answered(name: str) -> tuple[tuple[Domain, tuple[Model, ...]], ...]:
         own = {axis: chosen.get(axis, implementation.choices[axis])
                for axis in {*chosen, *of_classes}.difference(_TRAINERS)}
         if fits(allowed, {**implementation.choices, **own}):
-            lacking = set() if own.get("normalisation") == "rms" else {"norm"}  # Liger has no other norm
-            kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option) if axis not in lacking else option)))
-                       for axis, option in own.items()}
+            kernels = {axis: tuple(dict.fromkeys((option, others.get(axis, option)))) for axis, option in own.items()}
             domains.setdefault(tuple((allowed | kernels).items()), []).append(model)
     return tuple((dict(domain), tuple(answered)) for domain, answered in domains.items())
 
 
 @cache
 def models() -> tuple[Model, ...]:
-    """Return the models of published and small config.json files that are read."""
+    """Return the models of published and small config.json files that are read, and such with biases of attention."""
     public = json.loads((DATA / "public_configs.json").read_text())
     configs = [*(row["config"] for row in public.values() if row["answer"] == "read"), *CONFIGS.values()]
     configs += [{**config, "model_type": name} for name, other in ALIASES.items() for config in configs
                 if config["model_type"] == other]
+    configs += [{**config, "text_config": {**config["text_config"], "attention_bias": True}} for config in configs
+                if config["model_type"] in MAY_HAVE_BIASES]
     with TemporaryDirectory() as folder:
         return tuple(read_config(Path(folder), config) for config in configs)
 
